@@ -78,7 +78,7 @@ async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[R
     pod = await client.patch(POD, "box", MergePatch({"status": status}), "default", subresource="status")
     found = Rig(daemon, door, Kubectl(KUBECTLS[kubectl], daemon.kubeconfig, tmp_path / "cache"))
     if place == HERE:
-        daemon.server.door = door
+        daemon.server.pod_access = door
         yield found
     else:
         own = KubeletOptions(address="127.0.0.1", port=0)
@@ -118,7 +118,7 @@ async def test_what_cannot_be_done_is_said(rig: Rig) -> None:
     assert "container main is not running" in await rig.fails("exec", "box", "-c", "main", "--", "impossible")
     assert "not found" in await rig.fails("exec", "nobody", "--", "echo")
     assert "container other" in await rig.fails("exec", "box", "-c", "other", "--", "echo")
-    rig.daemon.server.door = rig.daemon.server.kubelet_client = None
+    rig.daemon.server.pod_access = rig.daemon.server.kubelet_client = None
     assert "cannot be reached: no node of this server runs it" in await rig.fails(
         "exec", "box", "-c", "main", "--", "a"
     )

@@ -78,7 +78,7 @@ async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
     )
     node = Node(daemon.server.client(name="node"), SystemClock(), Random(), options)
     await node.start()
-    daemon.server.door = NodePodAccess(node.agent, node.logs)
+    daemon.server.pod_access = NodePodAccess(node.agent, node.logs)
     kubectl = Kubectl(list(KUBECTLS.values())[-1], daemon.kubeconfig, directory / "cache")
     client = daemon.server.client()
     spec: Object = {

@@ -41,8 +41,8 @@ def passes(cluster: ApiServer, clock: ManualClock) -> Callable[[float], Awaitabl
 
     async def wait(seconds: float) -> None:
         await clock.advance(seconds)
-        for keeper in cluster.keepers.values():
-            await keeper.backlog.settled()
+        for each in cluster.controllers.values():
+            await each.controller.queue.settled()
 
     return wait
 

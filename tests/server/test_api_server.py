@@ -39,13 +39,13 @@ async def test_starting_on_what_is_there_writes_nothing(tmp_path: Path) -> None:
     server = ApiServer(tmp_path)
     for _ in range(2):
         await server.start()
-        for keeper in (server.definitions, server.collector, server.namespaces):
-            await keeper.backlog.settled()
+        for each in (server.crds, server.collector, server.namespaces):
+            await each.controller.queue.settled()
         await server.stop()
     settled = server.store.revision
     await server.start()
-    for keeper in (server.definitions, server.collector, server.namespaces):
-        await keeper.backlog.settled()
+    for each in (server.crds, server.collector, server.namespaces):
+        await each.controller.queue.settled()
     assert server.store.revision == settled
     await server.stop()
 
@@ -87,19 +87,19 @@ async def test_a_start_that_fails_lets_go_of_the_directory(tmp_path: Path, monke
     await server.stop()
 
 
-async def test_a_keeper_that_ends_by_itself_is_reported(server: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_controller_that_ends_by_itself_is_logged(server: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
     async def crash() -> None:
         raise RuntimeError("a bug")
 
     with caplog.at_level(logging.CRITICAL, api_server.__name__):
-        task = server._keep(crash(), "the keeper of tests")
+        task = server._run(crash(), "a test controller")
         await asyncio.wait([task])
         await asyncio.sleep(0)
-    assert "the keeper of tests has stopped" in caplog.text
+    assert "a test controller has stopped" in caplog.text
     assert "a bug" in caplog.text
 
 
-async def test_stopping_reports_no_keeper(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_stopping_logs_no_ended_controller(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     server = ApiServer(tmp_path)
     await server.start()
     await server.stop()

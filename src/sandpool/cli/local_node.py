@@ -24,11 +24,11 @@ async def this_machine(server: ApiServer, directory: Path, choice: Choice) -> As
     """Run the node for the length of the block."""
     node = Node(server.client(NODE, name="node"), server.clock, Random(), _settings(directory, choice))
     await node.start()
-    server.door = node.pod_access
+    server.pod_access = node.pod_access
     try:
         yield Running([node.wait], _said_of(node))
     finally:
-        server.door = None
+        server.pod_access = None
         await node.stop(keep=choice.keep)
 
 

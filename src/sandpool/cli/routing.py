@@ -139,7 +139,7 @@ async def router(
         max_connections_per_address=router_max_connections_per_address,
         allowed_hosts=frozenset(name.lower() for name in router_allowed_host),
     )
-    nodes = server.door
+    nodes = server.pod_access
     agent = nodes.agent if isinstance(nodes, NodePodAccess) else None
     embedded = EmbeddedRouter(
         server.client(ROUTER, name="router"),
@@ -155,11 +155,11 @@ async def router(
         await embedded.start(where[0] or "0.0.0.0", where[1])
     except OSError as error:
         raise click.ClickException(f"the router cannot listen at {router_bind_address}: {error.strerror}") from None
-    server.door = embedded.pod_access(nodes)
+    server.pod_access = embedded.pod_access(nodes)
     try:
         yield RunningRouter(embedded, access)
     finally:
-        server.door = nodes
+        server.pod_access = nodes
         await embedded.stop()
 
 

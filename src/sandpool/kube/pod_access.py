@@ -1,4 +1,4 @@
-"""The way into running pods, as the API server needs it. Whoever runs the pods provides it."""
+"""Access to running pods: exec, attach, port-forward and logs. The node that runs the pods implements it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Size(NamedTuple):
 
 
 class StreamClient(Protocol):
-    """A client at the other end of a command: what it types, and where it reads."""
+    """The client side of an exec or attach session."""
 
     @property
     def has_stdin(self) -> bool: ...
@@ -33,21 +33,21 @@ class StreamClient(Protocol):
     def is_terminal(self) -> bool: ...
 
     async def receive(self) -> bytes:
-        """From standard input; nothing at its end."""
+        """Bytes of standard input; empty at its end."""
         ...
 
     async def write(self, data: bytes, *, error: bool = False) -> None:
-        """To standard output, or error. Waits while the client does not read."""
+        """Write to standard output or error. Waits while the client does not read."""
         ...
 
     async def next_size(self) -> Size | None:
-        """The next size of the client's terminal; None when there will be no other."""
+        """The next size of the client's terminal; None after the last."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LogQuery:
-    """What part of a container's log is wanted. Times are seconds since the epoch."""
+    """The requested part of a container's log. Times are seconds since the epoch."""
 
     container: str
     follow: bool = False
@@ -59,22 +59,22 @@ class LogQuery:
 
 
 class PodAccessError(Exception):
-    """What was asked cannot be done with this pod now; the message is for the client."""
+    """The pod cannot serve this request now; the message is for the client."""
 
 
 class PodAccess(Protocol):
-    """``pod`` is the object as it is stored; the door knows which running pod that is, or raises ``PodAccessError``."""
+    """``pod`` is the stored object. Methods raise ``PodAccessError`` if no such pod runs here."""
 
-    def leads_to(self, pod: Object) -> bool:
-        """Whether the pod is one of those behind this door, if it runs at all."""
+    def serves(self, pod: Object) -> bool:
+        """Whether this implementation is responsible for the pod, running or not."""
         ...
 
     async def execute(self, pod: Object, container: str, command: tuple[str, ...], client: StreamClient) -> int:
-        """Run a command to its end and return its exit code. If the client goes, so does the command."""
+        """Run a command and return its exit code. The command is killed if the client disconnects."""
         ...
 
     async def attach(self, pod: Object, container: str, client: StreamClient) -> int:
-        """Be the terminal of the container's own process until it ends or the client goes; its exit code."""
+        """Attach to the container's main process until it ends or the client disconnects; returns its exit code."""
         ...
 
     async def dial(self, pod: Object, port: int) -> socket.socket:

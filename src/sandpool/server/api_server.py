@@ -1,4 +1,4 @@
-"""The embedded API server, put together: store, verbs, keepers, door."""
+"""The embedded API server: wires the store, the request handler and the server's own controllers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from sandpool.api.kinds import NODE, POD, SECRET, SERVICE_ACCOUNT
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock, SystemClock
+from sandpool.engine.controller import Controller
 from sandpool.kube.client import Client
 from sandpool.kube.pod_access import PodAccess
 from sandpool.server.auth.authenticator import Authenticator
@@ -23,7 +24,6 @@ from sandpool.server.auth.token_request import token_request
 from sandpool.server.auth.tokens import ADMIN, StaticTokens
 from sandpool.server.bootstrap import bootstrap, service_account_key
 from sandpool.server.builtin import built_in_resources
-from sandpool.server.controllers.backlog import Backlog
 from sandpool.server.controllers.crds import CrdController
 from sandpool.server.controllers.garbage_collector import GarbageCollector
 from sandpool.server.controllers.namespaces import NamespaceController
@@ -51,25 +51,25 @@ log = logging.getLogger(__name__)
 _BOUND_KINDS = {type.kind: type.group_resource for type in (SERVICE_ACCOUNT, POD, SECRET, NODE)}
 
 
-class Keeper(Protocol):
-    """A controller of the server's own."""
+class ServerController(Protocol):
+    """A controller that the server runs itself."""
 
     @property
-    def backlog(self) -> Backlog[Any]: ...
+    def controller(self) -> Controller[Any]: ...
 
     def start(self) -> None:
-        """Learn what there is. No change is committed between this and the first call of ``notice``."""
+        """Read existing objects. No change is committed between this and the first call of ``notice``."""
 
     def notice(self, type: str, ref: Ref, obj: Object) -> None:
-        """A committed change."""
+        """Handle a committed change."""
 
 
 class ApiServer:
-    """One server over one data directory, for callers in its own process; ``serving`` adds a door for the others.
+    """One server over one data directory, for clients in the same process; ``serving.daemon`` adds HTTPS.
 
-    ``start`` returns when it serves, ``stop`` when everything is on disk and released. ``open_store`` opens what the
-    objects are kept in; the default is a journal in the data directory. ``nodeless`` are the nodes whose pods stay
-    although there is no such Node; None: any pod stays, and nobody looks whether nodes are alive.
+    ``start`` returns when the server is ready, ``stop`` when everything is on disk and released. ``open_store`` opens
+    the store; the default is a journal in the data directory. ``nodeless`` are nodes whose pods stay although they have
+    no Node; None disables the pod GC and node lifecycle controllers.
     """
 
     def __init__(
@@ -89,13 +89,13 @@ class ApiServer:
         self.clock = clock or SystemClock()
         self.random = random or SystemRandom()
         self.root_ca = root_ca  # PEM; published in every namespace
-        self.kubelet_client = kubelet_client  # who we are to nodes that are other processes; None: we ask none
+        self.kubelet_client = kubelet_client  # client certificate towards kubelets; None: contact none
         self.open_store = open_store or _durable_store
         self.nodeless = nodeless
-        self.address = ""  # host:port, once there is a door
+        self.address = ""  # host:port, once the HTTP server listens
         self.ready = False
-        self.door: PodAccess | None = None  # into running pods, if somebody here runs any
-        self._at_work: list[asyncio.Task[None]] = []
+        self.pod_access: PodAccess | None = None  # to pods that run in this process
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         store = self.open_store(self.data_dir)
@@ -107,23 +107,23 @@ class ApiServer:
             raise
 
     async def _begin(self) -> None:
-        # Nothing is written between these lines: the keepers learn what is there, and then hear of every change.
-        for keeper in self.keepers.values():
-            keeper.start()
+        # Nothing is committed between these lines, so the controllers miss no change.
+        for each in self.controllers.values():
+            each.start()
         self.store.observe(self._notice)
         await bootstrap(self.objects, self.root_ca)
-        self._at_work = [self._keep(keeper.backlog.run(), name) for name, keeper in self.keepers.items()]
+        self._tasks = [self._run(each.controller.run(), name) for name, each in self.controllers.items()]
         self.ready = True
 
     async def stop(self) -> None:
         self.ready = False
-        for task in self._at_work:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._at_work, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.store.close()
 
     def client(self, user: User = ADMIN, *, name: str = "sandpool") -> Client:
-        """A client in this process, acting as a user. ``name`` is who the audit log and managedFields say wrote."""
+        """A client in this process, acting as a user. ``name`` is the user agent and the field manager."""
         user = authenticated(user)
         transport = InProcessTransport(self.handler, user, clock=self.clock, audit=self.audit, user_agent=name)
         return Client(transport, field_manager=name)
@@ -142,17 +142,19 @@ class ApiServer:
             context, lambda account, request: token_request(request, account, self.service_accounts)
         )
         self.objects = SystemClient(context, self.resources, subresources)
-        self.definitions = CrdController(self.objects, self.clock, self._publish)
-        self.collector = GarbageCollector(self.objects, self.clock)
-        self.namespaces = NamespaceController(self.objects, self.clock, self.root_ca)
-        self.keepers: dict[str, Keeper] = {
-            "the keeper of definitions": self.definitions,
-            "the garbage collector": self.collector,
-            "the keeper of namespaces": self.namespaces,
+        # For the jitter of retries only. A generator of its own keeps names and uids independent of failures.
+        rng = Random(0)
+        self.crds = CrdController(self.objects, self.clock, rng, self._publish)
+        self.collector = GarbageCollector(self.objects, self.clock, rng)
+        self.namespaces = NamespaceController(self.objects, self.clock, rng, self.root_ca)
+        self.controllers: dict[str, ServerController] = {
+            "CRD controller": self.crds,
+            "garbage collector": self.collector,
+            "namespace controller": self.namespaces,
         }
         if self.nodeless is not None:
-            self.keepers["the collector of lost pods"] = PodGC(self.objects, self.clock, self.nodeless)
-            self.keepers["the keeper of silent nodes"] = NodeLifecycle(self.objects, self.clock)
+            self.controllers["pod GC"] = PodGC(self.objects, self.clock, rng, self.nodeless)
+            self.controllers["node lifecycle controller"] = NodeLifecycle(self.objects, self.clock, rng)
         self.handler = Handler(
             context,
             self.resources,
@@ -161,20 +163,20 @@ class ApiServer:
             Admission(self.authorizer),
             subresources,
             Reviews(self.authenticator, self.authorizer, self.clock).answer,
-            self._converse,
+            self._stream,
         )
 
-    async def _converse(self, request: ServerRequest, subresource: str, pod: Object) -> Response:
-        # Loaded by the first who asks: it brings a library that most servers never need.
+    async def _stream(self, request: ServerRequest, subresource: str, pod: Object) -> Response:
+        # Imported on first use: it needs a library that most servers never use.
         from sandpool.server.streams.kubelet_proxy import KubeletProxy
         from sandpool.server.streams.pods import PodStreams
 
         identity = self.kubelet_client
         kubelets = None if identity is None else KubeletProxy(lambda name: self._find(NODE.kind, "", name), identity)
-        return await PodStreams(self.clock, self.door, kubelets).answer(request, subresource, pod)
+        return await PodStreams(self.clock, self.pod_access, kubelets).answer(request, subresource, pod)
 
     def _find(self, kind: str, namespace: str, name: str) -> Object | None:
-        """What a service account token, or a pod, refers to, as it is now."""
+        """The current state of an object that a service account token or a pod refers to."""
         entry = self.store.get(_BOUND_KINDS[kind], (namespace, name))
         return entry.decode() if entry is not None else None
 
@@ -184,10 +186,10 @@ class ApiServer:
 
     def _notice(self, resource: str, change: Change) -> None:
         ref, obj = Ref(resource, *change.entry.key), change.object
-        for keeper in self.keepers.values():
-            keeper.notice(change.type, ref, obj)
+        for each in self.controllers.values():
+            each.notice(change.type, ref, obj)
 
-    def _keep(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    def _run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=name)
         task.add_done_callback(_report_end)
         return task
@@ -203,6 +205,6 @@ def _durable_store(data_dir: Path) -> Store:
 
 
 def _report_end(task: asyncio.Task[None]) -> None:
-    """A keeper that ends by itself is a bug that must not go unnoticed."""
+    """Log the failure of a controller: it must never end by itself."""
     if not task.cancelled() and task.exception() is not None:
         log.critical("%s has stopped", task.get_name(), exc_info=task.exception())

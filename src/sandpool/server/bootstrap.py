@@ -1,4 +1,4 @@
-"""What a server has from the beginning: namespaces, roles, the agent-sandbox kinds, its signing key."""
+"""Initial content of a server: namespaces, RBAC roles, the agent-sandbox CRDs and the token signing key."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from sandpool.server.controllers.namespaces import initial_namespaces
 from sandpool.server.controllers.owner_graph import Ref
 from sandpool.server.controllers.system_client import SystemClient
 
-# Where whoever shares the work of the API server finds out by which authority clients are known.
+# Extension API servers read from this ConfigMap which CA signs client certificates.
 _AUTHENTICATION: Final = "extension-apiserver-authentication"
 _CLIENT_CA: Final = "client-ca-file"
 
 
 async def bootstrap(objects: SystemClient, client_ca: str | None = None) -> None:
-    """Create what is missing, and bring the definitions of our own kinds up to date. Does nothing the second time.
+    """Create missing objects and update the CRDs of our own kinds. Idempotent.
 
-    ``client_ca`` is the authority that clients' certificates are signed by, as PEM, if there is one."""
+    ``client_ca`` is the PEM of the CA that signs client certificates, if there is one."""
     wanted = [(NAMESPACE, namespace) for namespace in initial_namespaces()]
     wanted += [(CLUSTER_ROLE, role) for role in CLUSTER_ROLES]
     wanted += [(CLUSTER_ROLE_BINDING, binding) for binding in CLUSTER_ROLE_BINDINGS]
@@ -69,7 +69,7 @@ def _ref(type: ResourceType, obj: Object) -> Ref:
 
 
 def service_account_key(data_dir: Path) -> ec.EllipticCurvePrivateKey:
-    """The key that signs service account tokens, made on first use."""
+    """Load the key that signs service account tokens, or create it on first use."""
     path = data_dir / "service-account.key"
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), None)

@@ -1,4 +1,4 @@
-"""The kinds that are served without anybody having to define them."""
+"""The built-in resources: kinds that are served without a CRD."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sandpool.server.kinds.events import from_core, to_core
 from sandpool.server.kinds.strategies import strategy_for
 from sandpool.server.resources import Resource, ScalePaths
 
-# Of the subresources Kubernetes has, those that work here. Discovery must not promise the others.
+# The subresources of Kubernetes that this server implements. Discovery must not list the others.
 STREAMED_SUBRESOURCES = frozenset({"exec", "attach", "portforward", "log"})
 SERVED_SUBRESOURCES = STREAMED_SUBRESOURCES | {"status", "scale", "binding", "eviction", "finalize", "token"}
 _WORKLOAD_SCALE = ScalePaths(".spec.replicas", ".status.replicas", ".spec.selector")
@@ -33,7 +33,7 @@ def _resource(type: ResourceType) -> Resource:
         scale=_WORKLOAD_SCALE if type.group_resource in _SCALABLE else None,
     )
     if type == EVENT:
-        # The two groups show the same events; they are stored the way the older one spells them.
+        # Both groups show the same events, stored in the form of the core group.
         resource.storage = CORE_EVENT.group_resource
         resource.to_stored, resource.from_stored = to_core, from_core
     return resource

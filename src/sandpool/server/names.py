@@ -1,6 +1,6 @@
-"""Which names are allowed: the syntaxes Kubernetes has for names, and its words for breaking them.
+"""Validation of names: the name formats of Kubernetes, with its error messages.
 
-Every check returns what is wrong with a value, an empty list if nothing is.
+Every check returns the list of problems of a value; an empty list means valid.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _is_dns_1035 = re.compile(_DNS_1035).fullmatch
 _is_qualified = re.compile(_QUALIFIED).fullmatch
 _is_label_value = re.compile(_LABEL_VALUE).fullmatch
 _is_config_key = re.compile(_CONFIG_KEY).fullmatch
-# A key with nothing wrong about it, told in one step: keys are checked on every write.
+# Matches a valid key in one step: keys are checked on every write.
 _is_key = re.compile(rf"(?:(?=[^/]{{1,253}}/){_SUBDOMAIN}/)?(?=.{{1,63}}\Z){_QUALIFIED}").fullmatch
 _is_http_header = re.compile(_HTTP_HEADER).fullmatch
 _is_port_name = re.compile("[-a-z0-9]+").fullmatch
@@ -75,7 +75,7 @@ def subdomain(name: str) -> list[str]:
 
 
 def search_domain(name: str) -> list[str]:
-    """A subdomain in which underscores may stand, as resolvers' search lists have them."""
+    """A subdomain that may contain underscores, as in search lists of resolvers."""
     wrong = []
     if len(name.encode()) > SUBDOMAIN_LENGTH:
         wrong.append(_too_long(SUBDOMAIN_LENGTH))
@@ -243,8 +243,8 @@ def check_name(name: str, format: str) -> list[str]:
 
 
 def check_generate_name(prefix: str, format: str) -> list[str]:
-    """What is wrong with the beginning of a name that is still to be completed."""
+    """Check a ``generateName`` prefix."""
     if format == "path":
         return _path_prefix(prefix)
-    # A prefix usually ends in a dash, which a whole name may not.
+    # A prefix usually ends in a dash, which a full name must not.
     return FORMATS[format](prefix[:-2] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix)

@@ -1,4 +1,4 @@
-"""What the server serves at this moment: the built-in kinds and those that CRD objects define."""
+"""The served resources: the built-in kinds and those that CRDs define."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Conversion = Callable[[Object], Object]
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
-    """Where the scale subresource finds its numbers, as JSON paths like ``.spec.replicas``."""
+    """The fields behind the scale subresource, as JSON paths like ``.spec.replicas``."""
 
     spec: str
     status: str
@@ -27,10 +27,10 @@ class ScalePaths:
 
 @dataclass(eq=False)
 class Resource:
-    """One served resource of one version, with everything that handling a request for it needs.
+    """One served resource of one version, with everything that a request for it needs.
 
-    All versions of a resource share one stored form; ``to_stored`` and ``from_stored`` translate and are None where
-    this version is the stored one. Shapes are built when first used: most kinds are never asked for.
+    All versions of a resource share one stored form; ``to_stored`` and ``from_stored`` convert, and are None where this
+    version is the stored one. Shapes are built on first use, because most kinds are never requested.
     """
 
     type: ResourceType
@@ -39,7 +39,7 @@ class Resource:
     columns: tuple[Column, ...] = ()
     custom: bool = False
     scale: ScalePaths | None = None
-    storage: str = ""  # the group resource whose shelf holds the objects
+    storage: str = ""  # the group resource under which the store keeps the objects
     to_stored: Conversion | None = None
     from_stored: Conversion | None = None
     deprecation_warning: str = ""
@@ -57,8 +57,8 @@ class Resource:
 
     @cached_property
     def typed(self) -> Shape:
-        """The shape of the whole object, for what looks at every field. The schema of a custom resource leaves out
-        what all objects have."""
+        """The shape of the whole object. The schema of a custom resource leaves out the fields that all objects
+        have; this one includes them."""
         if not self.custom:
             return self.shape
         common = {"apiVersion": Shape(type="string"), "kind": Shape(type="string"), "metadata": definition(OBJECT_META)}
@@ -66,7 +66,7 @@ class Resource:
 
     @cached_property
     def fill(self) -> Callable[[Object], Object] | None:
-        """Fills in defaults when an object is read; None where it got them all when it was written."""
+        """Applies defaults when an object is read; None for built-in kinds, which are defaulted when written."""
         return compile_defaults(self.shape) if self.custom else None
 
     @property
@@ -76,7 +76,7 @@ class Resource:
 
 @dataclass
 class ResourceTable:
-    """Which resource a path names. ``generation`` changes with the set, so that documents made from it can be kept."""
+    """Maps paths to resources. ``generation`` changes with the set, so that documents made from it can be cached."""
 
     generation: int = 0
     _by_path: dict[tuple[str, str, str], Resource] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class ResourceTable:
         self.generation += 1
 
     def replace(self, storage: str, resources: Iterable[Resource]) -> None:
-        """Serve these, and nothing else that is kept on the same shelf."""
+        """Serve these resources, and no others that are stored under the same group resource."""
         self._by_path = {path: each for path, each in self._by_path.items() if each.storage != storage}
         self.generation += 1
         for resource in resources:
@@ -103,7 +103,7 @@ class ResourceTable:
         return len(self._by_path)
 
     def stored(self) -> dict[str, Resource]:
-        """One resource for each shelf that can hold objects: the version the objects are stored in."""
+        """One resource for each stored group resource: the version that objects are stored in."""
         found: dict[str, Resource] = {}
         for resource in self._by_path.values():
             if "list" in resource.type.verbs and (resource.storage not in found or resource.to_stored is None):

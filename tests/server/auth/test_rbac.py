@@ -118,7 +118,7 @@ def test_decisions_are_remembered_without_the_name(policy: Policy, authorizer: R
     for number in range(100):
         assert may(authorizer, BOB, "GET", f"/api/v1/namespaces/ns/pods/{number}")
     assert policy.reads == before
-    assert len(authorizer._answers) == 1
+    assert len(authorizer._decisions) == 1
 
 
 def test_a_changed_namespace_costs_only_that_namespace(policy: Policy, authorizer: RbacAuthorizer) -> None:
@@ -130,10 +130,10 @@ def test_a_changed_namespace_costs_only_that_namespace(policy: Policy, authorize
 
 
 def test_the_memory_is_bounded(policy: Policy, authorizer: RbacAuthorizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandpool.server.auth.rbac._REMEMBERED", 10)
+    monkeypatch.setattr("sandpool.server.auth.rbac._CACHED", 10)
     for number in range(100):
         may(authorizer, BOB, "GET", f"/x{number}")
-    assert len(authorizer._answers) <= 10
+    assert len(authorizer._decisions) <= 10
 
 
 # -- aggregation -------------------------------------------------------------------------------------------------------

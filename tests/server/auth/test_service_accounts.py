@@ -154,7 +154,7 @@ def test_nonsense_is_refused(world: World, text: str, place: int) -> None:
 
 
 def test_only_so_many_are_remembered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandpool.server.auth.service_accounts._REMEMBERED", 2)
+    monkeypatch.setattr("sandpool.server.auth.service_accounts._CACHED", 2)
     tokens = [world.tokens.issue(world.account, [ISSUER], 600)[0] for _ in range(5)]
     for token in tokens:
         world.tokens.verify(token)

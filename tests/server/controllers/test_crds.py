@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import count
+from random import Random
 from typing import Any
 
 import pytest
@@ -168,13 +169,17 @@ def test_a_kind_that_is_established_stays_so() -> None:
 
 
 class Clock:
+    def __init__(self) -> None:
+        self.time = 0.0
+
     def now(self) -> datetime:
         return datetime(2026, 1, 1, tzinfo=UTC)
 
     def monotonic(self) -> float:
-        return 0.0
+        return self.time
 
     async def sleep(self, seconds: float) -> None:
+        self.time += seconds
         await asyncio.sleep(0)
 
 
@@ -189,7 +194,7 @@ class Memory:
 
     def restart(self) -> None:
         self.served: dict[str, list[Resource]] = {}
-        self.keeper = CrdController(self, Clock(), self.publish)
+        self.keeper = CrdController(self, Clock(), Random(0), self.publish)
         self.keeper.start()
 
     def publish(self, name: str, resources: list[Resource]) -> None:
@@ -248,16 +253,22 @@ class Memory:
         return {c["type"]: (c["status"], c["reason"]) for c in self.objects[ref]["status"]["conditions"]}
 
     async def settle(self) -> None:
-        with self.running():
-            await self.keeper.backlog.settled()
+        controller = self.keeper.controller
+        async with self.running():
+            await controller.queue.settled()
+            # Delays take no time here.
+            while len(controller.delayed):
+                await asyncio.sleep(0)
+                await controller.queue.settled()
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        task = asyncio.get_running_loop().create_task(self.keeper.backlog.run())
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.get_running_loop().create_task(self.keeper.controller.run())
         try:
             yield
         finally:
             task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_definition_is_served_at_once_and_established() -> None:
@@ -327,7 +338,7 @@ async def test_a_crash_anywhere_heals_at_the_next_start(steps: int) -> None:
         memory.thing(f"t{index}")
     memory.define(definition("others", "Other"))
     memory.doom(doomed)
-    with memory.running():
+    async with memory.running():
         for _ in range(steps):
             await asyncio.sleep(0)
     memory.restart()

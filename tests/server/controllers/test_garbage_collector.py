@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import count
+from random import Random
 from typing import Any
 
 import pytest
@@ -19,8 +20,8 @@ from sandpool.server.controllers.garbage_collector import (
     Delete,
     GarbageCollector,
     Keep,
+    OwnedObject,
     Propagation,
-    Trace,
     Unlink,
     decide,
 )
@@ -70,13 +71,17 @@ def test_nothing_with_a_sound_or_an_unknown_owner_is_deleted(
 
 
 class Clock:
+    def __init__(self) -> None:
+        self.time = 0.0
+
     def now(self) -> datetime:
         return datetime(2026, 1, 1, tzinfo=UTC)
 
     def monotonic(self) -> float:
-        return 0.0
+        return self.time
 
     async def sleep(self, seconds: float) -> None:
+        self.time += seconds
         await asyncio.sleep(0)
 
 
@@ -87,17 +92,17 @@ class Memory:
         self.objects: dict[Ref, Object] = {}
         self.kinds = {"Thing": OwnerKind("things", True), "Place": OwnerKind("places", False)}
         self.versions = count(1)
-        self.collector = GarbageCollector(self, Clock())
+        self.collector = GarbageCollector(self, Clock(), Random(0))
         self.writes = 0
         self.refuse: Callable[[int], bool] = lambda write: False
 
     # what the collector uses
 
-    def traces(self) -> Iterable[Trace]:
+    def owned_objects(self) -> Iterable[OwnedObject]:
         for ref, obj in self.objects.items():
             metadata = obj["metadata"]
             owners = tuple(reference["uid"] for reference in metadata.get("ownerReferences", []))
-            yield Trace(ref, metadata["uid"], owners, held=bool(metadata.get("finalizers")))
+            yield OwnedObject(ref, metadata["uid"], owners, held=bool(metadata.get("finalizers")))
 
     def get(self, ref: Ref) -> Object | None:
         return self.objects.get(ref)
@@ -171,20 +176,26 @@ class Memory:
 
     async def settle(self) -> None:
         """Let the collector do all it wants to."""
-        with self.running():
-            await self.collector.backlog.settled()
+        controller = self.collector.controller
+        async with self.running():
+            await controller.queue.settled()
+            # Delays take no time here.
+            while len(controller.delayed):
+                await asyncio.sleep(0)
+                await controller.queue.settled()
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        task = asyncio.get_running_loop().create_task(self.collector.backlog.run())
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.get_running_loop().create_task(self.collector.controller.run())
         try:
             yield
         finally:
             task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     def restart(self) -> None:
         """The process died and another one starts on what is stored."""
-        self.collector = GarbageCollector(self, Clock())
+        self.collector = GarbageCollector(self, Clock(), Random(0))
         self.collector.start()
 
 
@@ -208,7 +219,7 @@ async def test_a_sound_object_is_never_read() -> None:
     memory = Memory()
     owner = memory.create("owner")
     memory.create("child", memory.owner(owner))
-    assert memory.collector.backlog.idle
+    assert len(memory.collector.controller.queue) == 0
 
 
 async def test_foreground_waits_for_the_dependents_that_block() -> None:
@@ -411,7 +422,7 @@ async def check_graph(
         if refs[name] in memory.objects:
             memory.doom(refs[name], propagation)
     # Die after some steps, wherever that is, and start again.
-    with memory.running():
+    async with memory.running():
         for _ in range(crash):
             await asyncio.sleep(0)
     memory.restart()

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import count
+from random import Random
 
 import pytest
 
@@ -14,8 +15,8 @@ from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, N
 from sandpool.kube.patches import merge_patch
 from sandpool.server.controllers.namespaces import (
     ROOT_CA,
-    Item,
     NamespaceController,
+    RemainingObject,
     check_create,
     conditions,
     initial_namespaces,
@@ -50,7 +51,7 @@ class Memory:
         self.restart()
 
     def restart(self) -> None:
-        self.keeper = NamespaceController(self, Clock(), "PEM")
+        self.keeper = NamespaceController(self, Clock(), Random(0), "PEM")
         self.keeper.start()
 
     def namespaces(self) -> Iterable[str]:
@@ -138,20 +139,22 @@ class Memory:
         return found
 
     async def settle(self) -> None:
-        with self.running():
-            await self.keeper.backlog.settled()
-            # What was postponed wakes up by itself, because sleeping takes no time here.
-            for _ in range(5):
+        controller = self.keeper.controller
+        async with self.running():
+            await controller.queue.settled()
+            # Delays take no time here.
+            while len(controller.delayed):
                 await asyncio.sleep(0)
-                await self.keeper.backlog.settled()
+                await controller.queue.settled()
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        task = asyncio.get_running_loop().create_task(self.keeper.backlog.run())
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.get_running_loop().create_task(self.keeper.controller.run())
         try:
             yield
         finally:
             task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_new_namespace_gets_an_account_and_the_certificate() -> None:
@@ -249,20 +252,21 @@ async def test_what_does_not_go_is_said_in_conditions() -> None:
     assert memory.condition(namespace, "NamespaceContentRemaining")["reason"] == "ContentRemoved"
 
 
-async def test_what_cannot_be_deleted_is_tried_again_and_said() -> None:
+async def test_a_failed_deletion_is_reported_in_a_condition_and_retried() -> None:
     memory = Memory()
     namespace = memory.namespace("n")
     memory.thing("precious")
     memory.undeletable.add("precious")
     memory.doom(namespace)
-    with memory.running():
+    async with memory.running():
         for _ in range(100):
             await asyncio.sleep(0)
-    failure = memory.condition(namespace, "NamespaceDeletionContentFailure")
-    assert failure["status"] == "True"
-    assert failure["message"] == "Failed to delete all resource types, 1 remaining: not this one"
-    memory.undeletable.clear()
-    await memory.settle()
+        failure = memory.condition(namespace, "NamespaceDeletionContentFailure")
+        assert failure["status"] == "True"
+        assert failure["message"] == "Failed to delete all resource types, 1 remaining: not this one"
+        memory.undeletable.clear()
+        for _ in range(100):
+            await asyncio.sleep(0)
     assert memory.names() == set()
 
 
@@ -286,7 +290,7 @@ async def test_a_crash_anywhere_heals_at_the_next_start(steps: int) -> None:
         memory.thing(name)
     memory.namespace("m")
     memory.doom(namespace)
-    with memory.running():
+    async with memory.running():
         for _ in range(steps):
             await asyncio.sleep(0)
     memory.restart()
@@ -294,8 +298,11 @@ async def test_a_crash_anywhere_heals_at_the_next_start(steps: int) -> None:
     assert memory.names() == {"m", "default", ROOT_CA}
 
 
-def items(**held: bool) -> dict[Ref, Item]:
-    return {Ref(name.rstrip("0123456789"), "n", name): Item(name, deleting, ()) for name, deleting in held.items()}
+def items(**held: bool) -> dict[Ref, RemainingObject]:
+    return {
+        Ref(name.rstrip("0123456789"), "n", name): RemainingObject(name, deleting, ())
+        for name, deleting in held.items()
+    }
 
 
 def test_next_to_delete() -> None:

@@ -6,7 +6,7 @@ from sandpool.api.kinds import CONFIG_MAP, NAMESPACE
 from sandpool.kube.client import Client
 from sandpool.kube.errors import Conflict, NotFound
 from sandpool.server.api_server import ApiServer
-from sandpool.server.controllers.garbage_collector import Trace
+from sandpool.server.controllers.garbage_collector import OwnedObject
 from sandpool.server.controllers.owner_graph import OwnerKind, Ref
 from sandpool.testing.objects import custom_type, definition, new, owner_reference
 from tests.support.custom_kinds import install
@@ -41,10 +41,14 @@ async def test_traces_tell_who_owns_and_who_is_held(server: ApiServer, client: C
     owner = await client.create(CONFIG_MAP, new(CONFIG_MAP, "owner"), "default")
     metadata = {"ownerReferences": [owner_reference(owner)], "finalizers": ["example.com/hold"]}
     owned = await client.create(CONFIG_MAP, new(CONFIG_MAP, "owned", metadata=metadata), "default")
-    traces = {trace.ref.name: trace for trace in server.objects.traces() if trace.ref.resource == "configmaps"}
+    owned_objects = {
+        trace.ref.name: trace for trace in server.objects.owned_objects() if trace.ref.resource == "configmaps"
+    }
     uid = owner["metadata"]["uid"]
-    assert traces["owner"] == Trace(Ref("configmaps", "default", "owner"), uid, (), False)
-    assert traces["owned"] == Trace(Ref("configmaps", "default", "owned"), owned["metadata"]["uid"], (uid,), True)
+    assert owned_objects["owner"] == OwnedObject(Ref("configmaps", "default", "owner"), uid, (), False)
+    assert owned_objects["owned"] == OwnedObject(
+        Ref("configmaps", "default", "owned"), owned["metadata"]["uid"], (uid,), True
+    )
 
 
 async def test_kinds_are_found_by_their_group_in_any_version(server: ApiServer, client: Client) -> None:

@@ -186,7 +186,7 @@ class Bench:
         tokens.add(TOKEN, User("admin", ("system:masters",)))
         tokens.add("bob-token", User("bob", ("dev",)))
         service_accounts = ServiceAccountTokens(ec.generate_private_key(ec.SECP256R1()), lambda *_: None)
-        self.front = HttpServer(
+        self.server = HttpServer(
             self.handler,
             Authenticator(tokens, service_accounts, clock=self.clock),
             authorizer=OnlyMasters(),
@@ -198,7 +198,7 @@ class Bench:
     async def connect(self, tls: ssl.SSLContext | None = None) -> ByteStream:
         reader, writer = await asyncio.open_connection(
             "127.0.0.1",
-            self.front.port,
+            self.server.port,
             ssl=tls,
             server_hostname="localhost" if tls else None,
             limit=1 << 20,
@@ -220,10 +220,10 @@ class Bench:
 
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        self.front.sweep()
+        self.server.sweep()
 
     async def close(self) -> None:
-        await self.front.stop(0)
+        await self.server.stop(0)
         for wire in self._wires:
             await wire.close()
 
@@ -236,7 +236,7 @@ async def make_bench() -> AsyncIterator[Callable[..., Awaitable[Bench]]]:
 
     async def make(**options: Any) -> Bench:
         bench = Bench(**options)
-        await bench.front.start()
+        await bench.server.start()
         benches.append(bench)
         return bench
 

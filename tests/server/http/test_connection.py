@@ -194,7 +194,7 @@ async def test_an_upgrade_that_comes_too_late_is_abandoned(bench: Bench) -> None
     wire = await bench.connect()
     wire.request("POST", "/x", "Connection: Upgrade", "Upgrade: other")
     await begun.wait()
-    stopping = asyncio.create_task(bench.front.stop())
+    stopping = asyncio.create_task(bench.server.stop())
     await bench.settle()
     go.set()
     await abandoned.wait()
@@ -269,7 +269,7 @@ async def test_an_answer_that_cannot_be_sent_ends_the_connection(
     wire = await bench.connect()
     wire.request("GET", "/not-json?pretty=true")
     assert await wire.rest() == b""
-    await bench.until(lambda: not bench.front._connections)
+    await bench.until(lambda: not bench.server._connections)
     assert "answering request" in caplog.text
 
 
@@ -428,7 +428,7 @@ async def test_an_idle_connection_is_closed(bench: Bench) -> None:
 
 async def test_a_client_that_never_says_anything_is_closed(bench: Bench) -> None:
     wire = await bench.connect()
-    await bench.until(lambda: len(bench.front._connections) == 1)
+    await bench.until(lambda: len(bench.server._connections) == 1)
     bench.pass_time(31)
     assert await wire.rest() == b""
 
@@ -436,7 +436,7 @@ async def test_a_client_that_never_says_anything_is_closed(bench: Bench) -> None
 async def test_a_slow_head_times_out(bench: Bench) -> None:
     wire = await bench.connect()
     wire.send(b"GET / HT")
-    await bench.until(lambda: any(c._reader.stage is HEAD for c in bench.front._connections))
+    await bench.until(lambda: any(c._reader.stage is HEAD for c in bench.server._connections))
     bench.pass_time(20)
     wire.send(b"TP/1.1\r\n")
     await asyncio.sleep(0.01)
@@ -450,7 +450,7 @@ async def test_a_slow_body_times_out(bench: Bench) -> None:
     wire = await bench.connect()
     wire.request("POST", "/x", "Content-Length: 10")
     wire.send(b"12345")
-    await bench.until(lambda: any(c._reader.stage is BODY for c in bench.front._connections))
+    await bench.until(lambda: any(c._reader.stage is BODY for c in bench.server._connections))
     bench.pass_time(59)
     wire.send(b"6")
     await bench.settle()
@@ -463,9 +463,9 @@ async def test_a_lingering_connection_is_ended(bench: Bench) -> None:
     wire = await bench.connect()
     wire.send(b"nonsense\r\n\r\n")
     assert (await wire.answer()).status == 400
-    assert len(bench.front._connections) == 1, "it waits for the client to close"
+    assert len(bench.server._connections) == 1, "it waits for the client to close"
     bench.pass_time(6)
-    await bench.until(lambda: not bench.front._connections)
+    await bench.until(lambda: not bench.server._connections)
 
 
 async def test_a_slow_handler_has_no_deadline(bench: Bench) -> None:
@@ -495,9 +495,9 @@ async def test_a_client_that_does_not_read_is_dropped(make_bench: MakeBench, sma
     wire.request("GET", "/large")
     await bench.until(lambda: bool(bench.handler.requests))
     await bench.settle()
-    assert len(bench.front._connections) == 1
+    assert len(bench.server._connections) == 1
     bench.pass_time(61)
-    await bench.until(lambda: not bench.front._connections)
+    await bench.until(lambda: not bench.server._connections)
 
 
 # -- disconnects -------------------------------------------------------------------------------------------------------
@@ -532,7 +532,7 @@ async def test_a_disconnect_cancels_reads_but_not_writes(bench: Bench, method: s
     wire.request(method, "/work")
     await bench.until(lambda: bool(bench.handler.requests))
     wire.abort()
-    await bench.until(lambda: not bench.front._connections)
+    await bench.until(lambda: not bench.server._connections)
     gate.set()
     await bench.until(lambda: bool(outcome))
     assert outcome == (["finished"] if finishes else ["cancelled"])
@@ -542,7 +542,7 @@ async def test_small_answers_do_not_wait_for_acknowledgements(bench: Bench) -> N
     wire = await bench.connect()
     wire.request()
     await wire.answer()
-    (connection,) = bench.front._connections
+    (connection,) = bench.server._connections
     accepted = connection._transport.get_extra_info("socket")
     assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
@@ -646,7 +646,7 @@ async def test_a_slow_reader_holds_its_watch_back(make_bench: MakeBench, small_l
     large = WatchLine("ADDED", None, b'"' + b"x" * 1_000_000 + b'"')
     for _ in range(100):
         watched.batches.put_nowait([large])
-    await bench.until(lambda: any(c._writer.blocked for c in bench.front._connections))
+    await bench.until(lambda: any(c._writer.blocked for c in bench.server._connections))
     await bench.settle()
     assert watched.taken < 100, "what the client does not read is not taken"
     bench.pass_time(61)
@@ -678,4 +678,4 @@ async def test_garbage_neither_crashes_nor_hangs_the_server(bench: Bench) -> Non
     sound.request()
     assert (await sound.answer()).status == 200
     await sound.close()
-    await bench.until(lambda: not bench.front._connections)
+    await bench.until(lambda: not bench.server._connections)

@@ -146,7 +146,7 @@ async def test_watches_and_vanished_clients_are_recorded(make_bench: MakeBench) 
 
 
 async def stop(bench: Bench, grace: float = 10.0) -> asyncio.Task[None]:
-    stopping = asyncio.create_task(bench.front.stop(grace))
+    stopping = asyncio.create_task(bench.server.stop(grace))
     await bench.settle()
     return stopping
 
@@ -159,7 +159,7 @@ async def test_stop_closes_idle_connections_and_the_port(bench: Bench) -> None:
     assert await wire.rest() == b""
     with pytest.raises(ConnectionError):
         await bench.connect()
-    await bench.front.stop()
+    await bench.server.stop()
 
 
 async def test_stop_ends_watches_cleanly(bench: Bench) -> None:
@@ -247,7 +247,7 @@ async def test_stop_gives_up_after_the_grace_period(bench: Bench, vanish: bool) 
     await bench.until(lambda: bool(bench.handler.requests))
     if vanish:
         wire.abort()
-        await bench.until(lambda: not bench.front._connections)
+        await bench.until(lambda: not bench.server._connections)
     stopping = await stop(bench, grace=10)
     bench.clock.advance(9)
     await bench.settle()
@@ -260,4 +260,4 @@ async def test_stop_gives_up_after_the_grace_period(bench: Bench, vanish: bool) 
 
 async def test_the_port_must_be_free(bench: Bench, make_bench: Callable[..., Any]) -> None:
     with pytest.raises(OSError, match="in use"):
-        await make_bench(port=bench.front.port)
+        await make_bench(port=bench.server.port)

@@ -54,7 +54,7 @@ async def test_refusals_over_tls(make_bench: MakeBench, authority: Authority) ->
     wire.request("POST", "/x", body=b"x" * 4_000_000)
     assert (await wire.answer()).status == 413
     bench.pass_time(6)
-    await bench.until(lambda: not bench.front._connections)
+    await bench.until(lambda: not bench.server._connections)
 
 
 async def test_plain_http_on_a_tls_port_is_dropped(make_bench: MakeBench, authority: Authority) -> None:
@@ -72,5 +72,5 @@ async def test_stop_over_tls(make_bench: MakeBench, authority: Authority, tmp_pa
     wire = await bench.connect(trusting(authority))
     wire.request()
     await wire.answer()
-    await bench.front.stop(10)
+    await bench.server.stop(10)
     assert await wire.rest() == b""

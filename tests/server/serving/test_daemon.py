@@ -48,7 +48,7 @@ async def test_a_restart_keeps_tokens_certificates_and_objects(tmp_path: Path) -
 async def test_the_address_it_tells_is_one_that_can_be_reached(tmp_path: Path, host: str, address: str) -> None:
     daemon = Daemon(ServerOptions(tmp_path / "data", host=host, port=0))
     await daemon.start()
-    assert daemon.url == f"https://{address}:{daemon.front.port}"
+    assert daemon.url == f"https://{address}:{daemon.http.port}"
     transport = HttpTransport(load(daemon.kubeconfig))
     await Client(transport).get(NAMESPACE, "default")
     await transport.close()
@@ -61,7 +61,7 @@ async def test_a_start_that_fails_leaves_nothing_open(tmp_path: Path) -> None:
     with pytest.raises(StoreInUse):
         await Daemon(ServerOptions(tmp_path / "data", port=0, audit_log=tmp_path / "audit.log")).start()
     other = tmp_path / "other"
-    taken = Daemon(ServerOptions(other, port=first.front.port, audit_log=tmp_path / "audit.log"))
+    taken = Daemon(ServerOptions(other, port=first.http.port, audit_log=tmp_path / "audit.log"))
     with pytest.raises(OSError):
         await taken.start()
     await first.stop()

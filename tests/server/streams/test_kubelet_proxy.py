@@ -230,13 +230,13 @@ STATUS = b'{"kind":"Status","status":"Failure","reason":"NotFound","message":"no
         (plain("404 Not Found", STATUS), NotFound, "no such pod"),
         (plain("400 Bad Request", b"it is waiting to start\n"), BadRequest, "it is waiting to start"),
         (plain("500 Oh", b""), ApiError, "the server answered 500"),
-        (plain("200 OK", b"no conversation"), ServiceUnavailable, "the node answered 200"),
-        (plain("301 Moved", b"", "Location: https://elsewhere/"), ServiceUnavailable, "answered 301"),
+        (plain("200 OK", b"no conversation"), ServiceUnavailable, "unexpected response: 200"),
+        (plain("301 Moved", b"", "Location: https://elsewhere/"), ServiceUnavailable, "unexpected response: 301"),
         (plain("403 Forbidden", b"Forbidden (user=us)"), ServiceUnavailable, "the node refused: Forbidden (user=us)"),
         (plain("401 Unauthorized", b"who?"), ServiceUnavailable, "the node refused: who?"),
-        (b"", ServiceUnavailable, "closed before there was an answer"),
-        (b"SSH-2.0-OpenSSH\r\n\r\n", ServiceUnavailable, "the answer is not HTTP"),
-        (b"HTTP/1.1 101 A\r\nX: " + b"y" * 200_000, ServiceUnavailable, "the node does not answer at 127.0.0.1"),
+        (b"", ServiceUnavailable, "closed before a response"),
+        (b"SSH-2.0-OpenSSH\r\n\r\n", ServiceUnavailable, "the response is not HTTP"),
+        (b"HTTP/1.1 101 A\r\nX: " + b"y" * 200_000, ServiceUnavailable, "the node is unreachable at 127.0.0.1"),
     ],
 )
 async def test_what_a_kubelet_says_instead(told: Told, says: bytes, error: type[ApiError], words: str) -> None:
@@ -247,16 +247,16 @@ async def test_what_a_kubelet_says_instead(told: Told, says: bytes, error: type[
     assert raised.value.code >= 400
 
 
-async def test_another_certificate_than_the_node_has_announced(told: Told) -> None:
+async def test_a_kubelet_certificate_with_another_fingerprint_is_refused(told: Told) -> None:
     told.says, told.fingerprint = plain("200 OK", b"lies"), "00" * 32
-    with pytest.raises(ServiceUnavailable, match="not the one that the node has announced"):
+    with pytest.raises(ServiceUnavailable, match="does not match the fingerprint in the Node"):
         await told.answer("log")
     assert told.asked == b"", "it is told nothing"
 
 
-async def test_nobody_there(told: Told) -> None:
+async def test_an_unreachable_kubelet_is_reported(told: Told) -> None:
     await told.stop()
-    with pytest.raises(ServiceUnavailable, match='pod "box" cannot be reached: the node does not answer at 127'):
+    with pytest.raises(ServiceUnavailable, match='pod "box" cannot be reached: the node is unreachable at 127'):
         await told.answer("log")
     told.node = None
     with pytest.raises(ServiceUnavailable, match="no node of this server runs it"):

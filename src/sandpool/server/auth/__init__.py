@@ -1,1 +1,1 @@
-"""Who is asking, and may they: authentication, impersonation, role-based authorisation and the reviews about both."""
+"""Authentication, impersonation, RBAC authorization and the review APIs."""

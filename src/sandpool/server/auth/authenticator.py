@@ -1,4 +1,4 @@
-"""Authentication: from credentials to a user. Nobody is anonymous here, except to ask whether the server is up."""
+"""Authentication: maps credentials to a user. Only the public paths accept anonymous requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandpool.server.auth.service_accounts import ServiceAccountTokens, TokenErr
 from sandpool.server.auth.tokens import StaticTokens
 from sandpool.server.request.messages import User
 
-# What Kubernetes, too, answers to whoever asks without credentials.
+# Paths that Kubernetes, too, serves without credentials.
 PUBLIC_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version", "/version/"})
 
 
@@ -24,9 +24,9 @@ class Authenticator:
         self._clock = clock or SystemClock()
 
     def authenticate(self, headers: Mapping[str, str], certificate: PeerCertificate | None) -> User | None:
-        """The user behind a request; None if it carries no credentials. Raises ``Unauthorized`` if they are bad.
+        """The user of a request; None without credentials. Raises ``Unauthorized`` for invalid ones.
 
-        A valid certificate decides alone, whatever token comes with it, as in Kubernetes.
+        As in Kubernetes, a valid certificate wins over a token.
         """
         if certificate is not None and self._clock.now().timestamp() < certificate.expires:
             return certificate.user
@@ -41,7 +41,7 @@ class Authenticator:
         scheme, _, token = credentials.strip().partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
-            return None  # not ours to judge; to Kubernetes, too, this is a request without credentials
+            return None  # Kubernetes, too, treats other schemes as no credentials
         try:
             return self.verify(token).user
         except TokenError:
@@ -54,5 +54,5 @@ class Authenticator:
         if user is None:
             return self._service_accounts.verify(token, audiences)
         if audiences and issuer not in audiences:
-            raise TokenError("invalid bearer token")  # a static token is for this server and nobody else
+            raise TokenError("invalid bearer token")  # a static token is valid for this server only
         return Verified(user, (issuer,))

@@ -1,8 +1,8 @@
-"""The roles and bindings that exist from the start, the same as in any Kubernetes cluster.
+"""The default ClusterRoles and ClusterRoleBindings of a Kubernetes cluster.
 
-``admin``, ``edit`` and ``view`` have no rules of their own: they aggregate whatever carries their label, so a user's
-ClusterRole for a CRD extends them. What is meant for Kubernetes' own components (scheduler, kubelet, controllers) is
-left out: none of them runs here.
+``admin``, ``edit`` and ``view`` have no rules of their own: they aggregate every ClusterRole with their label, so a
+user's ClusterRole for a CRD extends them. The roles of Kubernetes components (scheduler, kubelet, controllers) are left
+out, because none of them runs here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who a client certificate says its holder is. That it is genuine, the TLS handshake has established already."""
+"""Maps a client certificate, which the TLS handshake has verified, to a user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PeerCertificate:
 
 
 def peer_certificate(tls: ssl.SSLObject) -> PeerCertificate | None:
-    """Common name -> user, organisations -> groups. None if there is no certificate or it names nobody."""
+    """Common name -> user, organisations -> groups. None without a certificate or a common name."""
     fields = tls.getpeercert()
     encoded = tls.getpeercert(binary_form=True)
     if not fields or not encoded:

@@ -1,4 +1,4 @@
-"""The groups that mean something to the server itself."""
+"""The groups with a meaning to the server."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from sandpool.server.request.messages import User
 
-MASTERS = "system:masters"  # may do everything, whatever the RBAC objects say
+MASTERS = "system:masters"  # bypasses RBAC
 AUTHENTICATED = "system:authenticated"
 UNAUTHENTICATED = "system:unauthenticated"
 ANONYMOUS = User("system:anonymous", (UNAUTHENTICATED,))
 
 
 def authenticated(user: User) -> User:
-    """The user as a member of the group of all who have shown credentials."""
+    """Add the user to the group of all authenticated users."""
     if AUTHENTICATED in user.groups:
         return user
     return replace(user, groups=(*user.groups, AUTHENTICATED))

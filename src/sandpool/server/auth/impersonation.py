@@ -1,4 +1,4 @@
-"""Acting as somebody else (``kubectl --as``), for those who may."""
+"""User impersonation (``kubectl --as``)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AUTHENTICATION = "authentication.k8s.io"
 
 
 def impersonate(caller: User, headers: Iterable[tuple[str, str]], authorizer: Authorizer) -> User:
-    """The user the request is to be carried out as. Raises ``Forbidden`` for the first part that is not allowed."""
+    """The impersonated user. Raises ``Forbidden`` for the first part that the caller may not impersonate."""
     name, uid = "", ""
     groups: list[str] = []
     extra: dict[str, tuple[str, ...]] = {}
@@ -42,7 +42,7 @@ def impersonate(caller: User, headers: Iterable[tuple[str, str]], authorizer: Au
 
 
 def _permissions(wanted: User) -> Iterable[RequestInfo]:
-    """Every part that is impersonated is a permission of its own."""
+    """The permissions required: one for each impersonated part."""
     account = split_account(wanted.name)
     if account is not None:
         namespace, name = account

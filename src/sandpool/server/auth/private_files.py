@@ -1,4 +1,4 @@
-"""Files that hold secrets: readable by their owner only, and never seen half-written."""
+"""Files that hold secrets: mode 0600, written atomically."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Put ``data`` at ``path`` with mode 0600, replacing what was there in one step, durable when this returns."""
+    """Replace the file at ``path`` atomically, with mode 0600. Durable when this returns."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

@@ -1,10 +1,9 @@
-"""Role-based authorisation: from RBAC objects to yes or no.
+"""RBAC authorization.
 
-Decisions are looked up, not computed: for each (user, groups, verb, resource, namespace) the first question is answered
-from the objects and remembered without the object's name, so that a thousand pods share one entry; names matter only
-to rules that list some, and those are kept with the entry. Any change of any RBAC object forgets everything. What is
-known of the objects themselves is split by namespace and rebuilt when next asked for, so that creating many bindings,
-one per namespace, does not cost their number squared.
+Decisions are cached by (user, groups, verb, resource, namespace), without the name of the object, so that a thousand
+pods share one entry. Names matter only to rules with ``resourceNames``, which the entry holds. Any change of an RBAC
+object clears the cache. Grants are collected per namespace on demand, so that creating one binding in each of many
+namespaces does not cost their number squared.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from sandpool.server.auth.service_accounts import USER_PREFIX
 from sandpool.server.request.messages import User
 from sandpool.server.request.request_info import RequestInfo
 
-_REMEMBERED = 65536
+_CACHED = 65536
 
 
 class RuleSource(Protocol):
-    """The RBAC objects as they are now."""
+    """The current RBAC objects."""
 
     @property
     def version(self) -> int:
-        """Changes whenever any role or binding does."""
+        """Increases with every change of a role or binding."""
         ...
 
     def cluster_roles(self) -> Iterable[Object]: ...
@@ -57,7 +56,7 @@ class Authorizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A binding as seen by one of its subjects: the rules, or what is wrong with the role they should come from."""
+    """A binding as seen by one of its subjects: the rules of its role, or why there are none."""
 
     source: str  # 'RoleBinding "x/ns" of Role "y" to User "z"', for the reason of a decision
     rules: tuple[Rule, ...]
@@ -68,8 +67,8 @@ class Grant:
 _Grants = dict[str, list[Grant]]
 
 
-class _Answer(NamedTuple):
-    """The remembered part of a decision: what holds for every name, and for which names more is allowed."""
+class _CachedDecision(NamedTuple):
+    """A cached decision: the one for any name, and the names for which more is allowed."""
 
     decision: Decision
     named: dict[str, str]  # name -> reason
@@ -81,7 +80,7 @@ class RbacAuthorizer:
         self._version = -1
         self._cluster_roles: dict[str, tuple[Rule, ...]] | None = None
         self._grants: dict[str, _Grants] = {}  # by namespace; "" has the cluster-wide ones
-        self._answers: dict[tuple[object, ...], _Answer] = {}
+        self._decisions: dict[tuple[object, ...], _CachedDecision] = {}
 
     def authorize(self, user: User, info: RequestInfo) -> Decision:
         if MASTERS in user.groups:
@@ -99,14 +98,14 @@ class RbacAuthorizer:
             )
         else:
             key = (user.name, user.groups, info.verb, info.path)
-        answer = self._answers.get(key)
-        if answer is None:
-            if len(self._answers) >= _REMEMBERED:
-                self._answers.clear()
-            answer = self._answers[key] = self._decide(user, info)
-        if not answer.decision.allowed and info.name in answer.named:
-            return Decision(True, answer.named[info.name])
-        return answer.decision
+        cached = self._decisions.get(key)
+        if cached is None:
+            if len(self._decisions) >= _CACHED:
+                self._decisions.clear()
+            cached = self._decisions[key] = self._decide(user, info)
+        if not cached.decision.allowed and info.name in cached.named:
+            return Decision(True, cached.named[info.name])
+        return cached.decision
 
     def require(self, user: User, info: RequestInfo) -> None:
         decision = self.authorize(user, info)
@@ -114,12 +113,12 @@ class RbacAuthorizer:
             raise denied(user, info, decision.reason)
 
     def rules_for(self, user: User, namespace: str) -> list[Rule]:
-        """Everything the user may do in the namespace, for SelfSubjectRulesReview and escalation checks."""
+        """All rules of the user in the namespace, for SelfSubjectRulesReview and escalation checks."""
         self._refresh()
         return [rule for grant in self._grants_of(user, namespace) for rule in grant.rules]
 
     def role_rules(self, role_ref: dict[str, Any], namespace: str) -> tuple[Rule, ...] | None:
-        """The rules a binding in the namespace with this roleRef would grant; None if there is no such role."""
+        """The rules that a binding with this roleRef would grant in the namespace; None if the role does not exist."""
         self._refresh()
         if role_ref.get("kind") == "ClusterRole":
             return self._all_cluster_roles().get(role_ref.get("name", ""))
@@ -133,9 +132,9 @@ class RbacAuthorizer:
             self._version = self._source.version
             self._cluster_roles = None
             self._grants.clear()
-            self._answers.clear()
+            self._decisions.clear()
 
-    def _decide(self, user: User, info: RequestInfo) -> _Answer:
+    def _decide(self, user: User, info: RequestInfo) -> _CachedDecision:
         named: dict[str, str] = {}
         problems: list[str] = []
         for grant in self._grants_of(user, info.namespace if info.is_resource else ""):
@@ -146,10 +145,10 @@ class RbacAuthorizer:
                     continue
                 reason = f"RBAC: allowed by {grant.source}"
                 if not rule.names or not info.is_resource:
-                    return _Answer(Decision(True, reason), {})
+                    return _CachedDecision(Decision(True, reason), {})
                 for name in rule.names:
                     named.setdefault(name, reason)
-        return _Answer(Decision(False, _explain(problems)), named)
+        return _CachedDecision(Decision(False, _explain(problems)), named)
 
     def _grants_of(self, user: User, namespace: str) -> Iterator[Grant]:
         for scope in ("", namespace) if namespace else ("",):
@@ -161,7 +160,7 @@ class RbacAuthorizer:
                 yield from grants.get(f"g:{group}", ())
 
     def _collect(self, namespace: str) -> _Grants:
-        """The bindings of one namespace, or the cluster's, by subject."""
+        """The grants of one namespace, or of the cluster scope, by subject."""
         cluster_roles = self._all_cluster_roles()
         roles: dict[str, tuple[Rule, ...]] = {}
         if namespace:
@@ -197,7 +196,7 @@ class RbacAuthorizer:
 
 
 def resolve(cluster_roles: Sequence[Object]) -> dict[str, tuple[Rule, ...]]:
-    """Rules by role name. A role with an aggregationRule has the rules of the roles it selects, and no own ones."""
+    """Rules by role name. A role with an aggregationRule has the rules of the roles it selects, and none of its own."""
     by_name = {role["metadata"]["name"]: role for role in cluster_roles}
     resolved: dict[str, tuple[Rule, ...]] = {}
 
@@ -214,7 +213,7 @@ def resolve(cluster_roles: Sequence[Object]) -> dict[str, tuple[Rule, ...]]:
             other_name = other["metadata"]["name"]
             if other_name not in seen and _selected(other, selectors):
                 collected.update(dict.fromkeys(rules_of(other_name, seen | {other_name})))
-        if len(seen) == 1:  # inside a cycle the result depends on where it was entered: only whole ones are kept
+        if len(seen) == 1:  # inside a cycle the result depends on the entry point: cache complete ones only
             resolved[name] = tuple(collected)
         return tuple(collected)
 
@@ -224,10 +223,10 @@ def resolve(cluster_roles: Sequence[Object]) -> dict[str, tuple[Rule, ...]]:
 
 
 def denied(user: User, info: RequestInfo, reason: str = "") -> Forbidden:
-    """The refusal, in kube-apiserver's words."""
+    """The error for a denied request, in kube-apiserver's words."""
     if not info.is_resource:
         message = f'forbidden: User "{user.name}" cannot {info.verb} path "{info.path}"'
-        return Forbidden(_harmless(message) + (f": {reason}" if reason else ""))
+        return Forbidden(_escaped(message) + (f": {reason}" if reason else ""))
     resource = f"{info.resource}/{info.subresource}" if info.subresource else info.resource
     scope = f'in the namespace "{info.namespace}"' if info.namespace else "at the cluster scope"
     what = f'User "{user.name}" cannot {info.verb} resource "{resource}" in API group "{info.group}" {scope}'
@@ -236,7 +235,7 @@ def denied(user: User, info: RequestInfo, reason: str = "") -> Forbidden:
         subject += f' "{info.name}"'
     details = {"name": info.name, "group": info.group, "kind": info.resource}
     return Forbidden(
-        f"{subject} is forbidden: {_harmless(what)}" + (f": {reason}" if reason else ""),
+        f"{subject} is forbidden: {_escaped(what)}" + (f": {reason}" if reason else ""),
         details={key: value for key, value in details.items() if value},
     )
 
@@ -257,7 +256,7 @@ def _selected(role: Object, selectors: Iterable[LabelSelector]) -> bool:
 
 
 def _subject(subject: dict[str, Any], binding_namespace: str) -> tuple[str, str]:
-    """The key under which the subject's grants are kept, and how a reason names it. No key: nobody is meant."""
+    """The key of the subject's grants, and its name in reasons. An empty key: the subject is invalid."""
     kind, name = subject.get("kind", ""), subject.get("name", "")
     if kind == "User":
         return f"u:{name}", f'User "{name}"'
@@ -275,6 +274,6 @@ def _explain(problems: list[str]) -> str:
     return "RBAC: " + (problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
 
 
-def _harmless(message: str) -> str:
-    """Names come from the client; an error page must not become HTML of its choosing."""
+def _escaped(message: str) -> str:
+    """Escape HTML: names come from the client, and an error page must not execute them."""
     return message.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,4 +1,4 @@
-"""The RBAC objects in the store, as authorisation reads them."""
+"""Reads RBAC objects from the store for the authorizer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Reviews: questions about identity and permission, asked by creating an object and answered in its status.
+"""The review APIs: questions about identity and permission, asked by creating an object.
 
-Each is a function from the object to the object with its answer; nothing is stored.
+Each function returns the object with the result in its status; nothing is stored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sandpool.server.auth.service_accounts import TokenError
 from sandpool.server.request.messages import User
 from sandpool.server.request.request_info import RequestInfo
 
-# kube-apiserver leaves the kind out of what it says about invalid access reviews.
+# kube-apiserver omits the kind in errors about invalid access reviews.
 _UNNAMED = ResourceType("authorization.k8s.io", "v1", "", "")
 
 
@@ -29,7 +29,7 @@ class RuleLister(Protocol):
 
 
 def token_review(review: Object, authenticator: Authenticator) -> Object:
-    """Whose token is this?"""
+    """TokenReview: the user of a token."""
     spec = review.get("spec") or {}
     token = spec.get("token") or ""
     if not token:
@@ -46,20 +46,20 @@ def token_review(review: Object, authenticator: Authenticator) -> Object:
 
 
 def self_subject_review(review: Object, user: User, now: datetime) -> Object:
-    """Who am I?"""
+    """SelfSubjectReview: the user of this request."""
     metadata = {**(review.get("metadata") or {}), "creationTimestamp": timestamp(now)}
     return {**review, "metadata": metadata, "status": {"userInfo": user_info(user)}}
 
 
 def subject_access_review(review: Object, authorizer: Authorizer) -> Object:
-    """May they do that?"""
+    """SubjectAccessReview: whether a user may do something."""
     spec = review.get("spec") or {}
     _refuse([*_attribute_causes(spec), *_subject_causes(spec), *_metadata_causes(review)])
     return {**review, "status": _status(authorizer.authorize(_subject(spec), _asked(spec)))}
 
 
 def local_subject_access_review(review: Object, namespace: str, authorizer: Authorizer) -> Object:
-    """May they do that in this namespace?"""
+    """LocalSubjectAccessReview: whether a user may do something in this namespace."""
     spec = review.get("spec") or {}
     causes = [*_attribute_causes(spec), *_subject_causes(spec), *_metadata_causes(review, "namespace")]
     attributes = spec.get("resourceAttributes")
@@ -76,14 +76,14 @@ def local_subject_access_review(review: Object, namespace: str, authorizer: Auth
 
 
 def self_subject_access_review(review: Object, user: User, authorizer: Authorizer) -> Object:
-    """May I do that?"""
+    """SelfSubjectAccessReview: whether the user of this request may do something."""
     spec = review.get("spec") or {}
     _refuse([*_attribute_causes(spec), *_metadata_causes(review)])
     return {**review, "status": _status(authorizer.authorize(user, _asked(spec)))}
 
 
 def self_subject_rules_review(review: Object, user: User, authorizer: RuleLister) -> Object:
-    """What may I do in this namespace? As in Kubernetes the answer does not repeat the question."""
+    """SelfSubjectRulesReview: the rules of the user in a namespace. As in Kubernetes, the spec is not returned."""
     namespace = (review.get("spec") or {}).get("namespace")
     if not namespace:
         raise BadRequest("no namespace on request")

@@ -1,9 +1,8 @@
-"""Service account tokens: JSON Web Tokens signed by the server itself.
+"""Service account tokens: JSON Web Tokens signed by the server.
 
-A token says which service account it is for, for whom to read (audiences), until when, and optionally to which object
-its life is bound. Signature and claims never change, so they are verified once and remembered; whether the account and
-the bound object still exist, with the same UID, is asked every time, so that deleting either revokes the token at
-once.
+A token names its service account, its audiences, its expiry and optionally an object that it is bound to. Signature and
+claims never change, so they are verified once and cached. That the account and the bound object still exist, with the
+same UID, is checked on every use, so that deleting either revokes the token at once.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ from sandpool.server.request.messages import User
 
 ISSUER = "https://kubernetes.default.svc"
 USER_PREFIX = "system:serviceaccount:"
-_REMEMBERED = 4096
+_CACHED = 4096
 
-# (kind, namespace, name) -> the object as it is now, or None. Kinds: ServiceAccount, Pod, Secret, Node.
+# (kind, namespace, name) -> the current object, or None. Kinds: ServiceAccount, Pod, Secret, Node.
 Find = Callable[[str, str, str], Object | None]
 
 
 class TokenError(Exception):
-    """A token that must not be believed, and why."""
+    """The token is invalid; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ class ServiceAccountTokens:
         *,
         bound: Object | None = None,
     ) -> tuple[str, datetime]:
-        """A token for the account, valid from now for ``seconds``, and when it expires."""
+        """Issue a token that is valid for ``seconds`` from now; returns it with its expiry."""
         now = self._clock.now().replace(microsecond=0)
         expires = now + timedelta(seconds=seconds)
         metadata = service_account["metadata"]
@@ -113,12 +112,12 @@ class ServiceAccountTokens:
         return f"{signed}.{_encode(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}", expires
 
     def verify(self, token: str, audiences: Sequence[str] = ()) -> Verified:
-        """The account behind the token. ``audiences``: who asks; the API server itself if empty."""
+        """The user of the token. ``audiences`` defaults to the API server itself."""
         claims = self._verified.get(token)
         if claims is None:
             claims = self._check_signature(token)
             self._verified[token] = claims
-            if len(self._verified) > _REMEMBERED:
+            if len(self._verified) > _CACHED:
                 self._verified.popitem(last=False)
         now = self._clock.now().timestamp()
         if not claims["nbf"] <= now < claims["exp"]:
@@ -153,7 +152,7 @@ class ServiceAccountTokens:
         return claims
 
     def _user(self, claims: dict[str, Any]) -> User:
-        """The user for verified claims, if everything they name is still there."""
+        """The user for verified claims, if all objects they name still exist."""
         identity = claims["kubernetes.io"]
         namespace, account = identity["namespace"], identity["serviceaccount"]
         self._must_exist("ServiceAccount", namespace, account)
@@ -162,7 +161,7 @@ class ServiceAccountTokens:
             reference = identity.get(kind.lower())
             if reference is None:
                 continue
-            if kind != "Node" or "pod" not in identity:  # the pod's node is told, the token is not bound to it
+            if kind != "Node" or "pod" not in identity:  # informational: a pod's token is not bound to its node
                 self._must_exist(kind, "" if kind == "Node" else namespace, reference)
             if kind != "Secret":
                 extra[f"authentication.kubernetes.io/{kind.lower()}-name"] = (reference["name"],)
@@ -182,7 +181,7 @@ def account_groups(namespace: str) -> tuple[str, str]:
 
 
 def split_account(user_name: str) -> tuple[str, str] | None:
-    """Namespace and name, if this is the user name of a service account."""
+    """Namespace and name of a service account's user name; None for other users."""
     if not user_name.startswith(USER_PREFIX):
         return None
     namespace, separator, name = user_name[len(USER_PREFIX) :].partition(":")

@@ -1,4 +1,4 @@
-"""TokenRequest: a service account's token, made to order (``kubectl create token``)."""
+"""TokenRequest: issues a token for a service account (``kubectl create token``)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BINDABLE = {"Pod": POD, "Secret": SECRET, "Node": NODE}
 
 
 def token_request(request: Object, service_account: Object, tokens: ServiceAccountTokens) -> Object:
-    """The request with its token in the status. ``service_account`` is the stored account the URL names."""
+    """Return the request with the token in its status. ``service_account`` is the stored account that the URL names."""
     account, metadata = service_account["metadata"], request.get("metadata") or {}
     name, namespace = account["name"], account["namespace"]
     _must_match("name", metadata, name, name)

@@ -1,4 +1,4 @@
-"""Bearer tokens that are simply known: the administrator's, and those of a static token file."""
+"""Static bearer tokens: the administrator's, and those of a token file."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ADMIN = User("sandpool-admin", (MASTERS,))
 
 
 class StaticTokens:
-    """Users by token. The lookup compares keyed hashes first, so its time tells nothing about a guess."""
+    """Users by token. A dict compares keyed hashes first, so timing reveals nothing about a guess."""
 
     def __init__(self) -> None:
         self._users: dict[str, User] = {}
         self._headers: dict[str, User] = {}
-        self.find_by_header = self._headers.get  # by the whole header: what nearly every request needs, in one step
+        self.find_by_header = self._headers.get  # by the whole header: one lookup on the hot path
 
     def add(self, token: str, user: User) -> None:
         self._users[token] = self._headers[f"Bearer {token}"] = authenticated(user)
@@ -30,7 +30,7 @@ class StaticTokens:
     def load(self, path: Path) -> None:
         """Add the tokens of a file in Kubernetes' format: ``token,user,uid,"group1,group2"`` per line.
 
-        Raises ``ValueError`` naming the line that is wrong, ``OSError`` if the file cannot be read.
+        Raises ``ValueError`` with the number of an invalid line, ``OSError`` if the file cannot be read.
         """
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.reader(file, skipinitialspace=True)
@@ -47,7 +47,7 @@ class StaticTokens:
 
 
 def admin_token(path: Path) -> str:
-    """The administrator's token, made on first use. The file is what ``kubectl`` is given, so it holds the token."""
+    """Load the administrator's token, or create it on first use."""
     try:
         token = path.read_text(encoding="ascii").strip()
     except FileNotFoundError:

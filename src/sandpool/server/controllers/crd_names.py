@@ -1,4 +1,4 @@
-"""Which names a CustomResourceDefinition may use: two definitions of a group must not use the same one."""
+"""Name conflicts of CustomResourceDefinitions: two definitions of a group must not use the same name."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from sandpool.server.kinds.crds import has_condition, set_condition
 
 
 def accept_names(definition: Object, others: Iterable[Object]) -> tuple[Object, tuple[str, str] | None]:
-    """The names a definition may use, given the other definitions of its group, and why it may not use them all.
+    """The accepted names of a definition, given the others of its group, and the conflict if not all are accepted.
 
-    A name that was accepted stays; a new one must not be in use. Resources and kinds are separate worlds of names.
+    An accepted name stays accepted; a new one must not be in use. Resources and kinds are separate name spaces.
     """
     wanted, accepted = definition["spec"]["names"], (definition.get("status") or {}).get("acceptedNames") or {}
     resources, kinds = _names_in_use(others)
@@ -53,7 +53,7 @@ def _names_in_use(definitions: Iterable[Object]) -> tuple[set[str], set[str]]:
 
 
 def status_of(definition: Object, others: Iterable[Object], now: str) -> Object:
-    """The status a definition should have; the one it has if that is right."""
+    """The desired status of a definition; the same object if it is unchanged."""
     names, conflict = accept_names(definition, others)
     status: Object = definition.get("status") or {}
     if status.get("acceptedNames") != names:

@@ -1,9 +1,8 @@
-"""The life of a CustomResourceDefinition: its names are accepted, its kind is served, and it goes with its objects.
+"""The CRD controller: accepts names, serves the kind, and deletes its objects with the definition.
 
-The keeper follows the feed of committed changes. A definition is served as soon as its names are its own, whatever
-its status says yet; the status follows. Deleting a definition only marks it: the objects of its kind are deleted, and
-when the last one is gone the finalizer is taken away and with it the definition. Nothing is remembered that is not in
-the objects, so a crash leaves nothing to repair.
+The controller observes committed changes. It serves a definition as soon as its names do not conflict; the status
+follows. Deleting a definition only marks it: the controller deletes the objects of the kind and removes the finalizer
+after the last one. It keeps no state that is not in the objects, so a crash leaves nothing to repair.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
+from random import Random
 from typing import Final, Protocol
 
 from sandpool.api.columns import from_printer_columns
@@ -19,8 +19,8 @@ from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.schema.shape import Shape, from_openapi
 from sandpool.engine.clock import Clock, timestamp
+from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.kube.errors import NotFound
-from sandpool.server.controllers.backlog import Backlog
 from sandpool.server.controllers.crd_names import accept_names, status_of
 from sandpool.server.controllers.owner_graph import Ref
 from sandpool.server.kinds.crds import FINALIZER, has_condition, set_condition
@@ -28,33 +28,34 @@ from sandpool.server.kinds.custom_resources import CustomResourceStrategy
 from sandpool.server.resources import Resource, ScalePaths
 
 _DEFINITIONS: Final = CUSTOM_RESOURCE_DEFINITION.group_resource
-# In the order in which discovery lists them for custom resources.
+_WORKERS: Final = 4
+# In the order of discovery documents for custom resources.
 _VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
-# How many objects of a kind that goes are deleted at once.
-_TOGETHER: Final = 256
+# Objects of a terminating kind that are deleted concurrently.
+_CONCURRENT: Final = 256
 
 
 class Objects(Protocol):
-    """The store, as the keeper needs it."""
+    """The operations that the controller needs."""
 
     def get(self, ref: Ref) -> Object | None:
-        """The newest state of an object."""
+        """The newest accepted state of an object."""
 
     def instances(self, resource: str) -> Iterable[tuple[Ref, Object]]:
-        """All objects of a group resource, whether its kind is served or not."""
+        """All objects of a group resource, served or not."""
 
     async def patch(self, ref: Ref, merge_patch: Object, subresource: str = "") -> None:
-        """Raises NotFound, and Conflict if ``metadata.resourceVersion`` is not the current one."""
+        """Raises NotFound, and Conflict if ``metadata.resourceVersion`` is outdated."""
 
     async def delete(self, ref: Ref, *, uid: str) -> None:
-        """Raises NotFound, and Conflict if the uid is another."""
+        """Raises NotFound, and Conflict if the uid differs."""
 
 
-# What a definition makes served -------------------------------------------------------------------------------------
+# Served resources of a definition ----------------------------------------------------------------------------------
 
 
 def from_crd(definition: Object) -> list[Resource]:
-    """The resources a definition asks to be served: one for each version that is."""
+    """The resources of a definition: one for each served version."""
     spec = definition["spec"]
     versions = spec.get("versions") or []
     storage = next(version["name"] for version in versions if version.get("storage"))
@@ -92,7 +93,7 @@ def _resource(definition: Object, version: Object, storage: str) -> Resource:
         resource.scale = ScalePaths(scale["specReplicasPath"], scale["statusReplicasPath"], selector)
     stored_as = {storage, *((definition.get("status") or {}).get("storedVersions") or ())}
     if stored_as != {type.version}:
-        # Versions differ in name only. Objects may also be stored under a version that was the storage version once.
+        # Versions differ in name only. Objects may be stored in a former storage version.
         resource.from_stored = partial(_rename, type.api_version)
         resource.to_stored = partial(_rename, f"{type.group}/{storage}") if storage != type.version else None
     return resource
@@ -112,46 +113,43 @@ def _warning(type: ResourceType, version: Object) -> str:
     return version.get("deprecationWarning") or f"{type.api_version} {type.kind} is deprecated"
 
 
-# The keeper ---------------------------------------------------------------------------------------------------------
+# The controller ------------------------------------------------------------------------------------------------------
 
 
 class CrdController:
-    """``publish`` is called with the name of a definition and all that it makes served now; nothing if it is gone."""
+    """Calls ``publish`` with the name of a definition and its served resources; none if it was deleted."""
 
-    def __init__(self, objects: Objects, clock: Clock, publish: Callable[[str, list[Resource]], None]) -> None:
+    def __init__(
+        self, objects: Objects, clock: Clock, rng: Random, publish: Callable[[str, list[Resource]], None]
+    ) -> None:
         self.objects = objects
         self.clock = clock
         self.publish = publish
-        self.backlog: Backlog[str] = Backlog(self._look_after, clock)
-        self._served: dict[str, Object] = {}  # definitions that are served, as they were when they were published
-        self._going: set[str] = set()  # the names of definitions that wait for their objects to go
-
-    async def run(self) -> None:
-        """Look after definitions until cancelled, beginning with ``start``."""
-        self.start()
-        await self.backlog.run()
+        self.controller = Controller("crd", self._reconcile, clock, rng, workers=_WORKERS)
+        self._served: dict[str, Object] = {}  # served definitions, as published
+        self._going: set[str] = set()  # names of definitions that wait for the deletion of their objects
 
     def start(self) -> None:
-        """Serve what is defined. No change may be committed between this and the first call of ``notice``."""
+        """Serve existing definitions. No change may be committed between this and the first call of ``notice``."""
         for ref, definition in self.objects.instances(_DEFINITIONS):
             self._serve(ref.name, definition)
-            self.backlog.add(ref.name)
+            self.controller.enqueue(ref.name)
 
     def notice(self, type: str, ref: Ref, obj: Object) -> None:
-        """A committed change: ADDED, MODIFIED or DELETED, with the object as it is or was."""
+        """Handle a committed change: ADDED, MODIFIED or DELETED, with the current or last state of the object."""
         if ref.resource != _DEFINITIONS:
             if type == "DELETED" and ref.resource in self._going:
-                self.backlog.add(ref.resource)
+                self.controller.enqueue(ref.resource)
         elif type == "DELETED":
             self._forget(ref.name, obj)
         else:
             self._serve(ref.name, obj)
-            self.backlog.add(ref.name)
+            self.controller.enqueue(ref.name)
 
     def _serve(self, name: str, definition: Object) -> None:
-        """Publish a definition if it may be served and is not yet as it is."""
+        """Publish a definition if its names are free and it has changed."""
         before = self._served.get(name)
-        if before is not None and _looks_the_same(definition, before):
+        if before is not None and _serves_the_same(definition, before):
             return
         if has_condition(definition, "Established") or accept_names(definition, self._others(name))[1] is None:
             self._served[name] = definition
@@ -161,15 +159,15 @@ class CrdController:
         self._going.discard(name)
         if self._served.pop(name, None) is not None:
             self.publish(name, [])
-        # Its names are free again: somebody may have been waiting for them.
+        # Its names are free again: another definition may have waited for them.
         group = definition["spec"].get("group")
         for ref, other in self.objects.instances(_DEFINITIONS):
             if other["spec"].get("group") == group and ref.name != name:
                 self._serve(ref.name, other)
-                self.backlog.add(ref.name)
+                self.controller.enqueue(ref.name)
 
     def _others(self, name: str) -> Iterator[Object]:
-        """The other definitions of a group. What is served uses its names, whether its status says so yet or not."""
+        """The other definitions of a group. Served ones count as accepted, even before their status is written."""
         group = name.partition(".")[2]
         for ref, definition in self.objects.instances(_DEFINITIONS):
             if ref.name == name or definition["spec"].get("group") != group:
@@ -179,11 +177,11 @@ class CrdController:
                 definition = {**definition, "status": {**(definition.get("status") or {}), **accepted}}
             yield definition
 
-    async def _look_after(self, name: str) -> None:
+    async def _reconcile(self, name: str) -> Result:
         ref = Ref(_DEFINITIONS, "", name)
         definition = self.objects.get(ref)
         if definition is None:
-            return
+            return DONE
         try:
             if definition["metadata"].get("deletionTimestamp"):
                 await self._clear(ref, definition)
@@ -191,41 +189,42 @@ class CrdController:
                 status = status_of(definition, self._others(name), timestamp(self.clock.now()))
                 await self._write_status(ref, definition, status)
         except NotFound:
-            return  # somebody else was faster
+            pass  # deleted meanwhile
+        return DONE
 
     async def _write_status(self, ref: Ref, definition: Object, status: Object) -> None:
         if status == definition.get("status"):
             return
         names = (definition.get("status") or {}).get("acceptedNames") or {}
         accepted = status.get("acceptedNames") or {}
-        # In a merge patch a name that is given up has to be said.
-        given_up = {field: None for field in names if field not in accepted}
+        # A merge patch must set removed names to null.
+        removed = {field: None for field in names if field not in accepted}
         await self.objects.patch(
             ref,
             {
                 "metadata": {"resourceVersion": definition["metadata"]["resourceVersion"]},
-                "status": {**status, "acceptedNames": {**accepted, **given_up}},
+                "status": {**status, "acceptedNames": {**accepted, **removed}},
             },
             "status",
         )
 
     async def _clear(self, ref: Ref, definition: Object) -> None:
-        """Delete the objects of a kind that goes, and let it go when there are none."""
+        """Delete the objects of a terminating kind, and remove the finalizer when there are none."""
         finalizers = definition["metadata"].get("finalizers") or []
         if FINALIZER not in finalizers:
             return
         self._going.add(ref.name)
         now, status = timestamp(self.clock.now()), definition.get("status") or {}
-        doomed = self._to_delete(ref.name)
-        if doomed:
+        remaining_objects = self._to_delete(ref.name)
+        if remaining_objects:
             message = "CustomResource deletion is in progress"
             status = set_condition(status, "Terminating", True, "InstanceDeletionInProgress", message, now)
             await self._write_status(ref, definition, status)
-            while doomed:
-                await asyncio.gather(*(self._delete(*each) for each in doomed))
-                doomed = self._to_delete(ref.name)
+            while remaining_objects:
+                await asyncio.gather(*(self._delete(*each) for each in remaining_objects))
+                remaining_objects = self._to_delete(ref.name)
         if next(iter(self.objects.instances(ref.name)), None) is not None:
-            return  # what is left has finalizers of its own; its going will be noticed
+            return  # the rest have finalizers; their deletion enqueues the definition
         newest = self.objects.get(ref)
         if newest is not None and not has_condition(newest, "Terminating"):
             remaining = [finalizer for finalizer in finalizers if finalizer != FINALIZER]
@@ -236,7 +235,7 @@ class CrdController:
             done = set_condition(
                 status, "Terminating", False, "InstanceDeletionCompleted", "removed all instances", now
             )
-            await self._write_status(ref, newest, done)  # its notice brings us back here
+            await self._write_status(ref, newest, done)  # the change enqueues the definition again
 
     def _to_delete(self, resource: str) -> list[tuple[Ref, str]]:
         found = (
@@ -244,7 +243,7 @@ class CrdController:
             for ref, obj in self.objects.instances(resource)
             if not obj["metadata"].get("deletionTimestamp")
         )
-        return list(islice(found, _TOGETHER))
+        return list(islice(found, _CONCURRENT))
 
     async def _delete(self, ref: Ref, uid: str) -> None:
         try:
@@ -253,8 +252,8 @@ class CrdController:
             return
 
 
-def _looks_the_same(definition: Object, before: Object) -> bool:
-    """Whether a definition makes the same resources served."""
+def _serves_the_same(definition: Object, before: Object) -> bool:
+    """Whether both states of a definition serve the same resources."""
     return (
         definition["spec"] == before["spec"]
         and bool(definition["metadata"].get("deletionTimestamp")) == bool(before["metadata"].get("deletionTimestamp"))

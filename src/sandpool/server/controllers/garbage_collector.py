@@ -1,19 +1,19 @@
 """Garbage collection by owner references, as kube-controller-manager does it.
 
-An object whose owners are all gone is deleted. How an owner goes decides what becomes of its dependents:
+An object is deleted when all its owners are gone. The propagation policy of an owner decides about its dependents:
 
-* *background*: the owner goes at once, its dependents afterwards;
-* *foreground*: the owner stays, marked with the finalizer ``foregroundDeletion``, until every dependent that says
-  ``blockOwnerDeletion`` is gone;
-* *orphan*: the owner stays, marked with the finalizer ``orphan``, until no dependent refers to it any more.
+* *background*: the owner is removed at once, its dependents afterwards;
+* *foreground*: the owner stays, with the finalizer ``foregroundDeletion``, until all dependents with
+  ``blockOwnerDeletion`` are gone;
+* *orphan*: the owner stays, with the finalizer ``orphan``, until no dependent refers to it.
 
-The collector follows the feed of committed changes. Only what looks wrong there is read and decided upon. Decisions
-are pure functions of what was read; acting on one is a single write, guarded by the uid and version that were looked
-at. Nothing is remembered that is not in the objects, so a crash at any point leaves nothing to repair: at the start
-the graph is built again, and everything that looks wrong is looked at.
+The collector observes committed changes and enqueues only objects whose owners may be gone. Decisions are pure
+functions of the observed objects; each leads to one write with the uid and resourceVersion as preconditions. The
+collector keeps no state that is not in the objects, so a crash leaves nothing to repair: start-up builds the graph
+again and enqueues every suspicious object.
 
-An owner of a kind that is not served can be neither found nor missed. Its dependents are left alone until the kind is
-served, unless the owner was seen to go.
+Whether an owner of an unserved kind exists is unknown. Its dependents stay until the kind is served, unless the
+collector observed the deletion of the owner.
 """
 
 from __future__ import annotations
@@ -21,44 +21,47 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from random import Random
+from typing import Final, Literal, NamedTuple, Protocol
 
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock
+from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.kube.errors import NotFound
-from sandpool.server.controllers.backlog import Backlog
-from sandpool.server.controllers.owner_graph import OwnerKind, Ownership, OwnerState, Ref
+from sandpool.server.controllers.owner_graph import OwnerGraph, OwnerKind, OwnerState, Ref
 from sandpool.server.kinds.metadata import FOREGROUND, ORPHAN
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
+# A reconcile mostly waits for the disk, and concurrent writes share one sync.
+_WORKERS: Final = 64
 
 
-class Trace(NamedTuple):
-    """What the collector has to know of an object that was there before it started."""
+class OwnedObject(NamedTuple):
+    """The owner references of an object that exists when the collector starts."""
 
     ref: Ref
     uid: str
     owners: tuple[str, ...]  # uids
-    held: bool  # it may have one of the collector's finalizers; true when in doubt
+    held: bool  # whether it may have a finalizer of the collector; True if unknown
 
 
 class Objects(Protocol):
-    """The store, as the collector needs it."""
+    """The operations that the collector needs."""
 
-    def traces(self) -> Iterable[Trace]:
-        """Every object there is."""
+    def owned_objects(self) -> Iterable[OwnedObject]:
+        """All objects."""
 
     def get(self, ref: Ref) -> Object | None:
-        """The newest state of an object."""
+        """The newest accepted state of an object."""
 
     def kind(self, api_version: str, kind: str) -> OwnerKind | None:
-        """What an owner reference means by a kind, whatever its version; None if no such kind is served."""
+        """The resource of a kind in an owner reference, of any version; None if the kind is not served."""
 
     async def delete(self, ref: Ref, *, uid: str, resource_version: str, propagation: Propagation) -> None:
-        """Raises NotFound if it is gone, Conflict if it is not as it was looked at."""
+        """Raises NotFound if it is gone, Conflict if it has changed."""
 
     async def patch(self, ref: Ref, merge_patch: Object) -> None:
-        """Raises NotFound if it is gone, Conflict if it is not as it was looked at (``metadata.resourceVersion``)."""
+        """Raises NotFound if it is gone, Conflict if ``metadata.resourceVersion`` is outdated."""
 
 
 # Decisions ----------------------------------------------------------------------------------------------------------
@@ -66,12 +69,12 @@ class Objects(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Leave the object alone."""
+    """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unlink:
-    """Take away the references to owners that are gone or going: others remain."""
+    """Remove the references to owners that are gone or being deleted; others remain."""
 
     owners: frozenset[str]
 
@@ -85,7 +88,7 @@ Action = Keep | Unlink | Delete
 
 
 def decide(owners: Mapping[str, OwnerState], *, finalizers: Iterable[str] = (), has_dependents: bool = False) -> Action:
-    """What to do with an object that has these owners, by uid, and is not being deleted yet."""
+    """Decide about an object with these owners, by uid, that is not being deleted."""
     states = set(owners.values())
     if not states or OwnerState.UNKNOWN in states:
         return Keep()
@@ -108,75 +111,70 @@ def without_owners(references: list[Object], uids: Iterable[str]) -> list[Object
 
 
 class GarbageCollector:
-    def __init__(self, objects: Objects, clock: Clock) -> None:
+    def __init__(self, objects: Objects, clock: Clock, rng: Random) -> None:
         self.objects = objects
-        self.backlog: Backlog[Ref] = Backlog(self._examine, clock)
-        self._ownership = Ownership(objects.kind)
-        self._unknown: set[Ref] = set()  # objects with an owner of a kind that is not served
-
-    async def run(self) -> None:
-        """Collect until cancelled, beginning with ``start``."""
-        self.start()
-        await self.backlog.run()
+        self.controller = Controller("garbage-collector", self._reconcile, clock, rng, workers=_WORKERS)
+        self._graph = OwnerGraph(objects.kind)
+        self._unknown: set[Ref] = set()  # objects with an owner of an unserved kind
 
     def start(self) -> None:
-        """Learn what is there, and put everything that looks wrong on the backlog.
+        """Build the graph and enqueue suspicious objects.
 
         No change may be committed between this and the first call of ``notice``.
         """
-        traces = list(self.objects.traces())
-        for trace in traces:
-            self._ownership.add(trace.ref, trace.uid, dict.fromkeys(trace.owners))
-        for trace in traces:
-            if trace.held and (obj := self.objects.get(trace.ref)) is not None:
-                self._note_deletion(trace.ref, obj["metadata"])
-        for trace in traces:
-            if not all(self._ownership.is_plausible(uid, trace.ref) for uid in trace.owners):
-                self.backlog.add(trace.ref)
+        existing = list(self.objects.owned_objects())
+        for found in existing:
+            self._graph.add(found.ref, found.uid, dict.fromkeys(found.owners))
+        for found in existing:
+            if found.held and (obj := self.objects.get(found.ref)) is not None:
+                self._note_deletion(found.ref, obj["metadata"])
+        for found in existing:
+            if not all(self._graph.is_plausible(uid, found.ref) for uid in found.owners):
+                self.controller.enqueue(found.ref)
 
     def notice(self, type: str, ref: Ref, obj: Object) -> None:
-        """A committed change: ADDED, MODIFIED or DELETED, with the object as it is or was."""
+        """Handle a committed change: ADDED, MODIFIED or DELETED, with the current or last state of the object."""
         metadata: Object = obj["metadata"]
-        graph, uid = self._ownership, metadata["uid"]
-        concerned = {*graph.owners(ref)}
+        graph, uid = self._graph, metadata["uid"]
+        affected = {*graph.owners(ref)}
         if type == "DELETED":
             graph.remove(ref, uid)
             self._unknown.discard(ref)
             for dependent in graph.dependents(uid):
-                self.backlog.add(dependent)
+                self.controller.enqueue(dependent)
         else:
             references = metadata.get("ownerReferences") or []
             owners = {reference["uid"]: bool(reference.get("blockOwnerDeletion")) for reference in references}
             graph.add(ref, uid, owners)
-            concerned |= owners.keys()
+            affected |= owners.keys()
             if any(graph.state(reference, ref.namespace) is not OwnerState.SOLID for reference in references):
-                self.backlog.add(ref)
+                self.controller.enqueue(ref)
             if metadata.get("deletionTimestamp"):
                 self._note_deletion(ref, metadata)
-        # An owner in foreground deletion may have been waiting for just this.
-        for owner in concerned & graph.waiting.keys():
-            self.backlog.add(graph.waiting[owner])
+        # An owner in foreground deletion may have waited for this change.
+        for owner in affected & graph.waiting.keys():
+            self.controller.enqueue(graph.waiting[owner])
 
     def kinds_changed(self) -> None:
-        """Other kinds are served than before: what became of an owner may be told now."""
+        """Enqueue objects with owners of unserved kinds, because the served kinds have changed."""
         for ref in self._unknown:
-            self.backlog.add(ref)
+            self.controller.enqueue(ref)
         self._unknown.clear()
 
     def _note_deletion(self, ref: Ref, metadata: Object) -> None:
-        """Take up a deletion that is the collector's to finish."""
-        if self._ownership.note_deletion(ref, metadata):
-            for dependent in self._ownership.dependents(metadata["uid"]):
-                self.backlog.add(dependent)
+        """Enqueue a deletion that the collector must finish."""
+        if self._graph.note_deletion(ref, metadata):
+            for dependent in self._graph.dependents(metadata["uid"]):
+                self.controller.enqueue(dependent)
         if metadata.get("deletionTimestamp") and {ORPHAN, FOREGROUND} & {*(metadata.get("finalizers") or ())}:
-            self.backlog.add(ref)
+            self.controller.enqueue(ref)
 
-    # -- acting ------------------------------------------------------------------------------------------------------
+    # -- reconcile ---------------------------------------------------------------------------------------------------
 
-    async def _examine(self, ref: Ref) -> None:
+    async def _reconcile(self, ref: Ref) -> Result:
         obj = self.objects.get(ref)
         if obj is None:
-            return
+            return DONE
         metadata = obj["metadata"]
         try:
             if metadata.get("deletionTimestamp"):
@@ -184,14 +182,15 @@ class GarbageCollector:
             else:
                 await self._collect(ref, metadata)
         except NotFound:
-            return  # somebody else was faster
+            pass  # deleted meanwhile
+        return DONE
 
     async def _collect(self, ref: Ref, metadata: Object) -> None:
         references = metadata.get("ownerReferences") or []
-        owners = {reference["uid"]: self._ownership.state(reference, ref.namespace) for reference in references}
+        owners = {reference["uid"]: self._graph.state(reference, ref.namespace) for reference in references}
         if OwnerState.UNKNOWN in owners.values():
             self._unknown.add(ref)
-        dependents = self._ownership.dependents(metadata["uid"])
+        dependents = self._graph.dependents(metadata["uid"])
         action = decide(
             owners,
             finalizers=metadata.get("finalizers") or (),
@@ -208,27 +207,27 @@ class GarbageCollector:
     async def _finish_deletion(self, ref: Ref, metadata: Object) -> None:
         uid, finalizers = metadata["uid"], metadata.get("finalizers") or []
         if ORPHAN in finalizers:
-            dependents = list(self._ownership.dependents(uid))
+            dependents = list(self._graph.dependents(uid))
             await asyncio.gather(*(self._orphan(dependent, uid) for dependent in dependents))
             await self._write(ref, metadata, finalizers=[name for name in finalizers if name != ORPHAN])
-        elif FOREGROUND in finalizers and not self._is_held_up(ref, uid):
+        elif FOREGROUND in finalizers and not self._is_blocked(ref, uid):
             await self._write(ref, metadata, finalizers=[name for name in finalizers if name != FOREGROUND])
 
-    def _is_held_up(self, ref: Ref, uid: str) -> bool:
-        """Whether an owner still has a dependent that it must wait for.
+    def _is_blocked(self, ref: Ref, uid: str) -> bool:
+        """Whether a dependent still blocks the deletion of an owner.
 
-        Objects that wait for each other in a circle, and for nothing outside it, would wait forever: none of them has
-        to. (kube-controller-manager breaks the circles it notices by giving up ``blockOwnerDeletion``.)
+        Objects in a cycle that wait only for each other would wait forever, so they do not block. (For cycles it
+        notices, kube-controller-manager removes ``blockOwnerDeletion``.)
         """
         below = self._waits_for(ref, uid)
         return below is None or any(
-            uid not in (self._waits_for(self._ownership.waiting[each], each) or ()) for each in below - {uid}
+            uid not in (self._waits_for(self._graph.waiting[each], each) or ()) for each in below - {uid}
         )
 
     def _waits_for(self, ref: Ref, uid: str) -> set[str] | None:
-        """The objects in foreground deletion, by uid, that one waits for, and those that these wait for in turn; None
-        if among them is one that is not in foreground deletion."""
-        waiting = {place: each for each, place in self._ownership.waiting.items()}
+        """The objects in foreground deletion, by uid, that this one waits for, transitively; None if one of them is not
+        in foreground deletion."""
+        waiting = {place: each for each, place in self._graph.waiting.items()}
         found: set[str] = set()
         ahead = [(ref, uid)]
         while ahead:
@@ -241,15 +240,15 @@ class GarbageCollector:
         return found
 
     def _blocking(self, ref: Ref, uid: str) -> Iterator[Ref]:
-        for dependent, blocks in self._ownership.dependents(uid).items():
+        for dependent, blocks in self._graph.dependents(uid).items():
             if ref.namespace and dependent.namespace != ref.namespace:
-                continue  # a reference that means nothing
+                continue  # an invalid reference
             if blocks is None:
                 blocks = any(
                     reference.get("uid") == uid and reference.get("blockOwnerDeletion")
                     for reference in self._references(dependent)
                 )
-                self._ownership.settle(dependent, uid, blocks)
+                self._graph.set_blocking(dependent, uid, blocks)
             if blocks:
                 yield dependent
 
@@ -269,6 +268,6 @@ class GarbageCollector:
             return
 
     async def _write(self, ref: Ref, metadata: Object, **changes: list[Object] | list[str]) -> None:
-        """Change the metadata that was looked at, and nothing newer."""
+        """Patch metadata, with the observed uid and resourceVersion as preconditions."""
         guard = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
         await self.objects.patch(ref, {"metadata": {**guard, **{key: value or None for key, value in changes.items()}}})

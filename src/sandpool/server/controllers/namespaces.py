@@ -1,11 +1,11 @@
-"""The life of a namespace: what it starts with, who may create in it, and how it goes with everything in it.
+"""The namespace controller: initial content of a namespace, and its termination.
 
-Deleting a namespace only marks it. Its content is then deleted, pods first, and when nothing is left the finalizer
-``kubernetes`` is taken from ``spec.finalizers``; without finalizers the namespace goes. What does not go, because it
-has finalizers of its own or cannot be deleted, is said in conditions.
+Deleting a namespace only marks it. The controller deletes its content, pods first, and when nothing is left it removes
+the finalizer ``kubernetes`` from ``spec.finalizers``; without finalizers the namespace is removed. Conditions report
+content that remains because of finalizers or failures.
 
-The keeper follows the feed of committed changes and remembers only what is left in namespaces that are going, which
-it reads again after a crash.
+The controller observes committed changes. Its only state is the remaining content of terminating namespaces, which it
+reads again after a restart.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from random import Random
 from typing import Final, Protocol
 
 from sandpool.api.kinds import NAMESPACE, NODE_LEASES
 from sandpool.api.resource import Object, ResourceType
 from sandpool.engine.clock import Clock, timestamp
+from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.kube.errors import AlreadyExists, ApiError, Forbidden, NotFound, forbidden, not_found
-from sandpool.server.controllers.backlog import Backlog
 from sandpool.server.controllers.owner_graph import Ref
 from sandpool.server.kinds.namespaces import FINALIZER
 
+_WORKERS: Final = 16
 INITIAL: Final = ("default", "kube-system", "kube-public", NODE_LEASES)
 ROOT_CA: Final = "kube-root-ca.crt"
 _ROOT_CA_ANNOTATIONS: Final = {
@@ -33,41 +35,41 @@ _ROOT_CA_ANNOTATIONS: Final = {
         "Kubernetes clusters."
     )
 }
-# How often the conditions of a namespace follow the numbers of what is left in it.
-_CALM: Final = 1.0
+# Seconds between two updates of conditions in which only the counts of remaining objects differ.
+_COUNTS_INTERVAL: Final = 1.0
 
 
 class Objects(Protocol):
-    """The store, as the keeper needs it."""
+    """The operations that the controller needs."""
 
     def namespaces(self) -> Iterable[str]: ...
 
     def get(self, ref: Ref) -> Object | None:
-        """The newest state of an object."""
+        """The newest accepted state of an object."""
 
     def contents(self, namespace: str) -> Iterable[tuple[Ref, Object]]:
-        """Everything that is in a namespace, of every resource."""
+        """All objects of a namespace, of all resources."""
 
     async def create(self, ref: Ref, obj: Object) -> None:
         """Raises AlreadyExists."""
 
     async def patch(self, ref: Ref, merge_patch: Object, subresource: str = "") -> None:
-        """Raises NotFound, and Conflict if ``metadata.resourceVersion`` is not the current one."""
+        """Raises NotFound, and Conflict if ``metadata.resourceVersion`` is outdated."""
 
     async def delete(self, ref: Ref, *, uid: str) -> None:
-        """Delete with background propagation. Raises NotFound, and Conflict if the uid is another."""
+        """Delete with background propagation. Raises NotFound, and Conflict if the uid differs."""
 
     async def finalize(self, namespace: Object) -> None:
         """Replace ``spec.finalizers`` (the finalize subresource). Raises NotFound and Conflict."""
 
 
 def initial_namespaces() -> list[Object]:
-    """The namespaces a cluster has from the beginning."""
+    """The initial namespaces of a cluster."""
     return [{"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}} for name in INITIAL]
 
 
 def check_create(namespace: Object | None, name: str, type: ResourceType, object_name: str) -> None:
-    """Raise unless something may be created in a namespace, given as it is or None if there is none."""
+    """Raise if ``namespace`` does not exist (None) or is terminating."""
     if namespace is None:
         raise not_found(NAMESPACE, name)
     if (namespace.get("status") or {}).get("phase") != "Terminating":
@@ -86,28 +88,30 @@ def check_create(namespace: Object | None, name: str, type: ResourceType, object
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """Something that is left in a namespace that goes."""
+class RemainingObject:
+    """An object that remains in a terminating namespace."""
 
     uid: str
     deleting: bool
     finalizers: tuple[str, ...]
 
     @staticmethod
-    def of(obj: Object) -> Item:
+    def of(obj: Object) -> RemainingObject:
         metadata = obj["metadata"]
         deleting = bool(metadata.get("deletionTimestamp"))
-        return Item(metadata["uid"], deleting, tuple(metadata.get("finalizers") or ()))
+        return RemainingObject(metadata["uid"], deleting, tuple(metadata.get("finalizers") or ()))
 
 
-def next_to_delete(items: Mapping[Ref, Item]) -> list[Ref]:
-    """What to delete now. Pods go first: as long as one is there, what it lives on stays."""
+def next_to_delete(items: Mapping[Ref, RemainingObject]) -> list[Ref]:
+    """The objects to delete now. Pods go first: other objects stay until the last pod is gone."""
     pods = [ref for ref in items if ref.resource == "pods"]
     return [ref for ref in pods or items if not items[ref].deleting]
 
 
-def conditions(before: list[Object], items: Mapping[Ref, Item], failures: Iterable[str], now: str) -> list[Object]:
-    """The conditions of a namespace in which this much is left; the same list if they say what they said before."""
+def conditions(
+    before: list[Object], items: Mapping[Ref, RemainingObject], failures: Iterable[str], now: str
+) -> list[Object]:
+    """The conditions of a namespace with these remaining objects; the same list if they are unchanged."""
     wanted = [
         ("NamespaceDeletionDiscoveryFailure", False, "ResourcesDiscovered", "All resources successfully discovered"),
         (
@@ -138,7 +142,7 @@ def _failure(failures: list[str]) -> tuple[bool, str, str]:
     return True, "ContentDeletionFailed", f"Failed to delete all resource types, {len(failures)} remaining: {listed}"
 
 
-def _remaining(items: Mapping[Ref, Item]) -> tuple[bool, str, str]:
+def _remaining(items: Mapping[Ref, RemainingObject]) -> tuple[bool, str, str]:
     if not items:
         return False, "ContentRemoved", "All content successfully removed"
     counts = Counter(ref.resource.partition(".")[::2] for ref in items)
@@ -146,7 +150,7 @@ def _remaining(items: Mapping[Ref, Item]) -> tuple[bool, str, str]:
     return True, "SomeResourcesRemain", f"Some resources are remaining: {', '.join(listed)}"
 
 
-def _held(items: Mapping[Ref, Item]) -> tuple[bool, str, str]:
+def _held(items: Mapping[Ref, RemainingObject]) -> tuple[bool, str, str]:
     counts = Counter(finalizer for item in items.values() for finalizer in item.finalizers)
     if not counts:
         return False, "ContentHasNoFinalizers", "All content-preserving finalizers finished"
@@ -155,81 +159,79 @@ def _held(items: Mapping[Ref, Item]) -> tuple[bool, str, str]:
     return True, "SomeFinalizersRemain", why
 
 
-def _says_more_than_numbers(new: list[Object], old: list[Object]) -> bool:
-    def gist(them: list[Object]) -> list[tuple[str, str, str]]:
+def _differs_in_more_than_counts(new: list[Object], old: list[Object]) -> bool:
+    def summary(them: list[Object]) -> list[tuple[str, str, str]]:
         return [(condition["type"], condition["status"], condition["reason"]) for condition in them]
 
-    return gist(new) != gist(old)
+    return summary(new) != summary(old)
 
 
-# The keeper ---------------------------------------------------------------------------------------------------------
+# The controller ------------------------------------------------------------------------------------------------------
 
 
 class NamespaceController:
-    def __init__(self, objects: Objects, clock: Clock, root_ca: str | None = None) -> None:
+    def __init__(self, objects: Objects, clock: Clock, rng: Random, root_ca: str | None = None) -> None:
         self.objects = objects
         self.clock = clock
         self.root_ca = root_ca  # PEM, published in every namespace; None publishes nothing
-        self.backlog: Backlog[str] = Backlog(self._look_after, clock)
-        self._left: dict[str, dict[Ref, Item]] = {}  # by namespace that goes: everything that is still in it
-        self._spoken: dict[str, float] = {}  # by namespace that goes: when its conditions were written last
-
-    async def run(self) -> None:
-        """Look after namespaces until cancelled, beginning with ``start``."""
-        self.start()
-        await self.backlog.run()
+        self.controller = Controller("namespace", self._reconcile, clock, rng, workers=_WORKERS)
+        self._left: dict[str, dict[Ref, RemainingObject]] = {}  # by terminating namespace: its remaining objects
+        self._conditions_written: dict[
+            str, float
+        ] = {}  # by terminating namespace: when its conditions were last written
 
     def start(self) -> None:
-        """Look at every namespace. No change may be committed between this and the first call of ``notice``."""
+        """Enqueue every namespace. No change may be committed between this and the first call of ``notice``."""
         for name in self.objects.namespaces():
-            self.backlog.add(name)
+            self.controller.enqueue(name)
 
     def notice(self, type: str, ref: Ref, obj: Object) -> None:
-        """A committed change: ADDED, MODIFIED or DELETED, with the object as it is or was."""
+        """Handle a committed change: ADDED, MODIFIED or DELETED, with the current or last state of the object."""
         if ref.resource == "namespaces":
             if type == "DELETED":
                 self._left.pop(ref.name, None)
-                self._spoken.pop(ref.name, None)
+                self._conditions_written.pop(ref.name, None)
             else:
-                self.backlog.add(ref.name)
+                self.controller.enqueue(ref.name)
             return
         left = self._left.get(ref.namespace)
         if left is not None:
             self._follow(type, ref, obj, left)
-        elif (ref.resource, ref.name) in _STARTERS:
-            self.backlog.add(ref.namespace)
+        elif (ref.resource, ref.name) in _INITIAL_OBJECTS:
+            self.controller.enqueue(ref.namespace)
 
-    def _follow(self, type: str, ref: Ref, obj: Object, left: dict[Ref, Item]) -> None:
+    def _follow(self, type: str, ref: Ref, obj: Object, left: dict[Ref, RemainingObject]) -> None:
         before = left.pop(ref, None)
         if type != "DELETED":
-            left[ref] = Item.of(obj)
+            left[ref] = RemainingObject.of(obj)
             if left[ref] == before:
                 return
-            moves_on = not left[ref].deleting
+            makes_progress = not left[ref].deleting
         else:
-            moves_on = not left or (ref.resource == "pods" and not any(each.resource == "pods" for each in left))
-        # Only something new, the last pod and the last object of all move things on; the numbers may lag.
-        if moves_on:
-            self.backlog.add(ref.namespace)
+            makes_progress = not left or (ref.resource == "pods" and not any(each.resource == "pods" for each in left))
+        # Only a new object, the last pod and the last object allow progress; counts may lag.
+        if makes_progress:
+            self.controller.enqueue(ref.namespace)
         else:
-            self.backlog.add_later(ref.namespace, _CALM)
+            self.controller.enqueue_after(ref.namespace, _COUNTS_INTERVAL)
 
-    async def _look_after(self, name: str) -> None:
+    async def _reconcile(self, name: str) -> Result:
         namespace = self.objects.get(Ref("namespaces", "", name))
         if namespace is None:
-            return
+            return DONE
         try:
             if namespace["metadata"].get("deletionTimestamp"):
                 await self._empty(name, namespace)
             else:
-                await self._furnish(name)
+                await self._initialize(name)
         except NotFound:
-            return  # it went meanwhile
+            pass  # deleted meanwhile
+        return DONE
 
-    # -- the beginning -----------------------------------------------------------------------------------------------
+    # -- initial content --------------------------------------------------------------------------------------------
 
-    async def _furnish(self, name: str) -> None:
-        """Give a namespace its default account and the certificate its pods trust the server by."""
+    async def _initialize(self, name: str) -> None:
+        """Create the default service account and the ConfigMap with the CA of the server."""
         account = Ref("serviceaccounts", name, "default")
         if self.objects.get(account) is None:
             await self._create(account, {"kind": "ServiceAccount", "apiVersion": "v1"})
@@ -250,21 +252,21 @@ class NamespaceController:
         try:
             await self.objects.create(ref, {**obj, "metadata": metadata})
         except (AlreadyExists, Forbidden):
-            return  # somebody else was faster, or the namespace goes already
+            return  # created by another client, or the namespace is terminating
 
-    # -- the end -----------------------------------------------------------------------------------------------------
+    # -- termination --------------------------------------------------------------------------------------------------
 
     async def _empty(self, name: str, namespace: Object) -> None:
         finalizers = (namespace.get("spec") or {}).get("finalizers") or []
         if FINALIZER not in finalizers:
             return
         if name not in self._left:
-            self._left[name] = {ref: Item.of(obj) for ref, obj in self.objects.contents(name)}
+            self._left[name] = {ref: RemainingObject.of(obj) for ref, obj in self.objects.contents(name)}
         left = self._left[name]
         failures: list[ApiError] = []
-        while (doomed := next_to_delete(left)) and not failures:
-            failures = await self._delete(doomed, left)
-        await self._say(name, namespace, left, [str(failure) for failure in failures])
+        while (deletable := next_to_delete(left)) and not failures:
+            failures = await self._delete(deletable, left)
+        await self._write_conditions(name, namespace, left, [str(failure) for failure in failures])
         if failures:
             raise failures[0]
         newest = self.objects.get(Ref("namespaces", "", name))
@@ -272,8 +274,8 @@ class NamespaceController:
             remaining = [finalizer for finalizer in finalizers if finalizer != FINALIZER]
             await self.objects.finalize({**newest, "spec": {**newest["spec"], "finalizers": remaining}})
 
-    async def _delete(self, refs: list[Ref], left: Mapping[Ref, Item]) -> list[ApiError]:
-        """Delete at once what is to be deleted; gives what went wrong."""
+    async def _delete(self, refs: list[Ref], left: Mapping[Ref, RemainingObject]) -> list[ApiError]:
+        """Delete objects concurrently; returns the failures."""
         deletions = (self.objects.delete(ref, uid=left[ref].uid) for ref in refs)
         results = await asyncio.gather(*deletions, return_exceptions=True)
         failures = []
@@ -284,18 +286,23 @@ class NamespaceController:
                 raise result
         return failures
 
-    async def _say(self, name: str, namespace: Object, left: Mapping[Ref, Item], failures: list[str]) -> None:
-        """Write the conditions, if they say something new."""
+    async def _write_conditions(
+        self, name: str, namespace: Object, left: Mapping[Ref, RemainingObject], failures: list[str]
+    ) -> None:
+        """Write the conditions if they have changed."""
         before = (namespace.get("status") or {}).get("conditions") or []
-        said = conditions(before, left, failures, timestamp(self.clock.now()))
-        if said is before or (not left and not before):
+        wanted = conditions(before, left, failures, timestamp(self.clock.now()))
+        if wanted is before or (not left and not before):
             return
         now = self.clock.monotonic()
-        if not _says_more_than_numbers(said, before) and now - self._spoken.get(name, 0.0) < _CALM:
-            self.backlog.add_later(name, _CALM)
+        if (
+            not _differs_in_more_than_counts(wanted, before)
+            and now - self._conditions_written.get(name, 0.0) < _COUNTS_INTERVAL
+        ):
+            self.controller.enqueue_after(name, _COUNTS_INTERVAL)
             return
-        self._spoken[name] = now
-        await self.objects.patch(Ref("namespaces", "", name), {"status": {"conditions": said}}, "status")
+        self._conditions_written[name] = now
+        await self.objects.patch(Ref("namespaces", "", name), {"status": {"conditions": wanted}}, "status")
 
 
-_STARTERS: Final = frozenset({("serviceaccounts", "default"), ("configmaps", ROOT_CA)})
+_INITIAL_OBJECTS: Final = frozenset({("serviceaccounts", "default"), ("configmaps", ROOT_CA)})

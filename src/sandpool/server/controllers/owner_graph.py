@@ -1,7 +1,7 @@
-"""Who owns whom: the graph of owner references over everything that is stored.
+"""The graph of owner references over all stored objects.
 
-The graph holds uids and places, nothing else, and follows the feed of committed changes. Asking it what became of an
-owner costs a few dictionary lookups, so sound objects cost next to nothing and never have to be read.
+The graph holds uids and references only, and follows committed changes. The state of an owner is a few dictionary
+lookups, so objects with live owners are never read.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 from sandpool.api.resource import Object
 from sandpool.server.kinds.metadata import FOREGROUND
 
-# How many objects are remembered to be gone, for references whose kind is not served any more.
-_REMEMBERED: Final = 10_000
+# Deleted uids to remember, for references to kinds that are no longer served.
+_DELETED_UIDS: Final = 10_000
 
 
 class Ref(NamedTuple):
-    """Where an object is."""
+    """The key of an object."""
 
     resource: str  # group resource, e.g. "sandboxes.agents.x-k8s.io"
     namespace: str  # "" for a cluster-scoped object
@@ -26,29 +26,29 @@ class Ref(NamedTuple):
 
 
 class OwnerKind(NamedTuple):
-    """What an owner reference means by a kind."""
+    """The resource behind the kind of an owner reference."""
 
     resource: str
     namespaced: bool
 
 
 class OwnerState(Enum):
-    SOLID = "it is there"
-    WAITING = "it is there, and waits for its dependents to go"
-    ABSENT = "there is no such object"
-    UNKNOWN = "nobody can tell, because its kind is not served"
+    SOLID = "exists"
+    WAITING = "in foreground deletion"
+    ABSENT = "does not exist"
+    UNKNOWN = "unknown: its kind is not served"
 
 
-class Ownership:
+class OwnerGraph:
     def __init__(self, kind: Callable[[str, str], OwnerKind | None]) -> None:
-        self.kind = kind  # what (apiVersion, kind) means; None if no such kind is served
+        self.kind = kind  # resolves (apiVersion, kind); None if the kind is not served
         self.waiting: dict[str, Ref] = {}  # by uid: the objects in foreground deletion
-        self._alive: dict[str, Ref] = {}  # by uid: every object there is
-        self._owners: dict[Ref, tuple[str, ...]] = {}  # the uids of the owners of every object that names any
-        # The inverse of _owners, also for owners that are not there: by uid of the owner, who names it, and whether
-        # it holds up the deletion of the owner (None: not looked at yet).
+        self._alive: dict[str, Ref] = {}  # by uid: all objects
+        self._owners: dict[Ref, tuple[str, ...]] = {}  # owner uids of every object with owners
+        # The inverse of _owners, also for missing owners: by owner uid, its dependents and whether each blocks the
+        # deletion of the owner (None: not read yet).
         self._dependents: dict[str, dict[Ref, bool | None]] = {}
-        self._gone: dict[str, None] = {}  # uids that were seen to go, oldest first
+        self._gone: dict[str, None] = {}  # uids of deleted objects, oldest first
 
     def owners(self, ref: Ref) -> tuple[str, ...]:
         return self._owners.get(ref, ())
@@ -57,7 +57,7 @@ class Ownership:
         return self._dependents.get(uid, {})
 
     def add(self, ref: Ref, uid: str, owners: Mapping[str, bool | None]) -> None:
-        """Record an object and its owners by uid, replacing what was known about it."""
+        """Record an object and its owners by uid, replacing earlier records."""
         self._alive[uid] = ref
         if owners or ref in self._owners:
             self._link(ref, owners)
@@ -67,16 +67,16 @@ class Ownership:
             del self._alive[uid]
         self.waiting.pop(uid, None)
         self._gone[uid] = None
-        if len(self._gone) > _REMEMBERED:
+        if len(self._gone) > _DELETED_UIDS:
             del self._gone[next(iter(self._gone))]
         self._link(ref, {})
 
-    def settle(self, dependent: Ref, uid: str, blocks: bool) -> None:
-        """Record what was found out about a dependent that had not been looked at."""
+    def set_blocking(self, dependent: Ref, uid: str, blocks: bool) -> None:
+        """Record whether a dependent blocks the deletion of its owner."""
         self._dependents[uid][dependent] = blocks
 
     def note_deletion(self, ref: Ref, metadata: Object) -> bool:
-        """Keep track of foreground deletions; True when this object's has just begun."""
+        """Track foreground deletions; returns True when the deletion of this object has just begun."""
         uid = metadata["uid"]
         if metadata.get("deletionTimestamp") and FOREGROUND in (metadata.get("finalizers") or ()):
             begun = uid not in self.waiting
@@ -86,18 +86,18 @@ class Ownership:
         return False
 
     def state(self, reference: Object, namespace: str) -> OwnerState:
-        """What became of an owner. A reference means what is at its coordinates, if that has its uid."""
+        """The state of an owner. A reference matches the object at its coordinates if the uid is equal."""
         uid = reference.get("uid", "")
         kind = self.kind(reference.get("apiVersion", ""), reference.get("kind", ""))
         if kind is None:
             return OwnerState.ABSENT if uid in self._gone else OwnerState.UNKNOWN
-        place = Ref(kind.resource, namespace if kind.namespaced else "", reference.get("name", ""))
-        if self._alive.get(uid) != place:
+        expected = Ref(kind.resource, namespace if kind.namespaced else "", reference.get("name", ""))
+        if self._alive.get(uid) != expected:
             return OwnerState.ABSENT
         return OwnerState.WAITING if uid in self.waiting else OwnerState.SOLID
 
     def is_plausible(self, uid: str, dependent: Ref) -> bool:
-        """Whether an owner is sound as far as its uid tells, which is all that is known of one at the start."""
+        """Whether an owner exists judging by its uid alone, which is all that is known at start-up."""
         owner = self._alive.get(uid)
         return owner is not None and owner.namespace in ("", dependent.namespace) and uid not in self.waiting
 

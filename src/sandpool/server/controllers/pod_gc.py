@@ -1,23 +1,23 @@
-"""Removes pods of a Node that does not exist, as the pod garbage collector of kube-controller-manager does.
+"""Deletes pods of Nodes that do not exist, like the pod garbage collector of kube-controller-manager.
 
-Whoever would have ended them is gone, so they are removed without waiting for anybody. A node that still works makes
-its Node again within seconds when somebody has deleted it; so the Node must have been missing for a while.
+No kubelet is left to stop these pods, so they are deleted without a grace period. A running node registers its Node
+again within seconds after a deletion, so the Node must have been missing for a while.
 
-Like the other keepers it follows the feed of committed changes and remembers nothing that is not in the objects, except
-since when a Node is missing: after a restart that begins anew.
+The only state that is not in the objects is since when a Node is missing; after a restart that time begins anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from contextlib import suppress
+from random import Random
 from typing import Final, Protocol
 
 from sandpool.api.kinds import NODE, POD
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock
+from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.kube.errors import Conflict, NotFound
-from sandpool.server.controllers.backlog import Backlog
 from sandpool.server.controllers.owner_graph import Ref
 
 #: Seconds for which a Node must have been missing; kube-controller-manager's figure.
@@ -25,37 +25,37 @@ QUARANTINE: Final = 40.0
 
 
 class Objects(Protocol):
-    """The store, as the keeper needs it."""
+    """The operations that the controller needs."""
 
     def instances(self, storage: str) -> Iterable[tuple[Ref, Object]]:
-        """Every object of a resource."""
+        """All objects of a resource."""
 
     async def delete(self, ref: Ref, *, uid: str, grace_period: int | None = None) -> None:
-        """Raises NotFound, and Conflict if the uid is another."""
+        """Raises NotFound, and Conflict if the uid differs."""
 
 
 class PodGC:
-    """``nodeless`` are names of nodes whose pods stay although there is no such Node."""
+    """``nodeless`` are names of nodes whose pods stay although they have no Node."""
 
-    def __init__(self, objects: Objects, clock: Clock, nodeless: Container[str] = ()) -> None:
+    def __init__(self, objects: Objects, clock: Clock, rng: Random, nodeless: Container[str] = ()) -> None:
         self.objects = objects
         self.clock = clock
         self.nodeless = nodeless
-        self.backlog: Backlog[str] = Backlog(self._look_after, clock)  # of names of nodes
+        self.controller = Controller("pod-gc", self._reconcile, clock, rng)  # keys are names of nodes
         self._nodes: set[str] = set()
-        self._pods: dict[str, dict[Ref, str]] = {}  # by node: the UIDs of what is bound to it; none is empty
-        # Since when a node that has pods is missing. Each of them is in the backlog, now or later.
+        self._pods: dict[str, dict[Ref, str]] = {}  # by node: the UIDs of its pods; never empty
+        # Since when a node with pods is missing. Each is enqueued, now or later.
         self._missing: dict[str, float] = {}
 
     def start(self) -> None:
-        """Learn what there is. No change may be committed between this and the first call of ``notice``."""
+        """Read existing objects. No change may be committed between this and the first call of ``notice``."""
         for ref, _ in self.objects.instances(NODE.group_resource):
             self._nodes.add(ref.name)
         for ref, pod in self.objects.instances(POD.group_resource):
             self._pod_changed("ADDED", ref, pod)
 
     def notice(self, type: str, ref: Ref, obj: Object) -> None:
-        """A committed change: ADDED, MODIFIED or DELETED, with the object as it is or was."""
+        """Handle a committed change: ADDED, MODIFIED or DELETED, with the current or last state of the object."""
         if ref.resource == POD.group_resource:
             self._pod_changed(type, ref, obj)
         elif ref.resource == NODE.group_resource:
@@ -87,20 +87,20 @@ class PodGC:
     def _miss(self, node: str) -> None:
         if node not in self.nodeless and node not in self._missing:
             self._missing[node] = self.clock.monotonic()
-            self.backlog.add_later(node, QUARANTINE)
+            self.controller.enqueue_after(node, QUARANTINE)
 
-    async def _look_after(self, node: str) -> None:
+    async def _reconcile(self, node: str) -> Result:
         since = self._missing.get(node)
         if since is None:
-            return  # it is there again, or has no pods any more
+            return DONE  # the Node exists again, or has no pods any more
         if (left := since + QUARANTINE - self.clock.monotonic()) > 0:
-            self.backlog.add_later(node, left)  # it was there in between
-            return
-        del self._missing[node]  # whoever comes from now on is missed anew
+            return Result(requeue_after=left)  # the Node existed in between
+        del self._missing[node]  # pods that are bound from now on start a new quarantine
         try:
             for ref, uid in list(self._pods.get(node, {}).items()):
-                with suppress(NotFound, Conflict):  # it went, and perhaps another has its name
+                with suppress(NotFound, Conflict):  # deleted meanwhile, perhaps replaced by a pod of the same name
                     await self.objects.delete(ref, uid=uid, grace_period=0)
         except BaseException:
             self._missing[node] = since
             raise
+        return DONE

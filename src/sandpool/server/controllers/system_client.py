@@ -1,7 +1,4 @@
-"""The store and its verbs, as the server's own keepers (garbage collector, namespaces, CRDs) use them.
-
-They act as the system itself: no authorisation, no HTTP, but the same verbs and rules as everybody.
-"""
+"""The client of the server's own controllers: the verbs and rules of the API without authorization and HTTP."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from sandpool.api.kinds import NAMESPACE
 from sandpool.api.resource import Object
 from sandpool.kube.errors import not_found
 from sandpool.kube.transport import MERGE_PATCH
-from sandpool.server.controllers.garbage_collector import Propagation, Trace
+from sandpool.server.controllers.garbage_collector import OwnedObject, Propagation
 from sandpool.server.controllers.owner_graph import OwnerKind, Ref
 from sandpool.server.registry.context import RegistryContext
 from sandpool.server.registry.create import create
@@ -43,12 +40,12 @@ class SystemClient:
         entry = self._store.head(ref.resource, (ref.namespace, ref.name))
         return entry.decode() if entry is not None else None
 
-    def traces(self) -> Iterator[Trace]:
+    def owned_objects(self) -> Iterator[OwnedObject]:
         for resource in self._store.resources():
             for entry in self._store.scan(resource):
-                # Looking for the word in the bytes is a thousand times cheaper than decoding and never misses it.
+                # Searching the bytes is a thousand times cheaper than decoding and has no false negatives.
                 held = b'"finalizers"' in entry.encoded
-                yield Trace(Ref(resource, *entry.key), entry.uid, entry.owners, held)
+                yield OwnedObject(Ref(resource, *entry.key), entry.uid, entry.owners, held)
 
     def kind(self, api_version: str, kind: str) -> OwnerKind | None:
         group = api_version.rpartition("/")[0]

@@ -1,4 +1,4 @@
-"""The HTTP door of the API server: an own HTTP/1.1 front on httptools, without a framework in the hot path."""
+"""The HTTP/1.1 server of the API, built on httptools, without a framework in the hot path."""
 
 from sandpool.server.http.limits import HttpLimits
 from sandpool.server.http.server import HttpServer

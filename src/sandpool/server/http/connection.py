@@ -1,14 +1,14 @@
-"""One client connection: requests in order, answers in order, and the many ways it can end.
+"""One client connection: reads requests, serves them in order and closes.
 
-Each complete request becomes one task. A connection serves its requests one after the other, so pipelined ones are
-answered in order by construction: what arrives behind the request in service waits in ``_queue``, and reading stops
-until the queue is empty again.
+Each complete request becomes one task. A connection serves its requests one after the other, so pipelined requests are
+answered in order by construction: requests behind the current one wait in ``_queue``, and reading pauses until the
+queue is empty again.
 
-Time limits are one number, ``deadline``, that the front compares with the clock once a second. A timer per request
+All time limits are one number, ``deadline``, that the server compares with the clock once a second. A timer per request
 would cost more than the request.
 
-A request that is refused half-way (too large, malformed, a stranger's) is answered in its turn, and then the
-connection *lingers*: input is read and dropped for a while, so that the client sees the answer and not a reset.
+A request that is refused half-way (too large, malformed, unauthenticated) is answered in order, and then the connection
+*lingers*: it reads and drops input for a while, so that the client sees the response and not a reset.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# For the audit log only; nobody is there to receive it. The code is nginx's.
+# For the audit log only: the client has disconnected. The code is nginx's.
 CLIENT_GONE = 499
 
 
@@ -48,12 +48,12 @@ class Connection(asyncio.Protocol):
         "_deaf",
         "_ending",
         "_events",
-        "_front",
         "_lingering",
         "_lost",
         "_queue",
         "_reader",
         "_reading_paused",
+        "_server",
         "_source",
         "_switched",
         "_task",
@@ -65,24 +65,24 @@ class Connection(asyncio.Protocol):
     _transport: asyncio.Transport
     _writer: ResponseWriter
 
-    def __init__(self, front: HttpServer) -> None:
-        self._front = front
-        self.limits = front.limits
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self.limits = server.limits
         self.deadline = math.inf
         self._reader = RequestReader(self)
         self._source = ""
         self._certificate: PeerCertificate | None = None
         self._queue: deque[RequestCycle] = deque()
-        self._current: RequestCycle | None = None  # in service
-        self._task: asyncio.Task[None] | None = None  # serving it
-        self._events: WatchStream | None = None  # and it is a watch
-        self._reading_paused = False  # requests are waiting: first serve those
-        self._continue_due = False  # the next request's client waits for permission to send its body
+        self._current: RequestCycle | None = None  # being served
+        self._task: asyncio.Task[None] | None = None  # serves _current
+        self._events: WatchStream | None = None  # of _current, if it is a watch
+        self._reading_paused = False  # until the queued requests are served
+        self._continue_due = False  # the client waits for 100 Continue before it sends the next body
         self._deaf = False  # no further request will be read
-        self._awaited: ReadStage = IDLE  # the stage of a request the deadline is for
+        self._awaited: ReadStage = IDLE  # the read stage that the deadline belongs to
         self._lingering = False
-        self._ending = False  # the server stops
-        self._switched: SwitchedProtocol | None = None  # and speaks something else
+        self._ending = False  # the server is stopping
+        self._switched: SwitchedProtocol | None = None  # after a protocol switch
         self._lost = False
 
     # -- called by the transport -------------------------------------------------------------------------------------
@@ -90,14 +90,14 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self.limits.write_buffer)
-        self._writer = ResponseWriter(self._transport, self._front.heads, self.limits.gzip_above)
+        self._writer = ResponseWriter(self._transport, self._server.heads, self.limits.gzip_above)
         peer = transport.get_extra_info("peername")
         self._source = peer[0] if isinstance(peer, tuple) else ""
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:
             self._certificate = peer_certificate(tls)
-        self.deadline = self._front.time + self.limits.head_seconds
-        if not self._front.admit(self):
+        self.deadline = self._server.time + self.limits.head_seconds
+        if not self._server.admit(self):
             self._refuse(ServiceUnavailable("too many connections", details={"retryAfterSeconds": 1}))
 
     def data_received(self, data: bytes) -> None:
@@ -106,9 +106,9 @@ class Connection(asyncio.Protocol):
         try:
             if not self._reader.feed(data):
                 self._deaf = True
-                self._transport.pause_reading()  # what comes now is for another protocol, if we come to speak it
+                self._transport.pause_reading()  # further bytes belong to another protocol, if the upgrade succeeds
             elif self._current is None and self._reader.stage is not self._awaited:
-                self._await_input()  # and not with every read: dripping bytes wins no time
+                self._await_input()  # not on every read: sending byte by byte must not extend the deadline
         except ApiError as error:
             self._refuse(error)
         except Exception:
@@ -123,26 +123,26 @@ class Connection(asyncio.Protocol):
         self._writer.resume()
         self._reader.close()
         self._switched = None
-        self._front.forget(self)
+        self._server.forget(self)
         if self._current is not None and self._task is not None:
             if self._current.request.method in ("GET", "HEAD"):
                 self._task.cancel()
-            # What a write has begun is finished, whether or not somebody is left to hear of it.
-            self._front.adopt(self._task)
+            # A write that has begun is finished even though its client is gone.
+            self._server.adopt(self._task)
 
     def pause_writing(self) -> None:
         self._writer.pause()
-        self.deadline = self._front.time + self.limits.write_seconds
+        self.deadline = self._server.time + self.limits.write_seconds
 
     def resume_writing(self) -> None:
         self._writer.resume()
         if not self._lingering:
             self.deadline = math.inf
 
-    # -- called by the front -----------------------------------------------------------------------------------------
+    # -- called by the server ----------------------------------------------------------------------------------------
 
     def expire(self) -> None:
-        """The deadline has passed: which one, follows from what the connection is waiting for."""
+        """Act on the passed deadline, depending on what the connection waits for."""
         self.deadline = math.inf
         if self._lingering or self._writer.blocked:
             self._transport.abort()
@@ -152,7 +152,7 @@ class Connection(asyncio.Protocol):
             self._refuse(ApiError("the request did not arrive in time", code=408, reason="Timeout"))
 
     def end(self) -> None:
-        """The server stops: end a watch, let any other request in service finish, close an idle connection."""
+        """Shut down: end a watch, let any other current request finish, close an idle connection."""
         self._ending = True
         if self._current is None:
             self._close()
@@ -162,7 +162,7 @@ class Connection(asyncio.Protocol):
             self._task.cancel()
 
     def abort(self) -> None:
-        """The server cannot wait any longer."""
+        """Cancel the current request and drop the connection."""
         if self._current is not None and self._task is not None:
             self._task.cancel()
         self._transport.abort()
@@ -171,12 +171,12 @@ class Connection(asyncio.Protocol):
 
     def open_cycle(self, request: ServerRequest, keep_alive: bool, legacy: bool) -> RequestCycle:
         request.source = self._source
-        front = self._front
-        started = front.now() if front.audit is not None else 0.0
-        return RequestCycle(request, front.audit_id(request.headers), started, keep_alive, legacy)
+        server = self._server
+        started = server.now() if server.audit is not None else 0.0
+        return RequestCycle(request, server.audit_id(request.headers), started, keep_alive, legacy)
 
     def identify(self, cycle: RequestCycle, impersonation: Sequence[tuple[str, str]]) -> None:
-        self._front.identify(cycle, impersonation, self._certificate)
+        self._server.identify(cycle, impersonation, self._certificate)
 
     def expected_continue(self) -> None:
         if self._current is None:
@@ -197,7 +197,7 @@ class Connection(asyncio.Protocol):
     def _start(self, cycle: RequestCycle) -> None:
         self._current = cycle
         self.deadline = math.inf
-        self._task = self._front.loop.create_task(self._serve(cycle))
+        self._task = self._server.loop.create_task(self._serve(cycle))
 
     def _refuse(self, error: ApiError) -> None:
         self._deaf = True
@@ -215,18 +215,18 @@ class Connection(asyncio.Protocol):
             if cycle.error is not None:
                 raise cycle.error
             wanted = choose(request.path, request.query, request.headers)
-            response = await self._front.handler.handle(request)
+            response = await self._server.handler.handle(request)
             if response.encoded is None and response.stream is None:
-                response.encode()  # here, where its failure can still be answered
+                response.encode()  # here, where a failure can still become an error response
         except ApiError as error:
             problem = error.message
             response = response_head.failure(error)
         except asyncio.CancelledError:
-            if self._lost or self._front.aborting:
-                if self._front.audit is not None:
-                    self._front.record(cycle, CLIENT_GONE, "the client is gone")
+            if self._lost or self._server.aborting:
+                if self._server.audit is not None:
+                    self._server.record(cycle, CLIENT_GONE, "the client disconnected")
                 raise
-            # Something the handler waited for was cancelled, not the request.
+            # A task that the handler awaited was cancelled, not the request.
             problem = "cancelled"
             response = response_head.failure(ServiceUnavailable("the request was cancelled"))
         except Exception as error:
@@ -238,19 +238,19 @@ class Connection(asyncio.Protocol):
         try:
             if response.upgrade is not None:
                 await self._switch(cycle, response, response.upgrade)
-            # Nearly every answer is one write; only the others are worth a coroutine.
+            # Nearly every response is one write; only the others need a coroutine.
             elif self._lost or not self._writer.send_plain(cycle, response, wanted):
                 await self._answer(cycle, response, wanted)
             if self._writer.blocked:
                 await self._writer.drained()
         except Exception:
-            # Half an answer is on its way, or none that could be: only the end of the connection tells the client.
-            logger.exception("answering request %s failed", cycle.audit_id)
+            # Part of the response may be sent: only closing the connection can tell the client.
+            logger.exception("sending the response to request %s failed", cycle.audit_id)
             self._transport.abort()
         finally:
-            if self._front.audit is not None:
+            if self._server.audit is not None:
                 cycle.response = response
-                self._front.record(cycle, response.status, problem)
+                self._server.record(cycle, response.status, problem)
         self._finish(cycle)
 
     async def _answer(self, cycle: RequestCycle, response: Response, wanted: Representation) -> None:
@@ -272,13 +272,13 @@ class Connection(asyncio.Protocol):
                 self._events = None
 
     async def _switch(self, cycle: RequestCycle, response: Response, upgrade: Upgrade) -> None:
-        """Let the client and the upgrade talk; when they are done the connection is too."""
+        """Hand the connection to the upgraded protocol; close it afterwards."""
         cycle.keep_alive = False
         if self._lost or self._ending:
             upgrade.abandon()
             return
         self._writer.switch(cycle, response)
-        self._switched = SwitchedProtocol(self, self._front.loop)
+        self._switched = SwitchedProtocol(self, self._server.loop)
         wire = self._switched.take_over(self._transport, self._reader.rest)
         await upgrade.run(wire)
 
@@ -302,11 +302,11 @@ class Connection(asyncio.Protocol):
         limits, stage = self.limits, self._reader.stage
         self._awaited = stage
         if stage is IDLE:
-            self.deadline = self._front.time + limits.idle_seconds
+            self.deadline = self._server.time + limits.idle_seconds
         elif stage is HEAD:
-            self.deadline = self._front.time + limits.head_seconds
+            self.deadline = self._server.time + limits.head_seconds
         else:
-            self.deadline = self._front.time + limits.body_seconds
+            self.deadline = self._server.time + limits.body_seconds
             if self._continue_due:
                 self._continue_due = False
                 self._writer.allow_body()
@@ -314,16 +314,16 @@ class Connection(asyncio.Protocol):
     def _linger(self) -> None:
         """Wait for the client to close first."""
         self._lingering = True
-        self.deadline = self._front.time + self.limits.linger_seconds
+        self.deadline = self._server.time + self.limits.linger_seconds
         try:
             if self._transport.can_write_eof():
                 self._transport.write_eof()
             self._transport.resume_reading()
-        except (OSError, RuntimeError):  # it has closed already, or is about to
+        except (OSError, RuntimeError):  # already closed or closing
             self._transport.abort()
 
     def _close(self) -> None:
-        """Close once everything is sent, which a client that does not read must not delay for ever."""
+        """Close after everything is sent. A client that does not read delays this by ``linger_seconds`` at most."""
         self._lingering = True
-        self.deadline = self._front.time + self.limits.linger_seconds
+        self.deadline = self._server.time + self.limits.linger_seconds
         self._transport.close()

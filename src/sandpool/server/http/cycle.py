@@ -1,4 +1,4 @@
-"""One request in its turn on a connection."""
+"""The state of one request on a connection."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ NOBODY = User("")
 
 
 class RequestCycle:
-    """What to hand to the handler, and what the connection must know to send the answer."""
+    """The request for the handler, and what the connection needs to send the response."""
 
     __slots__ = ("audit_id", "caller", "error", "keep_alive", "legacy", "request", "response", "sent", "started")
 
     def __init__(self, request: ServerRequest, audit_id: str, started: float, keep_alive: bool, legacy: bool) -> None:
         self.request = request
-        self.caller = NOBODY  # who authenticated; request.user is who they act as
+        self.caller = NOBODY  # the authenticated user; request.user is the impersonated one
         self.audit_id = audit_id
         self.started = started  # monotonic seconds
         self.keep_alive = keep_alive
-        self.legacy = legacy  # HTTP/1.0: no chunks, a stream ends with the connection
-        self.sent = 0  # bytes of the answer's body
+        self.legacy = legacy  # HTTP/1.0: no chunked encoding, a stream ends with the connection
+        self.sent = 0  # bytes of the response body
         self.response: Response | None = None  # for the audit log
         self.error: ApiError | None = None  # refused before it reached the handler

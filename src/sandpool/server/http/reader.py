@@ -1,8 +1,8 @@
-"""Requests out of bytes: the input half of a connection.
+"""Parses requests: the input half of a connection.
 
-Runs inside ``data_received``. A callback that finds something wrong raises ``ApiError``; httptools stops there and
-``feed`` raises it to the connection, which answers and reads no further. Nothing is kept of a client beyond the head
-and body limits, whatever it sends: bytes are counted as they arrive, not when the parser has made sense of them.
+Runs inside ``data_received``. A callback that refuses a request raises ``ApiError``; httptools stops there and ``feed``
+raises it to the connection, which responds and stops reading. The memory per client is bounded by the head and body
+limits: bytes are counted as they arrive, before the parser interprets them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sandpool.server.request.messages import ServerRequest
 
 
 class ReadStage(Enum):
-    """What the reader is in the middle of."""
+    """The part of a request that the reader is receiving."""
 
     IDLE = "idle"
     HEAD = "head"
@@ -32,7 +32,7 @@ IDLE, HEAD, BODY = ReadStage
 
 _NONE: Sequence[tuple[str, str]] = ()
 _NO_QUERY: Mapping[str, str] = {}
-# The headers nearly every request has, by every spelling that is usual: decoding them anew costs as much as the rest.
+# Common headers by common spelling: decoding them for every request costs as much as the rest of the parsing.
 _USUAL = {
     spelling.encode(): name.lower()
     for name in (
@@ -52,15 +52,15 @@ _USUAL = {
 
 
 class RequestSink(Protocol):
-    """What the reader needs from its connection."""
+    """What the reader needs of its connection."""
 
     limits: HttpLimits
 
     def open_cycle(self, request: ServerRequest, keep_alive: bool, legacy: bool) -> RequestCycle: ...
 
     def identify(self, cycle: RequestCycle, impersonation: Sequence[tuple[str, str]]) -> None:
-        """Find out who is asking; before the body is read, so that no stranger can make us hold one. Raises
-        ``ApiError``."""
+        """Authenticate the request before its body is read, so that unauthenticated clients cannot make the server
+        buffer one. Raises ``ApiError``."""
         ...
 
     def expected_continue(self) -> None:
@@ -92,8 +92,8 @@ class RequestReader:
         self._reception = reception
         self._parser = httptools.HttpRequestParser(self)
         self.stage: ReadStage = IDLE
-        self.cycle: RequestCycle | None = None  # of the request whose body is being received
-        self.rest = b""  # what came behind a request for another protocol
+        self.cycle: RequestCycle | None = None  # of the request that is being received
+        self.rest = b""  # bytes after an upgrade request
         self._target = b""
         self._headers: dict[str, str] = {}
         self._impersonation = _NONE
@@ -105,13 +105,13 @@ class RequestReader:
         self._fed = 0
 
     def feed(self, data: bytes) -> bool:
-        """Parse. False: this was the last request on the connection. Raises ``ApiError`` to refuse it."""
+        """Parse bytes. Returns False after the last request on the connection. Raises ``ApiError`` to refuse one."""
         self._read = len(data)
         self._fed += self._read
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            # What follows is not HTTP. If the answer is, nobody will read it.
+            # The following bytes are not HTTP; they are dropped if the upgrade is refused.
             self.rest = data[upgrade.args[0] :]
             return False
         except httptools.HttpParserCallbackError as problem:
@@ -127,8 +127,8 @@ class RequestReader:
         return True
 
     def close(self) -> None:
-        """Nothing more will be fed. Reader, parser and connection hold each other, and would have to wait for the
-        garbage collector: with the memory of a TLS connection, of which the collector knows nothing."""
+        """Break the reference cycle of reader, parser and connection. The garbage collector would free them late,
+        because it does not see the memory of the TLS connection."""
         del self._parser, self._reception
 
     # -- called by the parser ----------------------------------------------------------------------------------------
@@ -145,12 +145,12 @@ class RequestReader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.stage is BODY:
-            return  # a trailer: whatever it says comes too late to be trusted
+            return  # trailers are ignored: the request is authenticated already
         text = value.decode("latin-1")
         key = _USUAL.get(name)
         if key is None:
             key = name.decode("latin-1").lower()
-            if key.startswith("impersonate-"):  # a repeated one is another value, and commas belong to values
+            if key.startswith("impersonate-"):  # repeated headers are separate values, which may contain commas
                 self._impersonation = [*self._impersonation, (key, text)]
         headers = self._headers
         headers[key] = f"{headers[key]}, {text}" if key in headers else text

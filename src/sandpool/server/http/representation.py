@@ -1,7 +1,7 @@
-"""The form in which an answer leaves: compact JSON, indented JSON for people, YAML, compressed or not.
+"""The wire form of a response: compact or indented JSON, YAML, and gzip.
 
-Handlers answer in compact JSON and know nothing of the rest. Everything here but the choice is off the common path,
-and costs milliseconds on a large list, so it runs in a thread.
+Handlers respond in compact JSON only. Every conversion costs milliseconds on a large list and is off the common path,
+so it runs in a thread.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from sandpool.server.request.negotiation import DISCOVERY_FORMS, OBJECT_FORMS, Y
 
 _ANY_FORM = OBJECT_FORMS | DISCOVERY_FORMS
 _ALWAYS_ACCEPTABLE = frozenset({"", JSON, "*/*", f"{JSON}, */*"})
-# Subresources that are not API objects: their bytes go out whatever the client says it accepts.
+# Subresources that return no API objects: their bytes are sent regardless of the Accept header.
 _RAW = frozenset({"log", "proxy", "exec", "attach", "portforward"})
-_PEOPLE = ("curl/", "Wget/", "Mozilla/5.0")
+_INTERACTIVE = ("curl/", "Wget/", "Mozilla/5.0")
 
 
 class Representation(NamedTuple):
@@ -33,10 +33,10 @@ PLAIN = Representation()
 
 
 def choose(path: str, query: Mapping[str, str], headers: Mapping[str, str]) -> Representation:
-    """What this client wants. Raises ``NotAcceptable``, and does so before the handler writes anything."""
+    """Choose the form. Raises ``NotAcceptable`` before the handler writes anything."""
     accept = headers.get("accept", "")
     usual = accept in _ALWAYS_ACCEPTABLE
-    if usual and not query and not headers.get("user-agent", "").startswith(_PEOPLE):
+    if usual and not query and not headers.get("user-agent", "").startswith(_INTERACTIVE):
         return PLAIN
     media_type, pretty = JSON, False
     if not usual and path.startswith("/api") and not _is_raw(path):
@@ -46,7 +46,7 @@ def choose(path: str, query: Mapping[str, str], headers: Mapping[str, str]) -> R
     if asked is not None:
         pretty = asked.lower() not in ("", "0", "f", "false")
     elif not pretty:
-        pretty = headers.get("user-agent", "").startswith(_PEOPLE)
+        pretty = headers.get("user-agent", "").startswith(_INTERACTIVE)
     if media_type == JSON and not pretty:
         return PLAIN
     return Representation(media_type == YAML, pretty)
@@ -63,7 +63,7 @@ def rewrite(response: Response, wanted: Representation) -> tuple[bytes, str]:
 
 
 def compress(body: bytes) -> bytes:
-    # The fastest level is within a fifth of the best for JSON; no file time, so that equal answers stay equal.
+    # For JSON the fastest level is within a fifth of the best. No mtime, so that equal bodies stay equal.
     return gzip.compress(body, compresslevel=1, mtime=0)
 
 
@@ -72,7 +72,7 @@ def accepts_gzip(headers: Mapping[str, str]) -> bool:
 
 
 def _is_raw(path: str) -> bool:
-    """Whether the path names such a subresource; only the core group has them."""
+    """Whether the path names a raw subresource; only the core group has them."""
     segments = path.split("/")  # "", "api", "v1", "namespaces", namespace, plural, name, subresource
     place = 7 if segments[3:4] == ["namespaces"] else 5
     return segments[1] == "api" and len(segments) > place and segments[place] in _RAW

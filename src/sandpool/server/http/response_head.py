@@ -1,4 +1,4 @@
-"""Response heads: the bytes before the body."""
+"""Response heads: status line and headers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LAST_CHUNK = b"0\r\n\r\n"
 
 
 class HeadCache:
-    """The first lines of a head, which depend on the status, the content type and the second it is."""
+    """Caches the first lines of a head, which depend on status, content type and the current second."""
 
     def __init__(self) -> None:
         self._date = ""
@@ -27,7 +27,7 @@ class HeadCache:
         self._prefixes.clear()
 
     def prefix(self, status: int, content_type: str) -> bytes:
-        """Up to the value of Audit-Id, which follows."""
+        """The head up to the value of Audit-Id."""
         found = self._prefixes.get((status, content_type))
         if found is None:
             found = self._prefixes[status, content_type] = (
@@ -41,17 +41,17 @@ class HeadCache:
 
 
 def lines(headers: list[tuple[str, str]]) -> bytes:
-    """Extra header lines. A line break inside a value would be a header of somebody else's choosing."""
+    """Additional header lines. Values with a line break are dropped: they would inject headers."""
     text = "".join(f"{name}: {value}\r\n" for name, value in headers if "\r" not in value and "\n" not in value)
     return text.encode("latin-1", "replace")
 
 
 def failure(error: ApiError) -> Response:
-    """The answer that carries an error: its Status, and when to try again."""
+    """The response for an error: its Status and Retry-After."""
     headers = [] if error.retry_after is None else [("Retry-After", str(int(error.retry_after)))]
     return Response(status=error.code, object=error.status(), headers=headers)
 
 
 def internal_error(audit_id: str) -> ApiError:
-    """What a client is told of an unexpected failure: where to look, nothing of what it was."""
+    """The error for an unexpected failure: it names the log entry and reveals nothing else."""
     return ApiError(f"Internal error occurred: the server log has the cause under request {audit_id}")

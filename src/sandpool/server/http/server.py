@@ -1,4 +1,4 @@
-"""The listener: accepts connections, knows them all, tells them the time and ends them in good order."""
+"""The HTTP server: accepts connections, enforces their deadlines and shuts them down."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sandpool.server.http.limits import HttpLimits
 from sandpool.server.http.response_head import HeadCache
 from sandpool.server.request.messages import Response, ServerRequest, User
 
-# How often deadlines are looked at and the Date header moves on.
+# Interval for checking deadlines and updating the Date header.
 TICK_SECONDS = 1.0
 
 
@@ -35,13 +35,13 @@ class RequestHandler(Protocol):
 
 class Authenticator(Protocol):
     def authenticate(self, headers: Mapping[str, str], certificate: PeerCertificate | None) -> User | None:
-        """Who asks; None if there are no credentials. Raises ``Unauthorized`` if they are bad."""
+        """The user of a request; None without credentials. Raises ``Unauthorized`` for invalid ones."""
         ...
 
 
 class AuditSink(Protocol):
     def record(self, cycle: RequestCycle, status: int, problem: str, seconds: float) -> None:
-        """Take note of an answered request. Must neither block nor raise."""
+        """Record an answered request. Must neither block nor raise."""
         ...
 
 
@@ -70,25 +70,25 @@ class HttpServer:
         self.authorizer = authorizer
         self.tls = tls
         self.host = host
-        self.port = port  # the one the system chose, once started
+        self.port = port  # the actual port, once started
         self.limits = limits or HttpLimits()
         self.audit = audit
         self.clock = clock or SystemClock()
         self.now = self.clock.monotonic
-        self.time = self.now()  # monotonic, as of the last tick: near enough for deadlines
+        self.time = self.now()  # monotonic, as of the last tick: precise enough for deadlines
         self.heads = HeadCache()
-        self.aborting = False  # the grace period is over: whatever still runs is cancelled
+        self.aborting = False  # the grace period is over: running requests are cancelled
         self._stopping = False
         self._connections: set[Connection] = set()
-        self._orphans: set[asyncio.Task[None]] = set()  # writes whose client is gone
+        self._orphans: set[asyncio.Task[None]] = set()  # writes of clients that have disconnected
         self._all_closed = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._ticker: asyncio.TimerHandle | None = None
-        # Audit ids are UUIDs of one process-wide random prefix and a counter: unique, and a tenth of uuid4's price.
+        # Audit IDs are UUIDs made of a random prefix per process and a counter: a tenth of the cost of uuid4.
         self._audit_prefix = str(uuid.uuid4())[:24]
         self._audit_numbers = count(1)
 
-    # -- life --------------------------------------------------------------------------------------------------------
+    # -- start and stop ----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -158,7 +158,7 @@ class HttpServer:
     # -- called by connections ---------------------------------------------------------------------------------------
 
     def admit(self, connection: Connection) -> bool:
-        """Take note of a new connection; False if it has to be turned away."""
+        """Register a new connection; False if the server must refuse it."""
         self._connections.add(connection)
         return len(self._connections) <= self.limits.connections and not self._stopping
 
@@ -167,11 +167,11 @@ class HttpServer:
         self._check_idle()
 
     def adopt(self, task: asyncio.Task[None]) -> None:
-        """Keep a task that outlives its connection until it is done."""
+        """Keep a reference to a task that outlives its connection."""
         self._orphans.add(task)
-        task.add_done_callback(self._bury)
+        task.add_done_callback(self._discard_orphan)
 
-    def _bury(self, task: asyncio.Task[None]) -> None:
+    def _discard_orphan(self, task: asyncio.Task[None]) -> None:
         self._orphans.discard(task)
         self._check_idle()
 
@@ -184,7 +184,7 @@ class HttpServer:
     def identify(
         self, cycle: RequestCycle, impersonation: Sequence[tuple[str, str]], certificate: PeerCertificate | None
     ) -> None:
-        """Establish who asks and as whom. Raises ``Unauthorized`` or ``Forbidden``."""
+        """Authenticate the caller and apply impersonation. Raises ``Unauthorized`` or ``Forbidden``."""
         request = cycle.request
         user = self.authenticator.authenticate(request.headers, certificate)
         if user is None:
@@ -202,10 +202,9 @@ class HttpServer:
 
 
 def _set_options(listener: socket.socket) -> None:
-    """Options of the listener are inherited by what it accepts: no cost per connection.
+    """Set TCP options on the listener; accepted connections inherit them at no cost.
 
-    Small answers must not wait for an acknowledgement, and a peer that vanished without a word must not hold its
-    watches for ever.
+    Small responses must not wait for an acknowledgement, and keepalive probes end the watches of a peer that vanished.
     """
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -35,7 +35,7 @@ def split_target(target: bytes) -> tuple[str, str]:
 
 
 def parse_query(raw: str) -> dict[str, str]:
-    """Decoded parameters; of a repeated one the first value, as kube-apiserver takes it."""
+    """Decode parameters; of a repeated one the first value wins, as in kube-apiserver."""
     parameters: dict[str, str] = {}
     if not raw:
         return parameters

@@ -1,4 +1,4 @@
-"""What becomes of a connection that speaks something other than HTTP from now on."""
+"""A connection after a protocol switch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 from sandpool.server.streams.byte_stream import AsyncioByteStream
 
-_ENOUGH = 1 << 18
+_BUFFER_BYTES = 1 << 18
 
 
 class Owner(Protocol):
@@ -15,16 +15,16 @@ class Owner(Protocol):
 
 
 class SwitchedProtocol(asyncio.StreamReaderProtocol):
-    """Takes the transport over; whoever had it before still hears when it is lost."""
+    """Takes the transport over from an HTTP connection, which still learns when it is lost."""
 
     def __init__(self, owner: Owner, loop: asyncio.AbstractEventLoop) -> None:
-        self._input = asyncio.StreamReader(limit=_ENOUGH, loop=loop)
+        self._input = asyncio.StreamReader(limit=_BUFFER_BYTES, loop=loop)
         super().__init__(self._input, loop=loop)
         self._owner = owner
         self._loop_of_wire = loop
 
     def take_over(self, transport: asyncio.Transport, rest: bytes) -> AsyncioByteStream:
-        """``rest`` has been read already."""
+        """Take over the transport. ``rest`` are bytes that were already read."""
         if rest:
             self._input.feed_data(rest)
         self.connection_made(transport)

@@ -1,8 +1,8 @@
-"""Answers into bytes: the output half of a connection.
+"""Writes responses: the output half of a connection.
 
-An answer leaves in one write, a watch in one write per batch of events, straight to the transport. When the client
-reads slower than we write, the transport says so (``pause``) and whoever wants to write more waits in ``drained``;
-what a slow client can pile up here is one buffer limit and one answer.
+A response is one write, a watch is one write per batch of events, directly to the transport. When the client reads
+slower than the server writes, the transport calls ``pause`` and further writes wait in ``drained``. A slow client
+occupies at most the write buffer limit and one response.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from sandpool.server.request.messages import Response, WatchLine, WatchStream
 
 logger = logging.getLogger(__name__)
 
-# Up to here a copy is cheaper than a second write.
-_NOT_LONG = 65536
+# Up to this size a copy is cheaper than a second write.
+_COPY_BELOW = 65536
 
 
 class ResponseWriter:
@@ -55,7 +55,7 @@ class ResponseWriter:
     # -- answers -----------------------------------------------------------------------------------------------------
 
     def send_plain(self, cycle: RequestCycle, response: Response, wanted: Representation) -> bool:
-        """Write the answer if it is of the common sort: compact JSON, not long, on a connection that stays open."""
+        """Write a response of the common case: compact JSON, short, on a connection that stays open. Else False."""
         if (
             wanted is not PLAIN
             or response.stream is not None
@@ -65,7 +65,7 @@ class ResponseWriter:
         ):
             return False
         body = response.encoded or response.encode()
-        if len(body) > _NOT_LONG or cycle.request.method == "HEAD":
+        if len(body) > _COPY_BELOW or cycle.request.method == "HEAD":
             return False
         prefix = self._heads.prefix(response.status, response.content_type)
         self._transport.write(
@@ -84,7 +84,7 @@ class ResponseWriter:
         head = self._head(cycle, response.status, content_type, more, b"Content-Length: %d\r\n" % len(body))
         if cycle.request.method == "HEAD":
             self._transport.write(head)
-        elif len(body) <= _NOT_LONG:
+        elif len(body) <= _COPY_BELOW:
             self._transport.write(head + body)
         else:  # not worth a copy
             self._transport.write(head)
@@ -92,7 +92,7 @@ class ResponseWriter:
         cycle.sent = len(body)
 
     async def stream(self, cycle: RequestCycle, response: Response, events: WatchStream) -> None:
-        """Write the events of a watch as they come, until they end. Cancelled when the client is gone."""
+        """Write the events of a watch until it ends. Cancelled when the client disconnects."""
         framing = b"" if cycle.legacy else b"Transfer-Encoding: chunked\r\n"
         try:
             self._transport.write(self._head(cycle, response.status, response.content_type, response.headers, framing))
@@ -111,7 +111,7 @@ class ResponseWriter:
             self._transport.write(head_lines.LAST_CHUNK)
 
     def switch(self, cycle: RequestCycle, response: Response) -> None:
-        """The last that is written here. The headers say what is spoken from now on."""
+        """Write 101 Switching Protocols, the last HTTP response on the connection."""
         self._transport.write(
             b"HTTP/1.1 101 Switching Protocols\r\nAudit-Id: %b\r\n%b\r\n"
             % (cycle.audit_id.encode(), head_lines.lines(response.headers))

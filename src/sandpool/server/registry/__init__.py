@@ -1,1 +1,1 @@
-"""The verbs: what create, get, list, watch, update, patch and delete mean for any kind of object."""
+"""The verbs of the API, for any kind: create, get, list, watch, update, patch, delete and scale."""

@@ -1,4 +1,4 @@
-"""What every verb needs: the store, the clock, the neighbours of an object, and the result they all return."""
+"""Dependencies of all verbs (store, clock, other objects) and the result that they return."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sandpool.server.store.store import Store, Write
 
 @dataclass(slots=True)
 class Outcome:
-    """What a verb answers with. ``encoded`` is there when the bytes are at hand anyway."""
+    """The result of a verb. ``encoded`` is set where the bytes exist anyway."""
 
     object: Object | None
     encoded: bytes | None = None
@@ -28,7 +28,7 @@ class Outcome:
 
 
 class Neighbours:
-    """The rest of the cluster as the rules of one object may see it: the newest accepted states."""
+    """Other objects, for the rules of a kind: their newest accepted states."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -43,7 +43,7 @@ class Neighbours:
 
 
 def filled(resource: Resource, entry: Entry) -> Entry:
-    """An entry with the defaults of the schema as it is now, which may have got some since the object was stored."""
+    """Apply the defaults of the current schema, which may have changed since the object was stored."""
     if entry.filled is not resource.fill and resource.fill is not None and resource.from_stored is None:
         obj = entry.decode()
         new = resource.fill(obj)
@@ -68,23 +68,23 @@ class RegistryContext:
         self._now = (moment, timestamp(moment))
 
     def now(self) -> str:
-        """The time as it is written into objects; the same string for a whole second."""
+        """The current time as a timestamp for objects; cached for a second."""
         moment = self.clock.now().replace(microsecond=0)
         if moment != self._now[0]:
             self._now = (moment, timestamp(moment))
         return self._now[1]
 
     def check_namespace(self, resource: Resource, metadata: Object) -> None:
-        """Refuse to create something in a namespace that is not there, or is on its way out."""
+        """Refuse a create in a namespace that does not exist or is terminating."""
         name = metadata.get("namespace", "")
         entry = self.store.head(NAMESPACE.group_resource, ("", name))
-        # Looking for the word spares decoding; it is not in a namespace that stays.
+        # Searching the bytes avoids decoding: an active namespace does not contain this word.
         if entry is None or b'"Terminating"' in entry.encoded:
             found = entry.decode() if entry is not None else None
             check_create(found, name, resource.type, metadata.get("name", ""))
 
     def current(self, resource: Resource, namespace: str, name: str) -> Object:
-        """The newest accepted state, which a write builds on."""
+        """The newest accepted state, on which a write builds."""
         entry = self.store.head(resource.storage, (namespace, name))
         if entry is None:
             raise not_found(resource.type, name)
@@ -100,7 +100,7 @@ class RegistryContext:
         return resource.admit(obj).object if resource.custom else obj
 
     def accept(self, resource: Resource, obj: Object) -> Write:
-        """Hand a new state to the store. It always begins with kind and apiVersion, so that lists can cut them off."""
+        """Pass a new state to the store. It begins with kind and apiVersion, so that lists can cut them off."""
         stored = resource.to_stored(obj) if resource.to_stored is not None else obj
         if next(iter(stored)) != "kind":
             stored = {"kind": stored["kind"], "apiVersion": stored["apiVersion"], **stored}
@@ -113,21 +113,21 @@ class RegistryContext:
         return await self.durable(resource, self.accept(resource, obj))
 
     def accept_removal(self, resource: Resource, final: Object) -> Write:
-        """Hand the removal of an object to the store; ``final`` is its last state."""
+        """Pass the removal of an object to the store; ``final`` is its last state."""
         stored = resource.to_stored(final) if resource.to_stored is not None else final
         return self.store.remove(resource.storage, key_of(final), stored)
 
     async def remove(self, resource: Resource, final: Object) -> Outcome:
-        """Remove an object and wait until that is durable."""
+        """Remove an object and wait until the removal is durable."""
         return await self.durable(resource, self.accept_removal(resource, final))
 
     async def settle(self, resource: Resource, key: Key) -> None:
-        """Wait until the newest accepted state of an object is durable. For answers that write nothing but tell of that
-        state, or whose next question will be about it: readers see it only then."""
+        """Wait until the newest accepted state of an object is durable. For responses that write nothing but depend on
+        that state: readers see it only then."""
         await _durable(self.store.settled(resource.storage, key))
 
     async def durable(self, resource: Resource, write: Write) -> Outcome:
-        """Wait until what the store has accepted is on disk."""
+        """Wait until an accepted write is on disk."""
         await _durable(write.durable)
         if resource.from_stored is not None:
             return Outcome(resource.from_stored(write.object))
@@ -135,7 +135,7 @@ class RegistryContext:
 
 
 async def _durable(written: Awaitable[None]) -> None:
-    """Wait for the disk, and say in the words of the API what went wrong with it."""
+    """Wait for the disk, and map its errors to API errors."""
     try:
         await written
     except DiskFull as error:

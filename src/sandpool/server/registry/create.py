@@ -1,4 +1,4 @@
-"""Creating an object."""
+"""The create verb."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sandpool.server.request.options import WriteOptions
 from sandpool.server.resources import Resource
 from sandpool.server.store.entry import Key
 
-# How often a generated name may turn out to be taken before the client is told to try again.
+# Attempts to generate a free name before the client gets AlreadyExists.
 _NAME_ATTEMPTS = 8
 
 
@@ -31,8 +31,8 @@ async def create(
     duplicates: tuple[str, ...] = (),
     applied: bool = False,
 ) -> Outcome:
-    """Create from a request body. ``name`` is the one in the URL, where the URL has one. ``applied``: field ownership
-    was settled by server-side apply already."""
+    """Create an object from a request body. ``name`` is the name in the URL, if any. ``applied``: server-side apply has
+    already set field ownership."""
     outcome = Outcome(None, created=True)
     obj = expect_kind(resource, body)
     obj = {**obj, "metadata": _address(resource, obj.get("metadata") or {}, namespace, name)}
@@ -73,11 +73,11 @@ async def create(
 
 
 async def _check_free(context: RegistryContext, resource: Resource, key: Key) -> None:
-    """Lets nothing else run if the key is free, so that it still is when the object is stored."""
+    """Raise AlreadyExists if the key is taken. Does not yield otherwise, so the key is still free for the write."""
     taken = context.store.head(resource.storage, key)
     if taken is None:
         return
-    await context.settle(resource, key)  # who is told that it exists will look for it
+    await context.settle(resource, key)  # the client will read the existing object next
     error = already_exists(resource.type, key[1])
     if taken.decode()["metadata"].get("deletionTimestamp"):
         raise AlreadyExists(f"object is being deleted: {error.message}", details=error.details)
@@ -85,7 +85,7 @@ async def _check_free(context: RegistryContext, resource: Resource, key: Key) ->
 
 
 def _address(resource: Resource, metadata: Object, namespace: str, name: str) -> Object:
-    """The metadata with the name and namespace of the URL, which it may repeat but not contradict."""
+    """Set name and namespace from the URL. The body may repeat them but not contradict them."""
     if resource.type.namespaced:
         expect_namespace(resource, metadata, namespace)
         metadata = {**metadata, "namespace": namespace}
@@ -98,7 +98,7 @@ def _address(resource: Resource, metadata: Object, namespace: str, name: str) ->
 
 
 def new_object(context: RegistryContext, resource: Resource, obj: Object) -> Object:
-    """The object with everything that only the server sets on a new one."""
+    """Set the fields that only the server sets on a new object."""
     metadata = drop_system_fields(obj["metadata"])
     if not metadata.get("name") and metadata.get("generateName"):
         metadata = {**metadata, "name": _free_name(context, resource, metadata)}
@@ -106,7 +106,7 @@ def new_object(context: RegistryContext, resource: Resource, obj: Object) -> Obj
     metadata["creationTimestamp"] = context.now()
     if resource.strategy.spec_generation or resource.custom:
         metadata["generation"] = 1
-    # Last, because some of what a kind sets follows from the name and the time.
+    # Last, because a kind may derive fields from the name and the time.
     return resource.strategy.prepare_create({**obj, "metadata": metadata})
 
 

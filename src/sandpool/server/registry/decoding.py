@@ -1,4 +1,4 @@
-"""From a decoded body to an object of the expected kind that fits its schema, or the error kube-apiserver gives.
+"""Checks that a body is an object of the expected kind and fits its schema, with kube-apiserver's errors.
 
 Built-in kinds and custom resources fail differently, because kube-apiserver decodes the first into Go structs and the
 second into maps: a wrong type is a bad request (400) for a Pod and an invalid object (422) for a Sandbox.
@@ -19,7 +19,7 @@ from sandpool.server.resources import Resource
 
 
 def expect_kind(resource: Resource, body: Any) -> Object:
-    """The body as an object of the resource's kind. What it leaves out of apiVersion and kind is filled in by name."""
+    """Check that the body is of the resource's kind. Missing apiVersion and kind are filled in."""
     type = resource.type
     if not isinstance(body, dict):
         raise _unreadable(resource, "json: cannot unmarshal a value that is not an object")
@@ -44,14 +44,14 @@ def expect_kind(resource: Resource, body: Any) -> Object:
 
 
 def expect_name(metadata: Object, name: str) -> None:
-    """The body may leave out the name that the URL has said, and not contradict it."""
+    """The body may omit the name of the URL but not contradict it."""
     given = metadata.get("name", name)
     if given != name:
         raise BadRequest(f"the name of the object ({given}) does not match the name on the URL ({name})")
 
 
 def expect_namespace(resource: Resource, metadata: Object, namespace: str) -> None:
-    """The same for the namespace, where there is one."""
+    """The body may omit the namespace of the URL but not contradict it."""
     if resource.type.namespaced and (metadata.get("namespace") or namespace) != namespace:
         raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
 
@@ -79,37 +79,37 @@ def fit(
     warnings: list[str],
     duplicates: tuple[str, ...] = (),
 ) -> tuple[Object, list[Cause]]:
-    """Prune, default and check by schema. Unknown and duplicate fields are refused, warned about or dropped, as the
-    client asked. Returns the object and what is wrong with its values."""
+    """Prune, default and validate by schema. Unknown and duplicate fields are refused, warned about or dropped,
+    depending on ``validation``. Returns the object and the causes of invalid values."""
     try:
         admitted = resource.admit(new, old)
     except Undecodable as error:
         raise _unreadable(resource, str(error)) from None
     if validation != "Ignore" and (admitted.unknown or duplicates):
         found = [f'unknown field "{path}"' for path in admitted.unknown]
-        _complain(resource, [*found, *_repeated(duplicates)], validation, warnings)
+        _report(resource, [*found, *_repeated(duplicates)], validation, warnings)
     return admitted.object, admitted.causes
 
 
 def check_duplicates(resource: Resource, duplicates: tuple[str, ...], validation: str, warnings: list[str]) -> None:
-    """For a patch, of which only the text can have duplicates: the object it makes has none."""
+    """Check duplicates of a patch. Only its text can have some; the patched object cannot."""
     if duplicates and validation != "Ignore":
-        _complain(resource, _repeated(duplicates), validation, warnings)
+        _report(resource, _repeated(duplicates), validation, warnings)
 
 
 def _repeated(duplicates: tuple[str, ...]) -> list[str]:
     return [f'duplicate field "{path}"' for path in duplicates]
 
 
-def _complain(resource: Resource, found: list[str], validation: str, warnings: list[str]) -> None:
+def _report(resource: Resource, found: list[str], validation: str, warnings: list[str]) -> None:
     if validation == "Strict":
         raise _unreadable(resource, f"strict decoding error: {', '.join(found)}")
     warnings.extend(found)
 
 
 class Unreadable(BadRequest):
-    """A body that cannot be read as the kind it should be. ``why`` is the part of the message that a patch, which is
-    refused in other words, has in common."""
+    """The body cannot be decoded as the expected kind. ``why`` is the part of the message that the error for a patch
+    shares."""
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(what + why)

@@ -1,4 +1,4 @@
-"""Deleting objects: at once, after a grace period, or when the last finalizer has gone."""
+"""The delete verbs: immediate, after a grace period, or after the last finalizer is removed."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from sandpool.server.resources import Resource
 from sandpool.server.store.entry import Key
 from sandpool.server.store.store import Write
 
-# What is with the store already; to be awaited until it is durable.
+# A write that the store has accepted; awaiting it waits until it is durable.
 _Waiting = Coroutine[Any, Any, Outcome]
 
 _GC_FINALIZERS = {"Orphan": ORPHAN, "Foreground": FOREGROUND, "Background": None}
-# Kinds that are always marked before they go, even if they go at once: whoever watches sees both.
+# Kinds that are always marked before they are removed, even without a grace period: watches see both events.
 _GRACEFUL = frozenset({"pods"})
-# So many are deleted before others have a turn, when many are to be.
-_AT_ONCE = 100
-# Kinds of which a DELETE answers with the object as it was; the others answer with a Status.
+# Objects that a deletecollection deletes before it yields to the event loop.
+_BEFORE_YIELD = 100
+# Kinds that respond to a DELETE with the object; the others respond with a Status.
 _RETURNS_OBJECT = frozenset(
     {"pods", "services", "serviceaccounts", "persistentvolumeclaims", "persistentvolumes"},
 )
@@ -43,26 +43,26 @@ async def delete(
 def _accepted(
     context: RegistryContext, resource: Resource, namespace: str, name: str, options: DeleteOptions
 ) -> _Waiting:
-    """Everything is decided and with the store when this returns; what is returned waits until it is durable."""
+    """Pass the deletion to the store. Awaiting the result waits until it is durable."""
     old = context.current(resource, namespace, name)
     _check_preconditions(resource, old, options)
     resource.strategy.check_delete(old)
-    doomed = _doomed(context, resource, old, options)
-    if not _is_held(resource, doomed):
+    marked = _marked(context, resource, old, options)
+    if not _is_held(resource, marked):
         graceful = resource.storage in _GRACEFUL
-        last = doomed if graceful else old
+        last = marked if graceful else old
         if options.dry_run:
-            return _told(Outcome(_answer(resource, last)))
-        if graceful and not same(doomed, old):
-            marked = context.accept(resource, doomed)
-            marked.durable.cancel()  # it shares its fate with the removal, which is what we wait for
-            last = marked.object
+            return _immediate(Outcome(_answer(resource, last)))
+        if graceful and not same(marked, old):
+            write = context.accept(resource, marked)
+            write.durable.cancel()  # it is committed with the removal, which is awaited
+            last = write.object
         return _removed(context, resource, context.accept_removal(resource, last), last)
     if options.dry_run:
-        return _told(Outcome(doomed))
-    if same(doomed, old):
-        return _settled(context, resource, (namespace, name), doomed)
-    return context.durable(resource, context.accept(resource, doomed))
+        return _immediate(Outcome(marked))
+    if same(marked, old):
+        return _settled(context, resource, (namespace, name), marked)
+    return context.durable(resource, context.accept(resource, marked))
 
 
 async def _removed(context: RegistryContext, resource: Resource, write: Write, last: Object) -> Outcome:
@@ -71,19 +71,19 @@ async def _removed(context: RegistryContext, resource: Resource, write: Write, l
 
 
 async def _settled(context: RegistryContext, resource: Resource, key: Key, shown: Object | None) -> Outcome:
-    """Nothing is to be written, but what others have written may still be on its way."""
+    """Write nothing, but wait until the writes of others to the object are durable."""
     await context.settle(resource, key)
     return Outcome(shown)
 
 
-async def _told(outcome: Outcome) -> Outcome:
+async def _immediate(outcome: Outcome) -> Outcome:
     return outcome
 
 
-def _is_held(resource: Resource, doomed: Object) -> bool:
-    metadata = doomed["metadata"]
+def _is_held(resource: Resource, marked: Object) -> bool:
+    metadata = marked["metadata"]
     held = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
-    return bool(held or resource.strategy.blocks_removal(doomed))
+    return bool(held or resource.strategy.blocks_removal(marked))
 
 
 def _check_preconditions(resource: Resource, old: Object, options: DeleteOptions) -> None:
@@ -100,7 +100,7 @@ def _check_preconditions(resource: Resource, old: Object, options: DeleteOptions
         raise conflict(subject, metadata["name"], why)
 
 
-def _doomed(context: RegistryContext, resource: Resource, old: Object, options: DeleteOptions) -> Object:
+def _marked(context: RegistryContext, resource: Resource, old: Object, options: DeleteOptions) -> Object:
     """The object marked for deletion."""
     metadata = old["metadata"]
     grace = max(resource.strategy.grace_period(old, options.grace_period), 0)
@@ -120,12 +120,12 @@ def _doomed(context: RegistryContext, resource: Resource, old: Object, options: 
     elif grace < (metadata.get("deletionGracePeriodSeconds") or 0):
         marked["deletionTimestamp"] = _end(context.clock.now(), grace)
         marked["deletionGracePeriodSeconds"] = grace
-    doomed = {**old, "metadata": marked}
-    return doomed if already else resource.strategy.prepare_delete(doomed)
+    marked = {**old, "metadata": marked}
+    return marked if already else resource.strategy.prepare_delete(marked)
 
 
 def _end(now: datetime, grace: int) -> str:
-    """When a grace period is over. One that is longer than time can be written lasts until the end of it."""
+    """The end of a grace period, capped at the latest timestamp."""
     try:
         return timestamp(now + timedelta(seconds=grace))
     except OverflowError:
@@ -133,7 +133,7 @@ def _end(now: datetime, grace: int) -> str:
 
 
 def _finalizers(metadata: Object, options: DeleteOptions) -> list[str]:
-    """The finalizers with the garbage collector's own as the propagation policy wants them."""
+    """The finalizers, with the garbage collector's set according to the propagation policy."""
     finalizers: list[str] = metadata.get("finalizers") or []
     if not options.propagation:
         return finalizers
@@ -163,7 +163,7 @@ def _answer(resource: Resource, obj: Object) -> Object:
 async def delete_collection(
     context: RegistryContext, resource: Resource, namespace: str | None, selection: ListOptions, options: DeleteOptions
 ) -> Outcome:
-    """Delete everything selected; answers with the list of it as it was."""
+    """Delete all selected objects; returns the list of them before deletion."""
     entries = list(select(context, resource, namespace, selection))
     revision = context.store.revision
     await _delete_all(context, resource, [entry.key for entry in entries], options)
@@ -180,18 +180,18 @@ async def delete_collection(
 async def _delete_all(
     context: RegistryContext, resource: Resource, keys: Sequence[Key], options: DeleteOptions
 ) -> None:
-    """All of them are with the store before the first is waited for, so that they share what it takes to write them.
-    Raises what has refused one of them, or has kept one from the disk, once the fate of all that was begun is known."""
+    """Pass all deletions to the store before awaiting the first, so that they share transactions. Raises the first
+    failure after all accepted deletions are done."""
     waiting: list[_Waiting] = []
     failure: ApiError | None = None
     try:
         try:
             for number, key in enumerate(keys, 1):
                 if context.store.head(resource.storage, key) is None:
-                    waiting.append(_settled(context, resource, key, None))  # somebody else was quicker
+                    waiting.append(_settled(context, resource, key, None))  # already deleted by another client
                 else:
                     waiting.append(_accepted(context, resource, *key, options))
-                if number % _AT_ONCE == 0:
+                if number % _BEFORE_YIELD == 0:
                     await asyncio.sleep(0)
         except ApiError as error:
             failure = error
@@ -202,6 +202,6 @@ async def _delete_all(
                 failure = failure or error
     finally:
         for deletion in waiting:
-            deletion.close()  # those that nobody waits for any more, if we are cancelled
+            deletion.close()  # those that were not awaited, on cancellation
     if failure is not None:
         raise failure

@@ -1,4 +1,4 @@
-"""Patching: four ways to say what should change, one way to carry it out."""
+"""The patch verb: JSON patch, merge patch, strategic merge patch and server-side apply."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sandpool.server.request.options import WriteOptions
 from sandpool.server.resources import Resource
 
 Patcher = Callable[[Object], Object]
-_UNNAMED = ResourceType("", "v1", "", "")  # what kube-apiserver calls the object of an unreadable patch
+_UNNAMED = ResourceType("", "v1", "", "")  # kube-apiserver names no kind in the error for an undecodable patch
 
 
 def media_types(resource: Resource) -> tuple[str, ...]:
@@ -42,7 +42,7 @@ def check_media_type(resource: Resource, media_type: str) -> None:
 
 
 def patcher(resource: Resource, media_type: str, body: Any) -> Patcher:
-    """What a patch does to an object."""
+    """Return a function that applies the patch to an object."""
     if media_type == JSON_PATCH:
         return lambda obj: json_patch(obj, body)
     if media_type == MERGE_PATCH:
@@ -80,12 +80,12 @@ async def patch(
 
 
 def _check_result(resource: Resource, new: Any, old: Object) -> None:
-    """A patch may not turn an object into another one."""
+    """Check that the patch does not change kind, name or namespace."""
     expect_kind(resource, new)
     metadata = new.get("metadata")
     if not isinstance(metadata, dict):
         metadata = {}
-    # What a patch takes away counts as changed, too.
+    # A removed field counts as changed, too.
     expect_name({"name": "", **metadata}, old["metadata"]["name"])
     expect_namespace(resource, {"namespace": "<none>", **metadata}, old["metadata"].get("namespace", ""))
 

@@ -1,4 +1,4 @@
-"""Getting and listing: selectors, pages that stay consistent, and the versions a client may ask for."""
+"""The get and list verbs: selectors, consistent pagination and resourceVersion semantics."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Page:
 
 
 class Selection:
-    """Which objects a request is about. Decodes an object only if a selector looks into it."""
+    """The label and field selectors of a request. Decodes an object only if a field selector needs it."""
 
     def __init__(
         self, context: RegistryContext, resource: Resource, labels: LabelSelector | None, fields: FieldSelector | None
@@ -65,7 +65,7 @@ class Selection:
         self._resource = resource
         self._labels = labels
         self._fields = fields
-        self._looks_inside = fields is not None and not fields.names <= METADATA_FIELDS
+        self._needs_object = fields is not None and not fields.names <= METADATA_FIELDS
         self.name = fields.requires_exact("metadata.name") if fields is not None else None
         self.namespace = fields.requires_exact("metadata.namespace") if fields is not None else None
         self.everything = labels is None and fields is None
@@ -77,7 +77,7 @@ class Selection:
 
     def _values(self, entry: Entry) -> Mapping[str, str]:
         values = {"metadata.namespace": entry.key[0], "metadata.name": entry.key[1]}
-        if self._looks_inside:
+        if self._needs_object:
             values.update(self._resource.strategy.selectable_fields(self._context.read(self._resource, entry)))
         return values
 
@@ -85,13 +85,13 @@ class Selection:
 def select(
     context: RegistryContext, resource: Resource, namespace: str | None, options: ListOptions
 ) -> Iterator[Entry]:
-    """Every committed object that is selected, in order."""
+    """All selected committed objects, in order."""
     selection = Selection(context, resource, options.labels, options.fields)
     return filter(selection.matches, context.store.scan(resource.storage, namespace))
 
 
 def list_page(context: RegistryContext, resource: Resource, namespace: str | None, options: ListOptions) -> Page:
-    """One page of a list. Raises ``Expired`` where it should be as of a moment that is too long ago."""
+    """One page of a list. Raises ``Expired`` for a revision that was compacted."""
     selection = Selection(context, resource, options.labels, options.fields)
     _check_match(options)
     store = context.store
@@ -137,7 +137,7 @@ def _collect(entries: Iterator[Entry], selection: Selection, limit: int, revisio
 
 
 def _check_match(options: ListOptions) -> None:
-    """The combinations of resourceVersion, resourceVersionMatch and continue that make no sense."""
+    """Refuse invalid combinations of resourceVersion, resourceVersionMatch and continue."""
     match, version = options.resource_version_match, options.resource_version
     causes = []
     if match:
@@ -161,7 +161,7 @@ def _check_match(options: ListOptions) -> None:
 
 
 def parse_version(text: str) -> int:
-    # More digits than 64 bits have are no revision, and some thousands of them more than int() takes.
+    # More than 20 digits exceed 64 bits, and int() refuses thousands of digits.
     if not (text.isascii() and text.isdecimal() and len(text) <= 20):
         cause = Cause("resourceVersion", "FieldValueInvalid", f'Invalid value: "{text}": must be a number')
         raise invalid(ResourceType("", "v1", "", ""), text, [cause])
@@ -179,7 +179,7 @@ def too_large(asked: int, current: int) -> ApiError:
 
 
 # A continue token is opaque to clients. It names the revision of the first page and the last key of this one; a
-# revision of -1 means that the client has agreed to an inconsistent continuation.
+# revision of -1 means that the client accepts an inconsistent continuation.
 
 
 def _token(revision: int, key: Key) -> str:

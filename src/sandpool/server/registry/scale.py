@@ -1,4 +1,4 @@
-"""The scale subresource: how many there are and should be, for anything that can be counted."""
+"""The scale subresource: current and desired replicas."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def update_scale(
     change: Any | Patcher,
     options: WriteOptions,
 ) -> Outcome:
-    """Set the wanted number, from a Scale object (PUT) or from what a patch makes of the current one."""
+    """Set the desired replicas from a Scale object (PUT) or from a patched one."""
     old = context.current(resource, namespace, name)
     current = _scale(resource, old)
     scale = expect_kind(scale_resource, change(current) if callable(change) else change)
@@ -58,7 +58,7 @@ async def update_scale(
 def _owned(
     context: RegistryContext, resource: Resource, new: Object, old: Object, replicas: int, options: WriteOptions
 ) -> Object:
-    """The object with whoever set its number through the Scale as the number's owner."""
+    """Record the field manager of the Scale as the owner of the replicas field."""
     path = _paths(resource).spec
     entries = old["metadata"].get("managedFields") or []
     before = with_managed_fields(_scale(resource, old), scale_managed_fields(entries, path))

@@ -1,4 +1,4 @@
-"""Who owns the fields of what is being written."""
+"""Field ownership of plain writes (managedFields)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def tracked(
     options: WriteOptions,
     subresource: str = "",
 ) -> Object:
-    """``new`` with the writer recorded as the owner of what it changed. To be called before admission: what the
-    server adds belongs to nobody."""
+    """Record the writer as the owner of the fields it changed. Call it before admission: fields that the server adds
+    have no owner."""
     return track_update(
         old,
         new,

@@ -1,4 +1,4 @@
-"""Replacing an object, or the part of it that a subresource stands for."""
+"""The update verb, for objects and subresources."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from sandpool.server.registry.tracking import tracked
 from sandpool.server.request.options import WriteOptions
 from sandpool.server.resources import Resource
 
-# Writes that a client words itself, and whose content therefore follows the rules of the kind. The other subresources
-# word the change themselves (binding a pod sets its node, which no update may) and are trusted with it.
-_WORDED_BY_CLIENTS = frozenset({"", "status", "scale"})
+# Writes with content from the client, to which the rules of the kind apply. The other subresources compute the change
+# themselves (binding a pod sets its node, which no update may) and are trusted.
+_CLIENT_CONTENT = frozenset({"", "status", "scale"})
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
@@ -36,7 +36,7 @@ async def update(
     subresource: str = "",
     duplicates: tuple[str, ...] = (),
 ) -> Outcome:
-    """Replace an object by a request body (PUT)."""
+    """Replace an object with a request body (PUT)."""
     obj = expect_kind(resource, body)
     metadata = obj.get("metadata") or {}
     if not metadata.get("name"):
@@ -51,7 +51,7 @@ async def update(
         metadata["namespace"] = namespace
     elif "namespace" in metadata:
         del metadata["namespace"]
-    # A PUT repeats everything. Sharing what it did not change lets every later step skip it.
+    # A PUT repeats everything. Sharing unchanged parts with the old object lets later steps skip them.
     new: Object = shared(old, {**obj, "metadata": metadata})
     _check_uid(resource, new, old)
     return await store_update(context, resource, new, old, options, subresource=subresource, duplicates=duplicates)
@@ -68,17 +68,17 @@ async def store_update(
     duplicates: tuple[str, ...] = (),
     applied: bool = False,
 ) -> Outcome:
-    """Carry out an update from ``old``, the newest accepted state, to ``new``, however that was made.
+    """Update from ``old``, the newest accepted state, to ``new``.
 
-    From reading ``old`` to handing the result to the store nothing else runs, so there is no conflict to detect other
-    than the one the client asks for by sending a resourceVersion. ``applied``: field ownership was settled by
-    server-side apply already.
+    Nothing else runs between reading ``old`` and passing the result to the store, so the only possible conflict is the
+    one that a client requests with a resourceVersion. ``applied``: server-side apply has already set field
+    ownership.
     """
     outcome = Outcome(None)
     _check_version(resource, new, old)
     new = _restrict(resource, new, old, subresource, options.with_metadata)
     new, wrong = fit(resource, new, old, options.field_validation, outcome.warnings, duplicates)
-    if subresource in _WORDED_BY_CLIENTS:
+    if subresource in _CLIENT_CONTENT:
         new = resource.strategy.default(new, old)
     if not applied:
         new = tracked(context, resource, old, new, options, subresource)
@@ -123,11 +123,11 @@ def _check_version(resource: Resource, new: Object, old: Object) -> None:
 
 
 def _restrict(resource: Resource, new: Object, old: Object, subresource: str, with_metadata: bool = False) -> Object:
-    """Put back what this kind of write is not about. It is not looked at, however wrong it may be."""
+    """Restore the fields that this kind of write cannot change. They are not validated."""
     if subresource == "status":
         if not resource.custom:
             return _take(new, old, "spec")
-        # Only the status of a custom resource can be written here, and who owns it.
+        # Only the status of a custom resource and its managedFields can be written here.
         if with_metadata:
             metadata = old["metadata"]
             for field in ("labels", "annotations", "managedFields"):
@@ -138,17 +138,17 @@ def _restrict(resource: Resource, new: Object, old: Object, subresource: str, wi
         if managed is None or managed is old["metadata"].get("managedFields"):
             return restricted
         return {**restricted, "metadata": {**old["metadata"], "managedFields": managed}}
-    if subresource in _WORDED_BY_CLIENTS and resource.has_status:
+    if subresource in _CLIENT_CONTENT and resource.has_status:
         return _take(new, old, "status")
     return new
 
 
 def _prepare(context: RegistryContext, resource: Resource, new: Object, old: Object, subresource: str) -> Object:
-    """Have it admitted, and put back what no update may change."""
+    """Run admission, and restore the fields that no update may change."""
     strategy = resource.strategy
     if subresource == "status":
         new = strategy.prepare_status_update(new, old)
-    elif subresource in _WORDED_BY_CLIENTS:
+    elif subresource in _CLIENT_CONTENT:
         new = strategy.admit(new, old, context.neighbours)
         new = strategy.prepare_update(new, old)
     metadata = keep_system_fields(new["metadata"], old["metadata"])
@@ -160,7 +160,7 @@ def _prepare(context: RegistryContext, resource: Resource, new: Object, old: Obj
 
 
 def _take(obj: Object, source: Object, field: str) -> Object:
-    """The object with one field as it is in another."""
+    """Copy one field of ``source`` into the object."""
     if field in source:
         return obj if field in obj and obj[field] is source[field] else {**obj, field: source[field]}
     return {key: value for key, value in obj.items() if key != field} if field in obj else obj
@@ -173,7 +173,7 @@ def _validate(resource: Resource, new: Object, old: Object, subresource: str) ->
     )
     if subresource == "status":
         found += strategy.validate_status(new, old)
-    elif subresource in _WORDED_BY_CLIENTS:
+    elif subresource in _CLIENT_CONTENT:
         found += strategy.validate(new, old)
     return found
 
@@ -190,7 +190,7 @@ def _generation(resource: Resource, new: Object, old: Object) -> Object:
 
 
 def _differs(obj: Object, other: Object, *, has_status: bool) -> bool:
-    """Whether anything of one object that its generation counts is not the same in the other."""
+    """Whether a field that counts for the generation differs."""
     for key, value in obj.items():
         before = other.get(key)
         if value is before or key == "metadata" or (has_status and key == "status"):
@@ -201,7 +201,7 @@ def _differs(obj: Object, other: Object, *, has_status: bool) -> bool:
 
 
 def _is_finished(resource: Resource, new: Object) -> bool:
-    """Whether this update took away the last thing that kept a deleted object alive."""
+    """Whether this update removed the last finalizer of a deleted object."""
     metadata = new["metadata"]
     return bool(
         metadata.get("deletionTimestamp")

@@ -1,4 +1,4 @@
-"""Watching: the changes a client asked for, from where it left off, in order, until it or the server ends it."""
+"""The watch verb: changes from a resourceVersion on, in order."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from sandpool.server.store.entry import Change, Entry
 from sandpool.server.store.history import Compacted
 from sandpool.server.store.watch import Overrun, Subscription
 
-# Clients reconnect from their last resourceVersion; ending watches now and then spreads them over server restarts.
+# Clients reconnect from their last resourceVersion; ending watches after a while spreads reconnects.
 _DEFAULT_TIMEOUT = 1800.0
 _BOOKMARK_INTERVAL = 60.0
 _INITIAL_CHUNK = 500
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
-# Makes of an object what one client asked to see of it (a Table row, its metadata).
+# Converts an object to the form that a client requested (a Table row, its metadata).
 Rendering = Callable[[Object], Object]
 
 
@@ -35,8 +35,8 @@ def watch(
     options: WatchOptions,
     rendering: Rendering | None = None,
 ) -> WatchStream:
-    """Open a watch. What is wrong with the request is raised here; what is wrong with the starting point is the first
-    event of the stream, because that is where clients expect it."""
+    """Open a watch. Raises for an invalid request. A compacted resourceVersion becomes the first event of the stream,
+    where clients expect it."""
     _check(options)
     selection = Selection(context, resource, options.labels, options.fields)
     since: int | None = None
@@ -54,7 +54,7 @@ def watch(
         subscription = context.store.watch(resource.storage, namespace, selection.name, since=since)
     except Compacted as error:
         return WatchStream(_refusal(Expired(str(error))), lambda: None)
-    # Between subscribing and reading what there is nothing else runs, so no change is missed or told twice.
+    # Nothing else runs between subscribing and scanning, so no change is missed or sent twice.
     present = list(filter(selection.matches, context.store.scan(resource.storage, namespace))) if initial else []
     return WatchStream(stream.lines(subscription, present, context.store.revision), subscription.close)
 
@@ -81,7 +81,7 @@ async def _refusal(error: ApiError) -> AsyncGenerator[list[WatchLine], None]:
 
 
 class _Stream:
-    """One client's view of the changes."""
+    """The changes as one client sees them."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class _Stream:
                     if lines := list(self._render(changes)):
                         yield lines
                 elif self._options.bookmarks:
-                    # Nothing is waiting for this client, so it has seen everything up to now.
+                    # The subscription is empty, so the client has seen everything up to now.
                     seen = max(seen, self._context.store.revision)
                     yield [self._bookmark(seen)]
         except Overrun:
@@ -127,7 +127,7 @@ class _Stream:
             subscription.close()
 
     def _render(self, changes: list[Change]) -> Iterator[WatchLine]:
-        """What a change means to this client: an object that stops matching its selector is gone for it."""
+        """Convert changes to events. An object that stops matching the selector is DELETED for this client."""
         if self._selection.everything:
             for change in changes:
                 yield self._change_line(change.type, change)
@@ -142,7 +142,7 @@ class _Stream:
                 yield self._departure(change)
 
     def _change_line(self, type: str, change: Change) -> WatchLine:
-        """The line for a change, made once for all streams that show the object as it is."""
+        """The line for a change, encoded once for all streams of plain objects."""
         if self._rendering is not None:
             return self._rendered(type, self._read(change.entry))
         key = (type, self._resource)
@@ -157,7 +157,7 @@ class _Stream:
         return line
 
     def _departure(self, change: Change) -> WatchLine:
-        """The object as the client last knew it, at the revision of the change that took it out of sight."""
+        """The object as the client last saw it, at the revision of the change that made it stop matching."""
         if change.type == "DELETED" or change.previous is None:
             return self._change_line("DELETED", change)
         last = self._read(change.previous)

@@ -1,4 +1,4 @@
-"""Reasons to refuse a write that lie outside the object itself: who writes it."""
+"""Admission by user: refuses writes of RBAC objects that would escalate the privileges of the writer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Admission:
         self._authorizer = authorizer
 
     def guard(self, user: User, resource: Resource) -> Callable[[Object, Object | None], None] | None:
-        """Nobody may grant what they do not have. None where there is nothing to grant."""
+        """Return the escalation check for writes of this resource; None for resources that grant no permissions."""
         if resource.type.group_resource not in _GRANTING:
             return None
 

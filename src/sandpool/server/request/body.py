@@ -1,8 +1,8 @@
-"""From the bytes of a request body to a JSON value, whatever format they are in.
+"""Decodes a request body (JSON, YAML or protobuf) into a JSON value.
 
-Duplicate keys are found without slowing down the bodies that have none (all of them, in practice): a JSON text
-contains one colon per member plus those inside its strings, so counting colons tells whether the fast decoder, which
-keeps the last of two equal keys, dropped any. Only then is the text parsed again by a decoder that remembers.
+Duplicate keys are found at no cost for bodies without any, which in practice is all of them: a JSON text contains one
+colon per member plus those inside its strings, so counting colons tells whether the fast decoder, which keeps the last
+of two equal keys, dropped one. Only then a slower decoder parses the text again and records duplicates.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ACCEPTED = ("application/json", "application/yaml", PROTOBUF)
 @dataclass(frozen=True, slots=True)
 class Body:
     value: Any
-    duplicates: tuple[str, ...] = ()  # paths of keys that stood twice in one object
+    duplicates: tuple[str, ...] = ()  # paths of keys that occur twice in one object
 
 
 def media_type(content_type: str) -> str:
@@ -74,7 +74,7 @@ def is_yaml(content_type: str) -> bool:
 
 
 async def of_yaml(decoding: Awaitable[Body], type: ResourceType) -> Body:
-    """As ``decode``, where the YAML is decoded by somebody else."""
+    """As ``decode``, for YAML that the worker process decodes."""
     try:
         return _expect_object(await decoding)
     except BadRequest as error:
@@ -88,7 +88,7 @@ def _unrecognized(error: BadRequest, type: ResourceType | None) -> BadRequest:
 
 
 def _expect_object(body: Body) -> Body:
-    """What every object must be before its kind can be looked at. A null is an object without anything."""
+    """Check what any object must be before its kind is known. A null is an empty object."""
     value = body.value
     if value is None:
         return Body({})
@@ -107,7 +107,7 @@ def decode_patch(data: bytes, kind: str) -> Body:
 
 
 def is_yaml_patch(data: bytes, kind: str) -> bool:
-    """An apply patch is YAML, of which JSON is a subset that clients send almost always."""
+    """Whether an apply patch needs the YAML decoder. Nearly all clients send JSON, which is a subset of YAML."""
     return kind == APPLY_PATCH and data.lstrip()[:1] != b"{"
 
 
@@ -124,7 +124,7 @@ def decode_json(data: bytes) -> Body:
 
 
 def _colons(value: Any) -> int:
-    """How many colons a JSON text of this value has."""
+    """The number of colons in a JSON text of this value."""
     count = 0
     pending = [value]
     while pending:
@@ -147,12 +147,12 @@ def _colons(value: Any) -> int:
 
 
 class _Repeats(dict[str, Any]):
-    """An object that remembers which of its keys were given more than once."""
+    """An object that records its duplicate keys."""
 
     repeated: tuple[str, ...] = ()
 
 
-def _remember(pairs: list[tuple[str, Any]]) -> _Repeats:
+def _record_duplicates(pairs: list[tuple[str, Any]]) -> _Repeats:
     found = _Repeats(pairs)
     if len(found) != len(pairs):
         found.repeated = tuple(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
@@ -190,14 +190,14 @@ def _duplicates(data: bytes) -> list[str]:
                     walk(item)
                     path.pop()
 
-    value = json.loads(data, object_pairs_hook=_remember)
+    value = json.loads(data, object_pairs_hook=_record_duplicates)
     if isinstance(value, _Repeats | list):
         walk(value)
     return found
 
 
 class _YamlLoader(yaml.CSafeLoader):
-    """YAML as JSON: no dates (a timestamp is the string it was written as), no duplicate key unnoticed."""
+    """YAML restricted to JSON values: a timestamp stays the string it is, and duplicate keys are recorded."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own way of configuring a loader
         first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]

@@ -1,8 +1,8 @@
-"""What the server serves, in the two forms clients ask for: list by list, or everything in two documents.
+"""API discovery documents, in the legacy and the aggregated form.
 
 The legacy form is a tree of small documents (``/api``, ``/apis``, ``/apis/<group>``, ``/apis/<group>/<version>``).
 The aggregated form holds a whole subtree in one document and is negotiated on ``/api`` and ``/apis``. Every function
-here is pure; the caller keeps the encoded result until the set of resources changes.
+here is pure; the caller caches the encoded result until the set of resources changes.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from sandpool.api.kinds import subresource
 from sandpool.api.resource import Object, ResourceType
 from sandpool.server.resources import Resource
 
-# The Kubernetes release whose API we speak. kubectl's version skew warning and the Google Cloud dispatcher look at
-# major and minor; everything after "+" tells a person that this is not kube-apiserver.
+# The Kubernetes release of the API. kubectl's version skew warning and the Google Cloud dispatcher read major and
+# minor; the part after "+" tells a person that this is not kube-apiserver.
 KUBERNETES_VERSION = "1.36.3"
 
-# Order of the built-in groups in every list. It decides which group a bare name like "events" means to kubectl.
-# Groups of custom resources follow, by name.
+# Order of the built-in groups. It decides which group kubectl picks for a bare name like "events". Groups of custom
+# resources follow, by name.
 _GROUP_ORDER = (
     "apiregistration.k8s.io",
     "apps",
@@ -48,7 +48,7 @@ _GROUP_ORDER = (
 
 
 def version() -> Object:
-    """``/version``. Clients require every one of these strings to be there."""
+    """``/version``. Clients require all of these fields."""
     major, minor, _ = KUBERNETES_VERSION.split(".")
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     return {
@@ -69,7 +69,7 @@ def version() -> Object:
 
 
 def api_versions(address: str) -> Object:
-    """``/api``. ``address`` is host:port under which clients reach the server."""
+    """``/api``. ``address`` is host:port of the server for clients."""
     return {
         "kind": "APIVersions",
         "versions": ["v1"],

@@ -1,6 +1,6 @@
-"""From a request to its answer: who may do this, which resource is meant, which verb carries it out.
+"""Handles one request: authorizes it, finds the resource and calls the verb.
 
-The handler knows nothing about HTTP connections; the network front and the in-process transport both hand it a
+The handler is independent of HTTP connections: the HTTP server and the in-process transport both pass a
 ``ServerRequest``.
 """
 
@@ -65,14 +65,14 @@ class Authorizer(Protocol):
 
 class Admission(Protocol):
     def guard(self, user: User, resource: Resource) -> Callable[[Object, Object | None], None] | None:
-        """What refuses objects that this user may not store; None if there is nothing to check."""
+        """Return a check that refuses objects which this user may not store; None if there is nothing to check."""
         ...
 
 
-# Answers what is a conversation with a pod rather than a request about it.
+# Serves the streaming subresources of pods: exec, attach, portforward, log.
 Streams = Callable[[ServerRequest, str, Object], Awaitable[Response]]
 
-# Answers a question that is asked by creating an object which is never stored.
+# Serves a review: a question asked by creating an object that is never stored.
 Review = Callable[[User, Resource, str, Any], Object]
 
 
@@ -96,7 +96,7 @@ class Handler:
         self._subresources = subresources
         self._review = review
         self._streams = streams
-        self._large_yaml = YamlWorker()
+        self._yaml_worker = YamlWorker()
 
     async def handle(self, request: ServerRequest) -> Response:
         info = parse(request.method, request.path, request.query)
@@ -111,10 +111,10 @@ class Handler:
         try:
             response = await self._serve(request, info, resource)
         except (RecursionError, orjson.JSONEncodeError):
-            # Nothing is accepted by the store before it could be walked and encoded: there is nothing to undo.
+            # The store accepts only objects that were walked and encoded, so there is nothing to undo.
             raise BadRequest("the object is nested too deeply") from None
         except (Conflict, NotFound):
-            # Writes are measured by the newest accepted state. Who is refused because of it will read it and try again.
+            # Writes are checked against the newest accepted state. A refused client will read that state and retry.
             if info.name and info.verb != "get":
                 namespace = info.namespace if resource.type.namespaced else ""
                 await self._context.settle(resource, (namespace, info.name))
@@ -178,7 +178,7 @@ class Handler:
     async def _write(
         self, request: ServerRequest, info: RequestInfo, resource: Resource, subresource: str
     ) -> tuple[Outcome, int]:
-        """A PUT or a PATCH of an object or of its status."""
+        """Serve a PUT or PATCH of an object or its status."""
         key = self._key(info, resource)
         if info.verb == "update":
             body = await self._body(request, resource)
@@ -270,14 +270,14 @@ class Handler:
             return Body(request.object)
         content_type = request.headers.get("content-type", "")
         if len(request.body) > LARGE and bodies.is_yaml(content_type):
-            return await bodies.of_yaml(self._large_yaml.decode(request.body), resource.type)
+            return await bodies.of_yaml(self._yaml_worker.decode(request.body), resource.type)
         return bodies.decode(request.body, content_type, resource.type)
 
     async def _patch_body(self, request: ServerRequest, media_type: str) -> Body:
         if request.object is not None:
             return Body(request.object)
         if len(request.body) > LARGE and bodies.is_yaml_patch(request.body, media_type):
-            return await self._large_yaml.decode(request.body)
+            return await self._yaml_worker.decode(request.body)
         return bodies.decode_patch(request.body, media_type)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""One request to the API server and its answer, whatever carried them."""
+"""A request to the API server and its response, independent of the transport."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sandpool.server.streams.byte_stream import ByteStream
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who is asking, as authentication established it."""
+    """The user of a request, as established by authentication."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -27,11 +27,11 @@ class ServerRequest:
     method: str
     path: str  # percent-encoded, without the query
     user: User
-    query: Mapping[str, str] = field(default_factory=dict)  # decoded; of a repeated parameter the first value
+    query: Mapping[str, str] = field(default_factory=dict)  # decoded; the first value of a repeated parameter
     raw_query: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)  # lower-case names
     body: bytes = b""
-    # The decoded body of an in-process request, which never was bytes. Takes precedence over ``body``.
+    # The decoded body of an in-process request. Takes precedence over ``body``.
     object: Any = None
     source: str = ""  # address of the peer, for the audit log
     # A patch of a custom resource's status keeps the labels and annotations of the body. Only the in-process transport
@@ -41,10 +41,10 @@ class ServerRequest:
 
 @dataclass(slots=True)
 class WatchLine:
-    """One event of a watch, encoded once and shared by every stream that carries it."""
+    """One event of a watch, encoded once and shared by all streams that send it."""
 
     type: str
-    object: Any  # decoded, or None if only ``encoded`` is at hand
+    object: Any  # decoded, or None if there is only ``encoded``
     encoded: bytes  # the object as JSON
     _line: bytes = b""
 
@@ -58,9 +58,9 @@ class WatchLine:
 
 
 class WatchStream:
-    """The events of a watch: lists of lines as they become available, until the server or ``end`` ends it.
+    """The events of a watch, in batches, until the server or ``end`` ends the stream.
 
-    Whoever iterates closes it (``aclose``); ``end`` may be called by anybody and makes the iteration finish.
+    The consumer must call ``aclose``. ``end`` may be called from anywhere and makes the iteration finish.
     """
 
     def __init__(self, lines: AsyncGenerator[list[WatchLine], None], end: Callable[[], None]) -> None:
@@ -77,8 +77,8 @@ class WatchStream:
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """From here on the connection speaks something else: ``run`` does, until it is over. What the client is told is in
-    the headers of the answer. ``abandon`` is called instead if the client is gone by then."""
+    """A protocol switch: ``run`` owns the connection from here on. The headers of the response name the protocol.
+    ``abandon`` is called instead if the client has disconnected."""
 
     run: Callable[[ByteStream], Awaitable[None]]
     abandon: Callable[[], None] = lambda: None
@@ -86,7 +86,7 @@ class Upgrade:
 
 @dataclass(slots=True)
 class Response:
-    """The answer: a JSON object (decoded, encoded or both), a stream of watch lines, or the end of HTTP."""
+    """The response: a JSON object (decoded, encoded or both), a stream of watch lines, or a protocol switch."""
 
     status: int = 200
     object: Any = None

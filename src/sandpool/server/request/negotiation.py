@@ -1,15 +1,15 @@
-"""What form of answer a client wants: the Accept header, read the way kube-apiserver reads it.
+"""Content negotiation: reads the Accept header the way kube-apiserver does.
 
-Clients list alternatives, most wanted first, e.g. kubectl get::
+Clients list alternatives in order of preference, e.g. kubectl get::
 
     application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json
 
-The parameters ``as``, ``g`` and ``v`` ask for the objects to be turned into another kind. An alternative whose kind
-the endpoint cannot produce is skipped, so an older server falls through to plain objects instead of failing.
+The parameters ``as``, ``g`` and ``v`` request a conversion of the objects to another kind. Alternatives that the
+endpoint cannot produce are skipped, so an older server falls through to plain objects instead of failing.
 
-We never write protobuf, yet accept a request for it: a client that decodes protobuf picks its decoder by the
-Content-Type of the answer, and every one of them has JSON as well. Custom resources have no protobuf form anywhere,
-so there such a request is refused as kube-apiserver does.
+The server never writes protobuf but accepts a request for it: a client that decodes protobuf picks its decoder by the
+Content-Type of the response, and all such clients decode JSON as well. Custom resources have no protobuf form, so the
+server refuses a request for one, as kube-apiserver does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sandpool.kube.transport import JSON
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 
-# (group, version, kind) an answer can be turned into.
+# (group, version, kind) that a response can be converted to.
 Form = tuple[str, str, str]
 
 _META = [("meta.k8s.io", version) for version in ("v1", "v1beta1")]
@@ -33,7 +33,7 @@ OBJECT_FORMS: frozenset[Form] = frozenset(
     for group, version in _META
     for kind in ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
 )
-# /api and /apis. kubectl before 1.30 knows only v2beta1 and must not be answered with v2.
+# /api and /apis. kubectl before 1.30 knows only v2beta1 and must not receive v2.
 DISCOVERY_FORMS: frozenset[Form] = frozenset(
     ("apidiscovery.k8s.io", version, "APIGroupDiscoveryList") for version in ("v2", "v2beta1")
 )
@@ -42,9 +42,9 @@ NO_FORMS: frozenset[Form] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Negotiated:
-    """The alternative that was chosen. ``as_`` is empty when the plain object is wanted."""
+    """The chosen alternative. ``as_`` is empty for the plain object."""
 
-    media_type: str = JSON  # what we will write: JSON or YAML
+    media_type: str = JSON  # of the response: JSON or YAML
     as_: str = ""
     group: str = ""
     version: str = ""
@@ -56,7 +56,7 @@ class Negotiated:
 
     @property
     def content_type(self) -> str:
-        """Aggregated discovery is the one form that is named in the Content-Type; clients compare it exactly."""
+        """Only aggregated discovery names its form in the Content-Type; clients compare it exactly."""
         if self.as_ == "APIGroupDiscoveryList":
             return f"{self.media_type};g={self.group};v={self.version};as={self.as_}"
         return self.media_type
@@ -78,9 +78,9 @@ class _Alternative:
 def negotiate(
     header: str, *, forms: frozenset[Form] = OBJECT_FORMS, custom: bool = False, stream: bool = False
 ) -> Negotiated:
-    """Choose the answer's form. ``custom``: the objects are custom resources. ``stream``: the answer is a watch.
+    """Choose the form of the response. ``custom``: the objects are custom resources. ``stream``: it is a watch.
 
-    Raises ``NotAcceptable`` when nothing the client lists can be served.
+    Raises ``NotAcceptable`` when no alternative of the client can be served.
     """
     if not header.strip():
         return Negotiated()
@@ -92,14 +92,14 @@ def negotiate(
             if chosen is None:
                 continue
             if stream and chosen.media_type == YAML:
-                # YAML has no framing for events, and kube-apiserver does not look at further alternatives either.
+                # YAML has no framing for events. kube-apiserver does not try further alternatives either.
                 raise _not_acceptable(f"{JSON};stream=watch", f"{PROTOBUF};stream=watch")
             return chosen
     raise _not_acceptable(JSON, YAML, PROTOBUF)
 
 
 def _alternatives(header: str) -> list[_Alternative]:
-    """The clauses of the header, most wanted first; malformed ones are ignored."""
+    """The clauses of the header by preference; malformed ones are ignored."""
     found = []
     for clause in header.split(","):
         media_range, *parameters = clause.split(";")
@@ -127,7 +127,7 @@ def _quality(text: str) -> float:
 
 
 def _admit(alternative: _Alternative, media_type: str, forms: frozenset[Form], custom: bool) -> Negotiated | None:
-    """The answer for one alternative in one media type, or None if the endpoint cannot give it."""
+    """The form for one alternative in one media type; None if the endpoint cannot produce it."""
     parameters = alternative.parameters
     stream = parameters.get("stream")
     if stream is not None and (stream != "watch" or media_type == YAML):

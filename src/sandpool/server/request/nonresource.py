@@ -1,7 +1,7 @@
-"""The pages that are about the server and not about one object: health, version, discovery, OpenAPI.
+"""Non-resource endpoints: health, version, discovery and OpenAPI.
 
-They follow from the set of served resources and change only with it, so each is made once per generation of that set
-and kept encoded.
+These documents depend on the set of served resources only, so each is built once per generation of that set and cached
+in encoded form.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def no_such_resource(group: str, version: str) -> NotFound:
 class NonResourceHandler:
     def __init__(self, resources: ResourceTable, address: Callable[[], str], ready: Callable[[], bool]) -> None:
         self._resources = resources
-        self._address = address  # host:port that clients should use; known once the server listens
+        self._address = address  # host:port for clients; known once the server listens
         self._ready = ready
         self._generation = -1
-        self._kept: dict[tuple[str, str, str], Response] = {}
+        self._cache: dict[tuple[str, str, str], Response] = {}
 
     def answer(self, request: ServerRequest) -> Response:
         path = "/" + request.path.strip("/")
@@ -52,38 +52,38 @@ class NonResourceHandler:
         segments = path.strip("/").split("/")
         if segments[0] in _HEALTH:
             return self._health(segments[0], verbose="verbose" in request.query)
-        response = self._keep(path, request.headers.get("accept", ""), request.query.get("hash", ""))
+        response = self._cached(path, request.headers.get("accept", ""), request.query.get("hash", ""))
         tag = next((value for name, value in response.headers if name == "ETag"), None)
         if tag is not None and request.headers.get("if-none-match") == tag:
-            # A client merges these headers into what it kept, so the content type must be that of the whole answer.
+            # A client merges these headers into its cached response, so the content type must be that of the document.
             return Response(304, encoded=b"", content_type=response.content_type, headers=response.headers)
         return response
 
     def _health(self, which: str, *, verbose: bool) -> Response:
         text = "text/plain; charset=utf-8"
         if which == "readyz" and not self._ready():
-            said = f"[+]ping ok\n[-]started failed: the server is starting or stopping\n{which} check failed\n"
-            return Response(500, encoded=said.encode(), content_type=text)
+            text_body = f"[+]ping ok\n[-]started failed: the server is starting or stopping\n{which} check failed\n"
+            return Response(500, encoded=text_body.encode(), content_type=text)
         if verbose:
-            said = f"[+]ping ok\n[+]started ok\n{which} check passed\n"
-            return Response(encoded=said.encode(), content_type=text)
+            text_body = f"[+]ping ok\n[+]started ok\n{which} check passed\n"
+            return Response(encoded=text_body.encode(), content_type=text)
         return Response(encoded=b"ok", content_type=text)
 
-    def _keep(self, path: str, accept: str, hash: str) -> Response:
+    def _cached(self, path: str, accept: str, hash: str) -> Response:
         if self._generation != self._resources.generation:
             self._generation = self._resources.generation
-            self._kept.clear()
+            self._cache.clear()
         key = (path, accept, hash)
-        response = self._kept.get(key)
+        response = self._cache.get(key)
         if response is None:
-            response = self._make(path, accept, hash)
-            # Accept headers and hashes come from clients: they may not fill the memory.
-            if len(self._kept) > 1000:
-                self._kept.clear()
-            self._kept[key] = response
+            response = self._build(path, accept, hash)
+            # Accept headers and hashes come from clients: bound the cache.
+            if len(self._cache) > 1000:
+                self._cache.clear()
+            self._cache[key] = response
         return response
 
-    def _make(self, path: str, accept: str, hash: str) -> Response:
+    def _build(self, path: str, accept: str, hash: str) -> Response:
         resources = self._resources
         match path.strip("/").split("/"):
             case [""]:

@@ -1,4 +1,4 @@
-"""What the query of a request says about how to carry it out, checked the way kube-apiserver checks it."""
+"""Options of requests, parsed from the query and validated the way kube-apiserver does."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _INT64 = range(-(2**63), 2**63)
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    manager: str  # who owns the fields that are written
+    manager: str  # the field manager that owns the written fields
     dry_run: bool = False
     field_validation: str = "Warn"
     force: bool | None = None
     with_metadata: bool = False  # see ``ServerRequest``
-    # Called with the object about to be stored and the one it replaces; raises to refuse what this user may not store.
+    # Called with the object to be stored and the one it replaces; raises if this user may not store it.
     guard: Callable[[Object, Object | None], None] | None = None
 
 
@@ -65,7 +65,7 @@ class DeleteOptions:
 
 
 def refused(kind: str, cause: Cause) -> Invalid:
-    """The error for options that make no sense."""
+    """The error for invalid options."""
     return invalid(ResourceType("meta.k8s.io", "v1", kind, ""), "", [cause])
 
 
@@ -108,7 +108,7 @@ def _number(query: Mapping[str, str], name: str) -> int:
         return 0
     if not _WHOLE_NUMBER.fullmatch(text):
         raise BadRequest(f'strconv.ParseInt: parsing "{text}": invalid syntax')
-    # int() refuses some thousands of digits with an error of its own.
+    # int() raises another error for thousands of digits.
     if len(text) > 20 or not _INT64.start <= (number := int(text)) < _INT64.stop:
         raise BadRequest(f'strconv.ParseInt: parsing "{text}": value out of range')
     return number
@@ -158,7 +158,7 @@ def _delete_options_admission() -> Admission:
 
 
 def delete_options(query: Mapping[str, str], body: Any) -> DeleteOptions:
-    """From the body, and from the query for what the body leaves out."""
+    """Parse options from the body, and from the query where the body leaves them out."""
     options = body if body is not None else {}
     if not isinstance(options, dict):
         raise BadRequest("unable to decode the body as DeleteOptions: it is not an object")

@@ -1,4 +1,4 @@
-"""What a request asks for, read off its method, path and query: the attributes that authorisation decides on."""
+"""Request attributes: verb, resource and name, parsed from method, path and query. Authorization decides on them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 _COLLECTION_VERBS = {"POST": "create", "GET": "list", "HEAD": "list", "DELETE": "deletecollection"}
 _OBJECT_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "POST": "create"}
-# Behind a namespace's name, these are subresources of the namespace; anything else is a resource in it.
+# After the name of a namespace these are its subresources; anything else is a resource in the namespace.
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 
 
@@ -23,11 +23,11 @@ class RequestInfo:
     subresource: str = ""
     namespace: str = ""
     name: str = ""
-    rest: tuple[str, ...] = ()  # what follows a subresource, for proxies
+    rest: tuple[str, ...] = ()  # path segments after the subresource, for proxies
 
 
 def truthy(text: str | None) -> bool:
-    """A boolean query parameter as Kubernetes reads it: there, even without a value, and not plainly false."""
+    """Parse a boolean query parameter like Kubernetes: present, even without a value, and neither 0 nor false."""
     return text is not None and text != "0" and text.lower() != "false"
 
 
@@ -44,7 +44,7 @@ def parse(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
         case _:
             return RequestInfo(path, verb)
     watching = False
-    if first == "watch" and rest:  # the old spelling of ?watch=true
+    if first == "watch" and rest:  # the deprecated form of ?watch=true
         watching = True
         first, *rest = rest
     namespace = ""

@@ -1,4 +1,4 @@
-"""Which review a resource asks for."""
+"""Dispatches a review to the function that answers it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sandpool.server.resources import Resource
 
 
 class Reviews:
-    """Answers reviews. Nothing is stored."""
+    """Answers reviews. Stores nothing."""
 
     def __init__(self, authenticator: Authenticator, authorizer: RbacAuthorizer, clock: Clock) -> None:
         self._authenticator = authenticator

@@ -1,5 +1,4 @@
-"""What is done to an object and not merely written to it: binding and evicting pods, issuing tokens, finalizing
-namespaces."""
+"""Subresources that perform an action: binding and evicting pods, issuing tokens, finalizing namespaces."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from sandpool.server.request.messages import Response
 from sandpool.server.request.options import WriteOptions, delete_options
 from sandpool.server.resources import Resource
 
-# What is sent to these subresources is never stored, but it is decoded like everything else.
+# Bodies of these subresources are never stored but are decoded like any other.
 _BINDING = Resource(
     ResourceType("", "v1", "Binding", "bindings"), partial(definition, "io.k8s.api.core.v1.Binding"), KindStrategy()
 )
@@ -35,13 +34,13 @@ _TOKEN_REQUEST = Resource(
     TOKEN_REQUEST, partial(definition, "io.k8s.api.authentication.v1.TokenRequest"), KindStrategy()
 )
 
-# Gives the object of a TokenRequest with its token, for a service account.
+# Returns the TokenRequest with its token, for a service account.
 TokenIssuer = Callable[[Object, Object], Object]
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One use of a subresource."""
+    """One request to a subresource."""
 
     resource: Resource
     namespace: str
@@ -54,7 +53,7 @@ Action = Callable[[Call], Awaitable[Response]]
 
 
 class Subresources:
-    """The subresources that act. Which ones there are for a resource says ``find``."""
+    """The actions by resource, subresource and verb."""
 
     def __init__(self, context: RegistryContext, issue_token: TokenIssuer) -> None:
         self._context = context
@@ -87,7 +86,7 @@ class Subresources:
         return Response(201, object=self._issue_token(account, _expect(call.body, _TOKEN_REQUEST, "")))
 
     async def _finalize(self, call: Call) -> Response:
-        """Replace ``spec.finalizers`` of a namespace: the one write that may, and the last one if none is left."""
+        """Replace ``spec.finalizers`` of a namespace, which no other write may. The last one removes the namespace."""
         old = self._context.current(call.resource, "", call.name)
         wanted = (_expect(call.body, call.resource, call.name).get("spec") or {}).get("finalizers") or []
         new = {**old, "spec": {**(old.get("spec") or {}), "finalizers": wanted}}
@@ -98,7 +97,7 @@ class Subresources:
 
 
 def _expect(body: Any, resource: Resource, name: str) -> Object:
-    """The body as what it should be, whatever version it says it is of."""
+    """Decode the body as the expected kind, of any version."""
     kind = resource.type.kind
     if not isinstance(body, dict) or (body.get("kind") or kind) != kind:
         raise BadRequest(f"the body must be a {kind}")

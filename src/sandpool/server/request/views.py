@@ -1,4 +1,4 @@
-"""How objects are shown: as they are, as rows of a Table, or as their metadata only."""
+"""Renders responses: plain objects, rows of a Table, or metadata only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sandpool.server.tables import check_include_object, transform_event, transf
 
 
 class View:
-    """The form one request wants its answer in."""
+    """The negotiated form of one response."""
 
     def __init__(
         self,
@@ -37,13 +37,13 @@ class View:
             check_include_object(self._include)
 
     def stored(self, entry: Entry) -> Response:
-        """One object from the store; its bytes go out as they are if they can."""
+        """One stored object; its bytes are sent unchanged where possible."""
         if not self._form.as_ and self._resource.from_stored is None:
             return Response(encoded=entry.encoded)
         return Response(object=self._shown(self._context.read(self._resource, entry)))
 
     def outcome(self, outcome: Outcome, status: int = 200) -> Response:
-        """What a write answers with."""
+        """The response to a write."""
         headers = [warning(text) for text in outcome.warnings]
         if self._form.as_ and outcome.object is not None:
             return Response(status, object=self._shown(outcome.object), headers=headers)
@@ -61,15 +61,15 @@ class View:
         return Response(object=self._shown({**head, "items": objects}))
 
     def _items(self, entries: list[Entry]) -> Iterable[bytes]:
-        """Encoded objects as they stand in a list. Those of built-in kinds leave out what the list has said."""
+        """Encoded items of a list. Items of built-in kinds omit kind and apiVersion, which the list has."""
         if self._resource.custom:
             return [entry.encoded for entry in entries]
         type = self._resource.type
-        said = orjson.dumps({"kind": type.kind, "apiVersion": type.api_version})[:-1] + b","
-        return [b"{" + entry.encoded[len(said) :] for entry in entries]
+        prefix = orjson.dumps({"kind": type.kind, "apiVersion": type.api_version})[:-1] + b","
+        return [b"{" + entry.encoded[len(prefix) :] for entry in entries]
 
     def rendering(self) -> Rendering | None:
-        """What a watch shows of an object; None: the object itself."""
+        """The conversion of objects in a watch; None for plain objects."""
         if not self._form.as_:
             return None
         first = True
@@ -89,8 +89,8 @@ class View:
 
 
 def warning(text: str) -> tuple[str, str]:
-    """A header that clients show to their user. Names of fields are part of it, and may hold characters because of
-    which a client would refuse the whole answer."""
+    """A Warning header, which clients show to their user. Field names in the text may contain characters that would
+    make a client reject the response, so they are replaced."""
     printable = "".join(each if each.isprintable() else " " for each in text)
     escaped = printable.replace("\\", "\\\\").replace('"', '\\"')
     return "Warning", f'299 - "{escaped}"'

@@ -1,9 +1,9 @@
-"""Large YAML bodies, decoded in a process of their own.
+"""Decodes large YAML bodies in a process of their own.
 
-A megabyte of YAML takes more than a second to decode. In a thread that second is everybody's all the same: who decodes
-holds the interpreter's lock for ``sys.getswitchinterval()`` at a time, and every step of the event loop waits for it. A
-process takes nobody's time, gives way to who serves, and what a body can use up of the machine is limited. One takes a
-tenth of a second to start, so what is small is decoded where it is.
+Decoding a megabyte of YAML takes more than a second. A thread would not help: it holds the interpreter lock for
+``sys.getswitchinterval()`` at a time, and every step of the event loop would wait for it. A process runs at a lower
+priority and under limits on CPU and memory. It takes a tenth of a second to start, so small bodies are decoded in
+place.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ import orjson
 from sandpool.kube.errors import BadRequest, TooLarge
 from sandpool.server.request.body import Body, decode_yaml
 
-#: Bytes from which on a body is large. So much takes a tenth of a second, too.
+#: Bodies above this many bytes go to the process; decoding so many takes a tenth of a second, too.
 LARGE: Final = 64 * 1024
-_SECONDS: Final = 60  # of a processor
+_CPU_SECONDS: Final = 60
 _MEMORY: Final = 4 << 30
 _NICE: Final = 10
-_REFUSED: Final = 3  # the exit code if it is not YAML; then the answer says why
+_REFUSED: Final = 3  # exit code for invalid YAML; the output holds the reason
 
 
 class YamlWorker:
-    """Decodes one body at a time; others wait."""
+    """Decodes one body at a time; others queue."""
 
     def __init__(self) -> None:
         self._alone = asyncio.Semaphore(1)
 
     async def decode(self, data: bytes) -> Body:
-        """As ``bodies.decode_yaml``. Raises ``TooLarge`` if it takes more than it may."""
+        """As ``body.decode_yaml``. Raises ``TooLarge`` if decoding exceeds its limits."""
         async with self._alone:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-m", __name__),
@@ -55,13 +55,13 @@ class YamlWorker:
         if process.returncode == _REFUSED:
             raise BadRequest(answer.decode())
         if process.returncode:
-            raise TooLarge(f"YAML of {len(data)} bytes that takes too much to decode; send it as JSON")
+            raise TooLarge(f"YAML of {len(data)} bytes exceeds the limits on decoding; send it as JSON")
         value, duplicates = answer.splitlines()
         return Body(orjson.loads(value), tuple(orjson.loads(duplicates)))
 
 
 def main() -> int:
-    _give_way()
+    _limit_self()
     try:
         body = decode_yaml(sys.stdin.buffer.read())
     except BadRequest as error:
@@ -71,11 +71,11 @@ def main() -> int:
     return 0
 
 
-def _give_way() -> None:
+def _limit_self() -> None:
     os.nice(_NICE)
-    resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    with suppress(OSError):  # the first to go when memory runs out
+    with suppress(OSError):  # the first process that the kernel kills when memory runs out
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 

@@ -1,7 +1,7 @@
-"""The audit log: one JSON line per request, for timelines and for whoever asks who did that.
+"""The audit log: one JSON line per request, for timelines and for investigations.
 
-A request pays for noting a few references (see ``engine.jsonl``). Other parts of the process may note what they did
-in the same file, so that one file has the whole story.
+The request itself only stores a few references (see ``engine.jsonl``). Other parts of the process may log to the same
+file, so that one file holds the whole timeline.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WRITING = frozenset({"POST", "PUT", "PATCH"})
 
 
 class _Record(NamedTuple):
-    """What is kept of a request until it is written; never its body."""
+    """The part of a request that is kept until its line is written; never the body."""
 
     finished: datetime
     seconds: float
@@ -38,7 +38,7 @@ class _Record(NamedTuple):
     code: int
     sent: int
     problem: str
-    written: Any  # the object a write was answered with, decoded or as bytes
+    written: Any  # the object in the response to a write, decoded or as bytes
 
     def line(self) -> bytes:
         return _line(self)
@@ -107,8 +107,8 @@ def _line(record: _Record) -> bytes:
         "ready": ready.get("status", ""),
         "readyReason": ready.get("reason", ""),
     }
-    told = {key: value for key, value in entry.items() if value != "" and value != [] and value is not False}
-    return orjson.dumps(told) + b"\n"
+    line = {key: value for key, value in entry.items() if value != "" and value != [] and value is not False}
+    return orjson.dumps(line) + b"\n"
 
 
 def _decoded(written: Any) -> Any:
@@ -119,7 +119,7 @@ def _decoded(written: Any) -> Any:
 
 
 def _name(written: Any) -> str:
-    """The name a create ended up with; the path does not have it."""
+    """The name of the created object, which the path of a create does not contain."""
     try:
         name = written["metadata"]["name"]
     except (KeyError, TypeError):
@@ -128,7 +128,7 @@ def _name(written: Any) -> str:
 
 
 def _owner(written: Any) -> str:
-    """Whose the object is after the write, as ``Kind/name``: without it nobody could tell a binding from any patch."""
+    """The controller of the object after the write, as ``Kind/name``: it tells an adoption from any other patch."""
     try:
         references = written["metadata"]["ownerReferences"]
         return next(f"{each['kind']}/{each['name']}" for each in references if each.get("controller"))
@@ -137,7 +137,7 @@ def _owner(written: Any) -> str:
 
 
 def _ready(written: Any) -> dict[str, str]:
-    """The Ready condition after the write, empty if the object has none."""
+    """The Ready condition after the write; empty if the object has none."""
     try:
         ready: dict[str, str] = find_condition(written["status"]["conditions"], READY) or {}
     except (KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""The API server with a door: what ``sandpool server`` runs."""
+"""The API server behind HTTPS: the process that ``sandpool server`` runs."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class ServerOptions:
     data_dir: Path
     host: str = "127.0.0.1"
     port: int = 6443
-    names: tuple[str, ...] = ()  # more names and addresses for the server's certificate
+    names: tuple[str, ...] = ()  # additional names and addresses for the serving certificate
     kubeconfig: Path | None = None  # default: in the data directory
     token_file: Path | None = None
     audit_log: Path | None = None
-    nodeless: frozenset[str] | None = None  # nodes whose pods stay although there is no such Node; None: any
+    nodeless: frozenset[str] | None = None  # nodes whose pods stay without a Node; None: all
 
 
 @dataclass
 class Daemon:
-    """One server behind TLS. ``start`` returns when it serves; ``stop`` when it has ended in good order."""
+    """One server behind TLS. ``start`` returns when it serves; ``stop`` when it has shut down."""
 
     settings: ServerOptions
     clock: Clock = field(default_factory=SystemClock)
@@ -38,7 +38,7 @@ class Daemon:
         settings = self.settings
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         authority = Authority(settings.data_dir / "pki", self.clock)
-        authority.kubelet_client()  # made now, and not while somebody waits for a command
+        authority.kubelet_client()  # issue it now rather than during the first exec
         self.audit = AuditLog(settings.audit_log) if settings.audit_log is not None else None
         self.server = ApiServer(
             settings.data_dir,
@@ -51,7 +51,7 @@ class Daemon:
         try:
             await self.server.start()
             try:
-                await self._open_door(authority)
+                await self._start_http(authority)
             except BaseException:
                 await self.server.stop()
                 raise
@@ -59,14 +59,14 @@ class Daemon:
             self._close_audit()
             raise
 
-    async def _open_door(self, authority: Authority) -> None:
+    async def _start_http(self, authority: Authority) -> None:
         settings, server = self.settings, self.server
         token = admin_token(settings.data_dir / "admin-token")
         server.tokens.add(token, ADMIN)
         if settings.token_file is not None:
             server.tokens.load(settings.token_file)
         names = settings.names if _is_wildcard(settings.host) else (*settings.names, settings.host)
-        self.front = HttpServer(
+        self.http = HttpServer(
             server.handler,
             server.authenticator,
             authorizer=server.authorizer,
@@ -76,19 +76,19 @@ class Daemon:
             audit=self.audit,
             clock=self.clock,
         )
-        await self.front.start()
+        await self.http.start()
         host = "127.0.0.1" if _is_wildcard(settings.host) else settings.host
-        server.address = f"[{host}]:{self.front.port}" if ":" in host else f"{host}:{self.front.port}"
+        server.address = f"[{host}]:{self.http.port}" if ":" in host else f"{host}:{self.http.port}"
         self.url = f"https://{server.address}"
         self.kubeconfig = settings.kubeconfig or settings.data_dir / "kubeconfig"
         try:
             write_kubeconfig(self.kubeconfig, self.url, authority.ca_pem, token)
         except BaseException:
-            await self.front.stop(0)
+            await self.http.stop(0)
             raise
 
     async def stop(self, grace: float = 10.0) -> None:
-        await self.front.stop(grace)
+        await self.http.stop(grace)
         await self.server.stop()
         self._close_audit()
 

@@ -1,13 +1,13 @@
-"""How a process that is all server should collect its garbage.
+"""Tunes Python's cyclic garbage collector for a server process.
 
-Python's collector walks every container it knows of when a full collection comes, and full collections come often while
-many objects are made and few die young. A server keeps its schemas and tables for good and makes a few hundred
-short-lived dicts per request, nearly all of which are freed by reference counting at once. So what is there when it
-starts is taken out of the collector's sight, and it is called rarely.
+A full collection walks every tracked container, and full collections are frequent while many objects are created and
+few die young. A server keeps its schemas and tables forever and creates a few hundred short-lived dicts per request,
+nearly all of which reference counting frees at once. So objects that exist at start-up are frozen, and the thresholds
+are raised.
 
-Rarely is still when most is going on: what counts is how many objects were made, and a walk over those of a burst takes
-as long as a dozen of its claims. So the collector is called when there is nothing else to do, before it would come by
-itself. What is there then is there to stay, and is not looked at again.
+Collections would still happen under load, because the collector counts allocations: a walk over the objects of a burst
+takes as long as a dozen of its claims. So the collector runs when the process is idle, before the threshold is
+reached. Survivors move to an older generation and are not walked again.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from sandpool.engine.clock import Clock
 
 _THRESHOLDS: Final = (50_000, 20, 10_000)
 
-# Seconds between two looks, and the share of them in which there may have been something to do.
-_LOOK: Final = 1.0
+# Seconds between two checks, and the share of them that the event loop may have been busy.
+_INTERVAL: Final = 1.0
 _IDLE: Final = 0.1
-# How many objects are worth a call.
-_WORTH: Final = 5_000
+# The number of new objects that makes a collection worthwhile.
+_WORTHWHILE: Final = 5_000
 
-# Of the first thread, which runs the event loop: nanoseconds on a processor, and ready to run without one.
+# Of the main thread, which runs the event loop: nanoseconds running, and nanoseconds waiting for a CPU.
 _SCHEDULED: Final = Path("/proc/self/schedstat")
 
 
 def settle() -> None:
-    """To be called once, by whoever owns the process, when it is about to serve."""
+    """Freeze existing objects and raise the thresholds. Call once, when the process is about to serve."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)
 
 
 def busy_seconds() -> float:
-    """For how long the event loop has had something to do, whether it had a processor or not."""
+    """Seconds that the event loop was running or waiting for a CPU."""
     try:
         running, waiting = _SCHEDULED.read_text().split()[:2]
     except (OSError, ValueError):
-        return time.process_time()  # a kernel that does not count
+        return time.process_time()  # a kernel without schedstat
     return (int(running) + int(waiting)) / 1e9
 
 
 @contextlib.asynccontextmanager
 async def tidied(clock: Clock, busy: Callable[[], float] = busy_seconds) -> AsyncIterator[None]:
-    """Collect garbage whenever there is nothing else to do, for the length of the block."""
+    """Collect garbage while the process is idle, for the duration of the block."""
     tidying = asyncio.create_task(_tidy(clock, busy), name="garbage")
     try:
         yield
@@ -64,6 +64,6 @@ async def tidied(clock: Clock, busy: Callable[[], float] = busy_seconds) -> Asyn
 async def _tidy(clock: Clock, busy: Callable[[], float]) -> None:
     while True:
         before = busy()
-        await clock.sleep(_LOOK)
-        if gc.get_count()[0] >= _WORTH and busy() - before <= _IDLE * _LOOK:
+        await clock.sleep(_INTERVAL)
+        if gc.get_count()[0] >= _WORTHWHILE and busy() - before <= _IDLE * _INTERVAL:
             gc.collect(1)

@@ -1,7 +1,7 @@
-"""The transport of whoever lives in the server's own process: the same handler, without a network or an encoder.
+"""The transport for clients in the server's own process: the same handler, without network or encoding.
 
-Answers are handed over as they are, which is safe because everybody treats objects as immutable. A request body is
-copied once, because whoever built it may well go on building.
+Responses are shared, not copied: objects are immutable by contract. A request body is copied once, because its caller
+may change it afterwards.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from sandpool.server.request.messages import Response, ServerRequest, User, Watc
 
 
 def as_received(error: ApiError) -> ApiError:
-    """The error as a client over the network would have it: of the type its Status says."""
+    """The error as a client over the network receives it: with the type that its Status implies."""
     return from_status(error.status(), error.code)
 
 
 class InProcessTransport:
-    """Requests of one user to a handler in the same event loop. ``user_agent`` is how the audit log knows who wrote,
-    where several parts of one process act as the same user."""
+    """Requests of one user to a handler in the same event loop. In the audit log, ``user_agent`` distinguishes parts of
+    the process that act as the same user."""
 
     stores_metadata_with_status = True
 
@@ -86,13 +86,13 @@ class InProcessTransport:
         if isinstance(request.body, bytes):
             served.body = request.body
         elif request.body is not None:
-            # The one copy that is needed: what the server keeps must not be in the hands of the caller.
+            # The only copy: the server must not keep an object that the caller can change.
             served.object = orjson.loads(orjson.dumps(request.body))
         if self._audit is None:
             try:
                 return await self._handler.handle(served)
             except ApiError as error:
-                await _breathe()
+                await _yield_to_loop()
                 raise as_received(error) from error
         cycle = RequestCycle(served, "", self._clock.monotonic(), keep_alive=False, legacy=False)
         cycle.caller = self._user
@@ -100,7 +100,7 @@ class InProcessTransport:
             response = await self._handler.handle(served)
         except ApiError as error:
             self._audit.record(cycle, error.code, error.message, self._clock.monotonic() - cycle.started)
-            await _breathe()
+            await _yield_to_loop()
             raise as_received(error) from error
         cycle.response = response
         self._audit.record(cycle, response.status, "", self._clock.monotonic() - cycle.started)
@@ -112,7 +112,7 @@ class InProcessTransport:
             watch.end()
 
 
-async def _breathe() -> None:
-    """Let the event loop turn before a refusal. Nothing else on the way may have waited, and a caller who tries again
-    until somebody else has done their part would keep them from doing it."""
+async def _yield_to_loop() -> None:
+    """Yield to the event loop before an error. A refused request may not have awaited anything, so a caller that
+    retries in a loop would starve the task it waits for."""
     await asyncio.sleep(0)

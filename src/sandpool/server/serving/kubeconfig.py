@@ -1,4 +1,4 @@
-"""The kubeconfig the server writes for its administrator."""
+"""The kubeconfig that the server writes for its administrator."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ _HEADER = "# Written by sandpool server. Changes are lost when the server starts
 
 
 class ForeignFile(Exception):
-    """There is a file of somebody else where the kubeconfig should go."""
+    """The path of the kubeconfig holds a file that sandpool did not write."""
 
 
 def write_kubeconfig(path: Path, server: str, ca: str, token: str) -> None:
-    """Write a kubeconfig that only its owner can read. A file that was not written by a server is not touched."""
-    if path.exists() and not path.read_text(errors="replace").startswith(_HEADER):
+    """Write a kubeconfig with mode 0600. Never overwrites a file that sandpool did not write.
+
+    An unchanged file is not written again: the server must start on a full disk."""
+    present = path.read_text(errors="replace") if path.exists() else _HEADER
+    if not present.startswith(_HEADER):
         raise ForeignFile(f"{path} exists and was not written by sandpool; choose another file with --kubeconfig")
     document = {
         "apiVersion": "v1",
@@ -37,5 +40,8 @@ def write_kubeconfig(path: Path, server: str, ca: str, token: str) -> None:
         "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME}}],
         "users": [{"name": NAME, "user": {"token": token}}],
     }
+    content = _HEADER + yaml.safe_dump(document, sort_keys=False)
+    if content == present:
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_private(path, (_HEADER + yaml.safe_dump(document, sort_keys=False)).encode())
+    write_private(path, content.encode())

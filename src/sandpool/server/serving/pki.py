@@ -1,8 +1,7 @@
-"""The server's certificates: a CA of its own, what it signs with it, and the TLS context made of them.
+"""The server's certificates: its own CA, the certificates it issues and the TLS context.
 
-Everything is made on first use and kept in the data directory, readable by its owner only. A certificate is made anew
-when it nears its end or no longer covers the names the server is reached by; the CA lives longer, because clients have
-copies of it.
+Everything is created on first use and stored in the data directory with mode 0600. A certificate is renewed when it is
+about to expire or lacks a name of the server. The CA is valid longer, because clients have copies of it.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ from sandpool.server.auth.groups import MASTERS
 from sandpool.server.auth.private_files import write_private
 from sandpool.server.auth.tokens import ADMIN
 
-# Names under which programs in a cluster look for its API.
+# Names of the API server inside a cluster.
 CLUSTER_NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
-# Who the API server is to kubelets; the name is what kubeadm gives it.
+# The user name of the API server towards kubelets; kubeadm uses the same.
 KUBELET_CLIENT = "kube-apiserver-kubelet-client"
 _CA_LIFE = timedelta(days=3650)
 _LIFE = timedelta(days=365)
 _RENEW_BEFORE = timedelta(days=30)
-# Clocks disagree a little; a certificate made now must be good for a client that is behind.
+# A new certificate must be valid for a client whose clock is behind.
 _SKEW = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A certificate and its key, as the files they are kept in."""
+    """The files of a certificate and its key."""
 
     certificate: Path
     key: Path
@@ -62,11 +61,11 @@ class Authority:
         return self._identity("ca").certificate
 
     def server(self, names: Iterable[str] = ()) -> Identity:
-        """The certificate the server shows, good for loopback, the usual cluster names and these."""
+        """The serving certificate, valid for loopback, the cluster names and these names."""
         return self._serving("server", _name("kube-apiserver"), {*LOOPBACK_NAMES, *CLUSTER_NAMES, *names})
 
     def kubelet(self, node: str, names: Iterable[str]) -> Identity:
-        """The certificate a node's own API shows."""
+        """The serving certificate of a kubelet."""
         return self._serving("kubelet", _name(f"system:node:{node}", "system:nodes"), {*LOOPBACK_NAMES, *names})
 
     def admin(self) -> Identity:
@@ -74,21 +73,21 @@ class Authority:
         return self.client("admin", ADMIN.name, MASTERS)
 
     def kubelet_client(self) -> Identity:
-        """What the server shows to the nodes' own APIs."""
+        """The client certificate of the server towards kubelets."""
         return self.client("kubelet-client", KUBELET_CLIENT, MASTERS)
 
     def client(self, name: str, user: str, *groups: str) -> Identity:
-        """The certificate of a user, kept under a name."""
+        """The client certificate of a user, stored under a name."""
         present = self._load(name)
         if present is None or not self._is_good(present[0]):
             self._issue(name, _name(user, *groups), ExtendedKeyUsageOID.CLIENT_AUTH)
         return self._identity(name)
 
     def tls(self, names: Iterable[str] = ()) -> ssl.SSLContext:
-        """TLS for the server: clients may show a certificate, and then it must be one of ours."""
+        """TLS for the server: client certificates are optional and must be signed by this CA."""
         return server_tls(self.server(names), self.ca_pem)
 
-    # -- making and keeping ------------------------------------------------------------------------------------------
+    # -- issuing and storing ------------------------------------------------------------------------------------------
 
     def _serving(self, name: str, subject: x509.Name, wanted: set[str]) -> Identity:
         present = self._load(name)
@@ -101,7 +100,7 @@ class Authority:
         return Identity(self._directory / f"{name}.crt", self._directory / f"{name}.key")
 
     def _load(self, name: str) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None:
-        """What is kept under a name; None if there is nothing, or one half is missing or belongs to another."""
+        """Load a certificate and its key; None if one is missing or they do not match."""
         identity = self._identity(name)
         try:
             certificate = x509.load_pem_x509_certificate(identity.certificate.read_bytes())
@@ -118,7 +117,7 @@ class Authority:
 
     def _make_ca(self) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
         key = ec.generate_private_key(ec.SECP256R1())
-        # The name carries a number, so that what an earlier CA signed is told from what this one does.
+        # The name contains a serial number, which distinguishes this CA from an earlier one.
         subject = _name(f"sandpool-ca-{x509.random_serial_number():x}"[:40])
         builder = (
             _builder(subject, subject, key.public_key(), self._clock.now(), _CA_LIFE)
@@ -148,7 +147,7 @@ class Authority:
         self._write(name, builder.sign(self._ca_key, hashes.SHA256()), key)
 
     def _write(self, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
-        # The key first: a crash between the two leaves a pair that does not match, which is made again.
+        # Write the key first: after a crash between the two the pair does not match and is issued again.
         form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         identity = self._identity(name)
         write_private(identity.key, key.private_bytes(*form))
@@ -156,7 +155,7 @@ class Authority:
 
 
 def server_tls(identity: Identity, client_ca: str) -> ssl.SSLContext:
-    """For a server that shows ``identity``: clients may show a certificate, and then it must be signed by
+    """TLS context for a server with ``identity``. Client certificates are optional and must be signed by
     ``client_ca``."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -164,7 +163,7 @@ def server_tls(identity: Identity, client_ca: str) -> ssl.SSLContext:
     context.load_verify_locations(cadata=client_ca)
     context.verify_mode = ssl.CERT_OPTIONAL
     context.set_alpn_protocols(["http/1.1"])
-    context.num_tickets = 0  # clients of Kubernetes resume no sessions, and each ticket costs both sides
+    context.num_tickets = 0  # Kubernetes clients do not resume sessions, and tickets cost both sides
     return context
 
 

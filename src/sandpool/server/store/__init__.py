@@ -1,1 +1,1 @@
-"""Objects that survive: revisions, history and watches in memory, every commit on disk before it is acknowledged."""
+"""The object store: revisions, history and watches in memory, durable commits in a journal."""

@@ -1,7 +1,7 @@
-"""One stored object: its encoded bytes and the few parsed fields that selecting, owning and deleting need.
+"""One stored object: its encoded bytes and the few parsed fields that selectors and garbage collection need.
 
-Keeping objects as bytes is what makes a hundred thousand of them affordable: a decoded Sandbox is five times its
-encoded size and every dict in it is work for the garbage collector, while bytes are invisible to it.
+Storing bytes makes a hundred thousand objects affordable: a decoded Sandbox is five times its encoded size, and the
+garbage collector walks every dict in it but no bytes.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class _Stored(msgspec.Struct):
     metadata: _Metadata
 
 
-# Reads what an entry needs and skips the rest of the object, at a fifth of the cost of decoding it all.
+# Decodes only the fields of an entry, at a fifth of the cost of decoding the object.
 _read = msgspec.json.Decoder(_Stored).decode
 
 
 def encode(object: Object) -> bytes:
-    """An object as JSON, in as many bytes as it takes: the encoder's result keeps the buffer it was written into, which
-    is several KB larger, and what is stored stays."""
+    """Encode an object as JSON without spare capacity: the encoder's result keeps its buffer, which is several KB
+    larger."""
     return bytes(memoryview(orjson.dumps(object)))
 
 
@@ -52,17 +52,17 @@ class Entry:
     ) -> None:
         self.key = key
         self.revision = revision
-        self.row = row  # where the journal keeps it; the same for the whole life of the object
+        self.row = row  # its row id in the journal; constant for the lifetime of the object
         self.encoded = encoded
         self.uid = uid
         self.labels = labels
         self.owners = owners
         self._object: Object | None = None
-        self.filled: Any = None  # what filled in the defaults last, so that it is done once per change of the schema
+        self.filled: Any = None  # the function that applied defaults last, so that this happens once per schema change
 
     @classmethod
     def of(cls, key: Key, revision: int, row: int, object: Object, encoded: bytes) -> Entry:
-        """The entry of an object that is at hand."""
+        """Create an entry from a decoded object."""
         metadata: Mapping[str, Any] = object["metadata"]
         owners = metadata.get("ownerReferences")
         return cls(
@@ -77,7 +77,7 @@ class Entry:
 
     @classmethod
     def stored(cls, key: Key, revision: int, row: int, encoded: bytes) -> Entry:
-        """The entry of an object of which there are only the bytes."""
+        """Create an entry from encoded bytes only."""
         metadata = _read(encoded).metadata
         owners = tuple([owner.uid for owner in metadata.ownerReferences or ()])
         return cls(key, revision, row, encoded, metadata.uid, metadata.labels or _NO_LABELS, owners)
@@ -89,20 +89,20 @@ class Entry:
         return object
 
     def keep(self, object: Object) -> None:
-        """Keep the decoded object at hand, until ``forget``."""
+        """Keep the decoded object until ``forget``."""
         self._object = object
 
     def forget(self) -> None:
         self._object = None
 
     def replace(self, object: Object) -> None:
-        """Show another form of the same state from now on. What is on disk stays as it is."""
+        """Replace the in-memory form of the same state. The journal keeps its form."""
         self.encoded = encode(object)
         self._object = object if self._object is not None else None
 
 
 class Change:
-    """One committed write, as watches see it. ``entry`` of a deletion holds the last state with the new revision."""
+    """One committed write. ``entry`` of a deletion holds the last state with the new revision."""
 
     __slots__ = ("entry", "previous", "renderings", "revision", "type")
 
@@ -111,7 +111,7 @@ class Change:
         self.revision = entry.revision
         self.entry = entry
         self.previous = previous
-        # What watches made of this change, by whatever they key it with: encoded once, shared by every stream.
+        # Encoded events by the key of a watch: encoded once, shared by all streams.
         self.renderings: dict[Any, Any] = {}
 
     @property

@@ -1,6 +1,6 @@
-"""The recent past of one table: what lets a watch resume, and a paginated list stay consistent.
+"""Recent changes of one resource: watches resume from them, and paginated lists stay consistent.
 
-Bounded by count and by bytes. What falls out is *compacted*: whoever still needs it is told to list again (410).
+Bounded by count and by bytes. Older changes are *compacted*: clients that need them get 410 and list again.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from itertools import islice
 
 from sandpool.server.store.entry import Change, Entry, Key
 
-# Of this many newest changes the renderings are kept too, because live watches are about to send them.
+# The newest changes keep their encoded events, because live watches are about to send them.
 _FRESH = 256
 
 
 class Compacted(Exception):
-    """The revision asked for is older than the history that is kept."""
+    """The requested revision is older than the history."""
 
     def __init__(self, revision: int, oldest: int) -> None:
         super().__init__(f"too old resource version: {revision} ({oldest})")
@@ -50,7 +50,7 @@ class History:
         self.compacted = oldest.revision
 
     def compact(self, revision: int) -> None:
-        """Forget every change up to and including a revision."""
+        """Drop all changes up to and including a revision."""
         while self._changes and self._changes[0].revision <= revision:
             self._drop_oldest()
         self.compacted = max(self.compacted, revision)
@@ -63,7 +63,7 @@ class History:
         return islice(self._changes, start, None)
 
     def undo(self, revision: int) -> dict[Key, Entry | None]:
-        """For every key that changed after a revision, what it was then (None: it did not exist)."""
+        """The state at a revision of every key that changed since (None: it did not exist)."""
         then: dict[Key, Entry | None] = {}
         for change in self.since(revision):
             then.setdefault(change.entry.key, change.previous)

@@ -1,9 +1,8 @@
-"""All objects of one resource, in memory, in the order that lists promise.
+"""All objects of one resource, in memory, sorted on demand.
 
-Lists are sorted by namespace and name, but objects arrive in any order and are written far more often than listed.
-So the order is made when somebody asks: new names wait in a small unsorted list, and a listing merges them into the
-sorted one (Timsort merges two sorted runs in linear time, which a full listing costs anyway). A write costs O(1)
-whatever the size of the table.
+Lists are sorted by namespace and name, but objects arrive in any order and are written far more often than listed. So
+new names go to a small unsorted list, and a list request merges them into the sorted one (Timsort merges two sorted
+runs in linear time, which a full list costs anyway). A write costs O(1) regardless of the size of the table.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from sandpool.server.store.entry import Entry, Key
 
 
 def order(key: Key) -> str:
-    """What keys are sorted by: "namespace/name" as one text, in which a dash comes before the slash."""
+    """The sort key: "namespace/name" as one string, in which a dash sorts before the slash."""
     return f"{key[0]}/{key[1]}"
 
 
@@ -28,9 +27,9 @@ class _Namespace:
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
-        self._order: list[str] = []  # sorted; may hold names that are gone, never misses one except in _arrived
+        self._order: list[str] = []  # sorted; a superset of the existing names that are not in _arrived
         self._arrived: list[str] = []  # names not in _order yet
-        self._departed = 0  # how many names in _order may be gone
+        self._departed = 0  # upper bound of removed names in _order
 
     def put(self, entry: Entry) -> None:
         name = entry.key[1]
@@ -48,7 +47,7 @@ class _Namespace:
             self._arrived.clear()
             self._departed = 0
         elif self._arrived:
-            # A name that left and came back is in both lists; sorting brings the twins together.
+            # A name that was removed and added again is in both lists; sorting makes the duplicates adjacent.
             merged = self._order + sorted(self._arrived)
             merged.sort()
             self._order = list(dict.fromkeys(merged)) if self._departed else merged

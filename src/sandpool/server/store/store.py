@@ -1,17 +1,16 @@
 """Objects, revisions and watches over a durable journal.
 
-Two views of the truth live side by side:
+The store has two views of its objects:
 
-* *committed*: what is on disk. Readers and watches see only this, so nobody can act on a state that a crash would
+* *committed*: the state on disk. Readers and watches see only this, so no client acts on a state that a crash would
   take back.
-* *head*: committed plus what has been accepted but not yet synced. Only writers look at it, because a write must
-  build on the newest state of its object or be told about the conflict.
+* *head*: committed plus accepted writes that are not yet synced. Only writers read it, because a write must build on
+  the newest state of its object or fail with a conflict.
 
-A write is accepted synchronously: between reading the head and accepting the new state nothing else runs, so there are
-no locks and no lost updates. It is then pipelined: while one batch is being synced the next one fills. When a batch is
-on disk its changes become visible in revision order, and then its writers are answered. If a batch fails, it and
-everything accepted on top of it is refused and the head falls back to the committed state: a writer is told the truth
-and nothing half-written remains.
+A write is accepted synchronously: nothing else runs between reading the head and accepting the new state, so there are
+no locks and no lost updates. It is then pipelined: while one batch is being synced, the next one fills. When a batch is
+on disk, its changes become visible in revision order, and then its writers get their responses. If a batch fails, it
+and all writes accepted on top of it are refused and the head falls back to the committed state.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from sandpool.server.store.journal import Batch, Log, Row
 from sandpool.server.store.object_table import ObjectTable, order
 from sandpool.server.store.watch import Subscription, WatchHub
 
-# Of this many newest states the decoded objects are kept. What was just written is what is read and written next: by
-# watches in this process, and by the following step of whoever wrote it.
-_AT_HAND = 1024
+# The newest states keep their decoded objects: in-process watches read a new state at once, and its writer usually
+# writes it again soon.
+_DECODED_STATES = 1024
 # The decoded objects are kept together with their bytes, which many small writes to large objects would pile up.
-_AT_HAND_BYTES = 64 << 20
+_DECODED_STATES_BYTES = 64 << 20
 #: Bytes of an encoded object: kube-apiserver's limit of a request. Without it, patches that copy what is there, or
 #: many that each add something, grow an object without bound.
 MAX_OBJECT = 3 * 1024 * 1024
@@ -43,7 +42,7 @@ MAX_OBJECT = 3 * 1024 * 1024
 
 @dataclass(slots=True)
 class ResourceStore:
-    """One resource in the store: its committed objects, their recent past, and who listens."""
+    """One resource in the store: its committed objects, their history and its watches."""
 
     table: ObjectTable
     history: History
@@ -52,7 +51,7 @@ class ResourceStore:
 
 @dataclass(slots=True)
 class Write:
-    """A write that was accepted: what it made of the object, and when that is on disk."""
+    """An accepted write: the new object, and a future that resolves when it is on disk."""
 
     resource: str
     change: Change
@@ -66,13 +65,13 @@ class Store:
         self._max_changes = max_changes
         self._max_bytes = max_bytes
         self._resource_stores: dict[str, ResourceStore] = {}
-        self._pending: dict[tuple[str, Key], Change] = {}  # the newest accepted change of each object on its way
+        self._pending: dict[tuple[str, Key], Change] = {}  # the newest accepted, uncommitted change of each object
         self._filling: list[Write] = []  # accepted, waiting for the journal
         self._syncing: list[Write] = []  # handed to the journal
-        # Who waits for a write of somebody else. Not its own future: that is cancelled with the task that wrote.
+        # Waiters for writes of other tasks. They do not share ``Write.durable``, which is cancelled with its task.
         self._waiting: dict[Change, list[asyncio.Future[None]]] = {}
-        self._at_hand: deque[Entry] = deque()  # entries whose decoded objects are kept
-        self._at_hand_bytes = 0  # of their encoded forms
+        self._decoded: deque[Entry] = deque()  # entries that keep their decoded objects, oldest first
+        self._decoded_bytes = 0  # of their encoded forms
         self._observers: list[Callable[[str, Change], None]] = []
         self._closed = False
         self.revision = journal.revision  # newest committed
@@ -82,7 +81,7 @@ class Store:
         self._load()
 
     def _load(self) -> None:
-        # Reading makes many objects and no garbage; looking for some would only take time.
+        # Loading creates many objects and no garbage; collections would only cost time.
         enabled = gc.isenabled()
         gc.disable()
         try:
@@ -94,7 +93,7 @@ class Store:
         finally:
             if enabled:
                 gc.enable()
-        # What was loaded stays for good: keep the collector from walking it again and again.
+        # Loaded objects stay: exclude them from garbage collection.
         gc.freeze()
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -123,8 +122,8 @@ class Store:
     def scan(
         self, resource: str, namespace: str | None = None, *, after: Key | None = None, revision: int | None = None
     ) -> Iterator[Entry]:
-        """Committed objects in order, now or as they were at an earlier revision (``Compacted`` if that is too long
-        ago). The iteration must finish before control returns to the event loop."""
+        """Committed objects in order, now or at an earlier revision (raises ``Compacted`` if that is too old). The
+        iteration must finish before control returns to the event loop."""
         resource_store = self.resource_store(resource)
         if revision is None or revision >= self.revision:
             return resource_store.table.scan(namespace, after)
@@ -156,13 +155,13 @@ class Store:
         return self.resource_store(resource).table.count(namespace)
 
     def compact(self, resource: str) -> None:
-        """Forget the history of a resource; watches and lists from before must start over."""
+        """Drop the history of a resource; watches and lists from earlier revisions must start over."""
         self.resource_store(resource).history.compact(self.revision)
 
     def watch(
         self, resource: str, namespace: str | None = None, name: str | None = None, *, since: int | None = None
     ) -> Subscription:
-        """Changes after a revision (default: from now on). Raises ``Compacted`` if they are not all known any more."""
+        """Subscribe to changes after a revision (default: now). Raises ``Compacted`` if the history is too short."""
         resource_store = self.resource_store(resource)
         backlog: list[Change] = []
         if since is not None and since < self.revision:
@@ -175,13 +174,13 @@ class Store:
         return resource_store.hub.join(namespace, name, backlog)
 
     def observe(self, observer: Callable[[str, Change], None]) -> None:
-        """Have a function called with (resource, change) for every committed change, before writers are answered."""
+        """Call a function with (resource, change) for every committed change, before writers get their responses."""
         self._observers.append(observer)
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def put(self, resource: str, key: Key, object: Object) -> Write:
-        """Accept a new state of an object, and give it its resourceVersion. Raises ``TooLarge``."""
+        """Accept a new state of an object and assign its resourceVersion. Raises ``TooLarge``."""
         previous = self.head(resource, key)
         revision = self._head_revision + 1
         object = {**object, "metadata": {**object["metadata"], "resourceVersion": str(revision)}}
@@ -215,23 +214,23 @@ class Store:
             raise RuntimeError("the store is closed")
         self._head_revision = change.revision
         change.entry.keep(object)
-        self._at_hand.append(change.entry)
-        self._at_hand_bytes += len(change.entry.encoded)
-        while len(self._at_hand) > _AT_HAND or self._at_hand_bytes > _AT_HAND_BYTES:
-            oldest = self._at_hand.popleft()
-            self._at_hand_bytes -= len(oldest.encoded)
+        self._decoded.append(change.entry)
+        self._decoded_bytes += len(change.entry.encoded)
+        while len(self._decoded) > _DECODED_STATES or self._decoded_bytes > _DECODED_STATES_BYTES:
+            oldest = self._decoded.popleft()
+            self._decoded_bytes -= len(oldest.encoded)
             oldest.forget()
         self._pending[resource, change.entry.key] = change
         loop = asyncio.get_running_loop()
         if not self._filling and not self._syncing:
-            # Let every task that is ready now add its write before the first sync starts.
+            # Tasks that are ready now add their writes before the first sync starts.
             loop.call_soon(self._sync)
         write = Write(resource, change, object, loop.create_future())
         self._filling.append(write)
         return write
 
     async def settled(self, resource: str, key: Key) -> None:
-        """Wait until the newest accepted state of an object is on disk. Raises what kept it from getting there."""
+        """Wait until the newest accepted state of an object is on disk. Raises the error of a failed commit."""
         pending = self._pending.get((resource, key))
         if pending is not None:
             settled = asyncio.get_running_loop().create_future()
@@ -258,7 +257,7 @@ class Store:
             for accepted in synced:
                 self._publish(accepted)
             for accepted in synced:
-                for settled in self._answer_to(accepted):
+                for settled in self._waiters_of(accepted):
                     settled.set_result(None)
         else:
             self._refuse(synced, error)
@@ -281,25 +280,25 @@ class Store:
             observer(accepted.resource, change)
 
     def _refuse(self, synced: list[Write], error: Exception) -> None:
-        """Nothing of this batch is on disk, and what was accepted since may build on it: refuse it all."""
+        """Refuse a failed batch and all writes accepted since, which may build on it."""
         refused = synced + self._filling
         self._filling = []
         self._pending.clear()
         self._head_revision = self.revision
         self._rows = self._journal.rows
         for accepted in refused:
-            for settled in self._answer_to(accepted):
+            for settled in self._waiters_of(accepted):
                 settled.set_exception(error)
 
-    def _answer_to(self, accepted: Write) -> list[asyncio.Future[None]]:
-        """Everybody who still waits for the fate of a write, whoever made it first."""
+    def _waiters_of(self, accepted: Write) -> list[asyncio.Future[None]]:
+        """The unresolved futures that wait for a write."""
         waiting = [accepted.durable, *self._waiting.pop(accepted.change, ())]
         return [settled for settled in waiting if not settled.done()]
 
-    # -- the end ---------------------------------------------------------------------------------------------------
+    # -- closing ---------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Finish what was accepted, end every watch, release the data directory."""
+        """Finish accepted writes, end all watches and release the data directory."""
         if self._closed:
             return
         self._closed = True

@@ -1,8 +1,8 @@
-"""Who hears of a change: subscriptions to one table, found by what they listen to and never by walking all of them.
+"""Watch subscriptions to one resource, indexed by scope.
 
-Three hundred clients each waiting for their own claim are three hundred subscriptions, and a change concerns one of
-them. So subscriptions are kept by their scope (everything, a namespace, a single object) and a change is handed to
-at most three small groups.
+Three hundred clients that wait for their own claim are three hundred subscriptions, and a change concerns one of them.
+So subscriptions are indexed by scope (everything, a namespace, a name, a single object), and a change goes to at most
+four small groups.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 from sandpool.server.store.entry import Change, Key
 
-# A client that reads slower than the world changes is cut off: it comes back from its last resourceVersion, or lists
-# again. The bound is on changes, whose bytes are shared with the history.
+# A client that reads slower than objects change is disconnected; it resumes from its last resourceVersion or lists
+# again. The bound counts changes, whose bytes are shared with the history.
 MAX_BACKLOG = 20_000
 
 
@@ -39,26 +39,26 @@ class Subscription:
             self._changes.clear()
         elif not self._overrun:
             self._changes.append(change)
-        self._wake()
+        self._notify()
 
     def close(self) -> None:
-        """End the subscription: a waiting reader gets what is there, then nothing more."""
+        """End the subscription: the reader gets the remaining changes, then None."""
         if not self._closed:
             self._closed = True
             self._hub.leave(self)
-            self._wake()
+            self._notify()
 
-    def _wake(self) -> None:
+    def _notify(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     async def take(self, timeout: float | None = None) -> list[Change] | None:
-        """Everything that has happened since the last call, waiting for the first of it. An empty list means the
-        time-out passed; None means the subscription has ended."""
+        """Wait for changes and return all since the last call. An empty list means that the timeout passed; None means
+        that the subscription has ended."""
         if not self._changes and not self._closed and not self._overrun:
             loop = asyncio.get_running_loop()
             self._waiter = loop.create_future()
-            timer = loop.call_later(timeout, self._wake) if timeout is not None else None
+            timer = loop.call_later(timeout, self._notify) if timeout is not None else None
             try:
                 await self._waiter
             finally:
@@ -73,12 +73,12 @@ class Subscription:
         return None if self._closed else []
 
 
-# In the order in which they joined, so that a replay wakes them in the same one.
+# In the order of joining, so that a replay notifies them in the same order.
 _Group = dict[Subscription, None]
 
 
 class WatchHub:
-    """The subscriptions to one table."""
+    """The subscriptions to one resource."""
 
     def __init__(self) -> None:
         self._everything: _Group = {}
@@ -116,9 +116,9 @@ class WatchHub:
         return self._by_key.setdefault((namespace, name), {})
 
     def publish(self, change: Change) -> bool:
-        """Hand a change to everybody it concerns; says whether there was anybody."""
+        """Deliver a change to matching subscriptions; returns whether there were any."""
         key = change.entry.key
-        heard = False
+        delivered = False
         groups = (
             self._everything,
             self._by_namespace.get(key[0]),
@@ -127,10 +127,10 @@ class WatchHub:
         )
         for group in groups:
             if group:
-                heard = True
+                delivered = True
                 for subscription in group:
                     subscription.deliver(change)
-        return heard
+        return delivered
 
     def close(self) -> None:
         groups = [self._everything, *self._by_namespace.values(), *self._by_key.values(), *self._by_name.values()]

@@ -1,4 +1,4 @@
-"""Bytes both ways: what is left of an HTTP connection after it was told to speak something else."""
+"""A bidirectional byte stream: an HTTP connection after a protocol switch."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Protocol
 
 
 class ByteStream(Protocol):
-    """``receive`` gives some bytes, or none at all when the other side has ended. ``send`` waits while the other side
-    does not read. Sending to who is gone does nothing; ``receive`` tells."""
+    """``receive`` returns bytes, empty at the end. ``send`` waits while the peer does not read. Sending to a
+    disconnected peer does nothing; ``receive`` reports the end."""
 
     async def receive(self) -> bytes: ...
 
@@ -18,7 +18,7 @@ class ByteStream(Protocol):
 
 
 class AsyncioByteStream:
-    """Over a stream of asyncio."""
+    """A byte stream over asyncio streams."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader

@@ -1,4 +1,4 @@
-"""Which container of a pod is meant."""
+"""Selects the container of a pod for exec, attach and logs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _KINDS: Final = ("initContainers", "containers", "ephemeralContainers")
 
 
 def select_container(pod: Object, wanted: str) -> str:
-    """The one that is wanted, or the one there is. Raises ``BadRequest`` if it is none, or if there are several."""
+    """The requested container, or the default. Raises ``BadRequest`` for an unknown one or an ambiguous default."""
     spec = pod["spec"]
     name = pod["metadata"]["name"]
     if wanted:

@@ -1,6 +1,6 @@
-"""One request over a connection of its own, which the answer may turn into something other than HTTP.
+"""A minimal HTTP client for kubelets: one request per connection, with support for protocol switches.
 
-Answers are read as they arrive and nothing is kept of them: a log that is followed may go on for days.
+Responses are streamed, never buffered: a followed log may go on for days.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PIECE: Final = 1 << 16
 _LONGEST_HEAD: Final = 1 << 16
 
 
-#: Looks at what the other side has shown, encoded as DER, before it is told anything. Raises ``OSError``.
+#: Verifies the peer's certificate (DER) before the request is sent. Raises ``OSError``.
 VerifyPeer = Callable[[bytes], None]
 
 
@@ -33,26 +33,26 @@ class KubeletResponse:
         self._reader = reader
         self._writer = writer
         self._parser = httptools.HttpResponseParser(self)
-        self._rest = b""  # what came behind the head, and is not HTTP
+        self._rest = b""  # bytes after the head of a 101 response
         self._pieces: list[bytes] = []
         self._headed = False
         self._complete = False
         self._closed = False
 
     async def head(self) -> None:
-        """Wait until it is complete. Raises ``OSError``."""
+        """Read the head. Raises ``OSError``."""
         seen = 0
         while not self._headed:
             if seen > _LONGEST_HEAD:
-                raise ConnectionError("the head of the answer is too long")
+                raise ConnectionError("the head of the response is too long")
             data = await self._reader.read(_PIECE)
             if not data:
-                raise ConnectionError("the connection was closed before there was an answer")
+                raise ConnectionError("the connection was closed before a response")
             seen += len(data)
             self._feed(data)
 
     async def body(self) -> AsyncGenerator[bytes, None]:
-        """In pieces, as far as it makes sense, to its end or that of the connection."""
+        """Yield the body in pieces until it, or the connection, ends."""
         try:
             while True:
                 pieces, self._pieces = self._pieces, []
@@ -69,15 +69,15 @@ class KubeletResponse:
         finally:
             self.close()
 
-    def wire(self) -> AsyncioByteStream:
-        """What is left of the connection after an answer of 101."""
-        return _BegunWire(self._reader, self._writer, self._rest)
+    def byte_stream(self) -> AsyncioByteStream:
+        """The connection after a 101 response."""
+        return _PrefixedByteStream(self._reader, self._writer, self._rest)
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
             self._writer.close()
-            del self._parser  # which holds us, and would until the garbage collector comes
+            del self._parser  # break the reference cycle
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
@@ -99,12 +99,12 @@ class KubeletResponse:
             self._rest = data[upgrade.args[0] :]
         except httptools.HttpParserError as error:
             if not self._headed:
-                raise ConnectionError(f"the answer is not HTTP: {error}") from None
-            self._complete = True  # what was understood is all there is
+                raise ConnectionError(f"the response is not HTTP: {error}") from None
+            self._complete = True  # keep the bytes that were parsed
 
 
-class _BegunWire(AsyncioByteStream):
-    """The first bytes have been read already."""
+class _PrefixedByteStream(AsyncioByteStream):
+    """A byte stream with some bytes already read."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, rest: bytes) -> None:
         super().__init__(reader, writer)
@@ -120,7 +120,7 @@ class _BegunWire(AsyncioByteStream):
 async def send_request(
     host: str, port: int, tls: ssl.SSLContext, believe: VerifyPeer, request: bytes
 ) -> KubeletResponse:
-    """Raises ``OSError``; then nothing is left open."""
+    """Send a request and read the head of the response. Raises ``OSError`` and closes the connection on failure."""
     reader, writer = await asyncio.open_connection(host, port, ssl=tls, server_hostname=host)
     answer = KubeletResponse(reader, writer)
     try:

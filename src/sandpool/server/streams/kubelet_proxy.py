@@ -1,13 +1,12 @@
-"""The way into pods of nodes that are other processes: the API that every kubelet has, as kube-apiserver uses it.
+"""Proxies exec, attach, port-forward and logs to the kubelet of another process, like kube-apiserver.
 
-What a client asks for becomes a request to the kubelet, and what is said after both have agreed on a language is passed
-on as it is, both ways. So there is one place where exec and port-forward are understood, which is where the pod runs;
-this process neither takes streams apart nor puts them together, and whoever does not read slows down the one who
-writes, all the way. The price is that a kubelet must speak what its clients speak, as ours does.
+A client's request becomes a request to the kubelet, and after the protocol switch bytes are copied unchanged in both
+directions. So only the node that runs the pod interprets the streams, and back-pressure works end to end. The price is
+that the kubelet must support the protocols of the clients.
 
-We show a certificate that our own CA has signed. The kubelet's is its own; its fingerprint is in the Node object, where
-only the node and administrators write, and must be that one. A node that has put none there is believed, as
-kube-apiserver believes every kubelet unless told otherwise.
+The server presents a certificate of its own CA. The kubelet's certificate must match the fingerprint in the Node
+object, which only the node and administrators can write. Without a fingerprint any certificate is accepted, as
+kube-apiserver does by default.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from sandpool.server.streams.byte_stream import ByteStream
 from sandpool.server.streams.http_client import KubeletResponse, request_head, send_request
 from sandpool.server.streams.responses import text_response
 
-# Seconds for a connection, and for the head of an answer: a kubelet asks the API whether we may.
-_PATIENCE: Final = 15.0
-_LONGEST_REFUSAL: Final = 1 << 16
-# Of what a client sends and a kubelet answers, only what makes them agree on a language is passed on.
-_ASKING: Final = (
+# Seconds to connect and to receive the head of a response; the kubelet authorizes the request at the API first.
+_TIMEOUT: Final = 15.0
+_LONGEST_ERROR: Final = 1 << 16
+# Only the headers that negotiate a protocol are forwarded.
+_REQUEST_HEADERS: Final = (
     "upgrade",
     "connection",
     "x-stream-protocol-version",
@@ -43,7 +42,7 @@ _ASKING: Final = (
     "sec-websocket-protocol",
     "sec-websocket-version",
 )
-_AGREEING: Final = (
+_RESPONSE_HEADERS: Final = (
     "upgrade",
     "connection",
     "x-stream-protocol-version",
@@ -55,7 +54,7 @@ _ADDRESSES: Final = ("InternalIP", "ExternalIP", "InternalDNS", "Hostname")
 
 @dataclass(frozen=True, slots=True)
 class KubeletEndpoint:
-    """Where the kubelet of a node listens, and the fingerprint of its certificate if it is known."""
+    """The address of a kubelet and the fingerprint of its certificate, if known."""
 
     host: str
     port: int
@@ -63,7 +62,7 @@ class KubeletEndpoint:
 
     @classmethod
     def of(cls, node: Object) -> KubeletEndpoint | None:
-        """None if the node has not said where."""
+        """The endpoint in a Node's status; None if it is not set."""
         status = node.get("status") or {}
         port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port") or 0
         addresses = {each.get("type"): each.get("address") for each in reversed(status.get("addresses") or [])}
@@ -71,14 +70,14 @@ class KubeletEndpoint:
         annotations = node["metadata"].get("annotations") or {}
         return cls(host, port, annotations.get(KUBELET_CERTIFICATE, "")) if host and port else None
 
-    def believe(self, certificate: bytes) -> None:
+    def verify(self, certificate: bytes) -> None:
         if self.fingerprint and hashlib.sha256(certificate).hexdigest() != self.fingerprint:
-            raise ConnectionError("its certificate is not the one that the node has announced")
+            raise ConnectionError("its certificate does not match the fingerprint in the Node")
 
 
 @dataclass(frozen=True, slots=True)
 class KubeletRequest:
-    """What a kubelet is asked. ``headers`` are those of the client who asks us."""
+    """A request to a kubelet. ``headers`` are those of the client."""
 
     path: tuple[str, ...]
     query: Sequence[tuple[str, str]] = ()
@@ -90,62 +89,64 @@ class KubeletRequest:
         return "".join(f"/{quote(part, safe='')}" for part in self.path) + f"?{urlencode(self.query)}"
 
     @property
-    def passed(self) -> dict[str, str]:
-        """Of the headers, those that are the kubelet's business."""
-        return {name: self.headers[name] for name in _ASKING if name in self.headers}
+    def forwarded_headers(self) -> dict[str, str]:
+        """The headers to forward."""
+        return {name: self.headers[name] for name in _REQUEST_HEADERS if name in self.headers}
 
 
 class KubeletProxy:
-    """``find`` gives a Node by name, ``identity`` what we show."""
+    """``find`` returns a Node by name, ``identity`` the client certificate."""
 
     def __init__(self, find: Callable[[str], Object | None], identity: Callable[[], Identity]) -> None:
         self.find = find
         self.identity = identity
 
     def endpoint(self, pod: Object) -> KubeletEndpoint | None:
-        """Of the kubelet that runs a pod; None if there is none that can be asked."""
+        """The endpoint of the kubelet that runs a pod; None if it is unknown."""
         node = self.find(pod["spec"].get("nodeName") or "")
         return None if node is None else KubeletEndpoint.of(node)
 
-    async def converse(self, endpoint: KubeletEndpoint, question: KubeletRequest) -> Response:
-        """Have the client and the kubelet talk."""
-        answer = await self._ask(endpoint, question)
-        if answer.status != 101:
-            raise await _refusal(answer)
-        agreed: list[tuple[str, str]] = [(name, answer.headers[name]) for name in _AGREEING if name in answer.headers]
-        return Response(101, headers=agreed, upgrade=Upgrade(lambda wire: _relay(wire, answer), answer.close))
+    async def upgrade(self, endpoint: KubeletEndpoint, request_: KubeletRequest) -> Response:
+        """Switch protocols with the kubelet and connect the client to it."""
+        response = await self._send(endpoint, request_)
+        if response.status != 101:
+            raise await _error_of(response)
+        agreed: list[tuple[str, str]] = [
+            (name, response.headers[name]) for name in _RESPONSE_HEADERS if name in response.headers
+        ]
+        return Response(101, headers=agreed, upgrade=Upgrade(lambda wire: _relay(wire, response), response.close))
 
-    async def read(self, endpoint: KubeletEndpoint, question: KubeletRequest) -> Response:
-        """A text, as it comes."""
-        answer = await self._ask(endpoint, question)
-        if answer.status != 200:
-            raise await _refusal(answer)
-        return text_response(answer.body(), answer.close)
+    async def read(self, endpoint: KubeletEndpoint, request_: KubeletRequest) -> Response:
+        """Stream a text response."""
+        response = await self._send(endpoint, request_)
+        if response.status != 200:
+            raise await _error_of(response)
+        return text_response(response.body(), response.close)
 
-    async def _ask(self, endpoint: KubeletEndpoint, question: KubeletRequest) -> KubeletResponse:
+    async def _send(self, endpoint: KubeletEndpoint, request_: KubeletRequest) -> KubeletResponse:
         where = f"[{endpoint.host}]:{endpoint.port}" if ":" in endpoint.host else f"{endpoint.host}:{endpoint.port}"
         try:
-            async with asyncio.timeout(_PATIENCE):
-                request = request_head(question.method, question.target, where, question.passed)
-                return await send_request(endpoint.host, endpoint.port, self._tls(), endpoint.believe, request)
-        except OSError as error:  # and TimeoutError, which says nothing
-            why = str(error) or "not in time"
-            raise ServiceUnavailable(f"the node does not answer at {where}: {why}") from error
+            async with asyncio.timeout(_TIMEOUT):
+                request = request_head(request_.method, request_.target, where, request_.forwarded_headers)
+                return await send_request(endpoint.host, endpoint.port, self._tls(), endpoint.verify, request)
+        except OSError as error:  # TimeoutError, too, which has no message
+            why = str(error) or "timed out"
+            raise ServiceUnavailable(f"the node is unreachable at {where}: {why}") from error
 
     def _tls(self) -> ssl.SSLContext:
-        """Made for every connection: certificates are renewed."""
+        """Create a context for every connection, because certificates are renewed."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE  # see the fingerprint
+        context.verify_mode = ssl.CERT_NONE  # the fingerprint is verified instead
         identity = self.identity()
         context.load_cert_chain(identity.certificate, identity.key)
         return context
 
 
-async def _relay(client: ByteStream, answer: KubeletResponse) -> None:
-    """Until one of them ends."""
-    kubelet = answer.wire()
+async def _relay(client: ByteStream, response: KubeletResponse) -> None:
+    """Copy bytes until one side ends."""
+    kubelet = response.byte_stream()
 
     async def pass_on(source: ByteStream, target: ByteStream) -> None:
         while data := await source.receive():
@@ -155,32 +156,32 @@ async def _relay(client: ByteStream, answer: KubeletResponse) -> None:
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        answer.close()
+        response.close()
         for way in ways:
             way.cancel()
         await asyncio.gather(*ways, return_exceptions=True)
 
 
-async def _refusal(answer: KubeletResponse) -> ApiError:
-    """What the kubelet says instead, as a Status or in words."""
+async def _error_of(response: KubeletResponse) -> ApiError:
+    """The error of a kubelet's response, from a Status or plain text."""
     text = b""
-    body = answer.body()
+    body = response.body()
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_TIMEOUT):
             async for piece in body:
                 text += piece
-                if len(text) > _LONGEST_REFUSAL:
+                if len(text) > _LONGEST_ERROR:
                     break
     except TimeoutError:
         pass
     finally:
         await body.aclose()
     try:
-        said = orjson.loads(text)
+        status = orjson.loads(text)
     except orjson.JSONDecodeError:
-        said = {"kind": "Status", "message": text.decode(errors="replace").strip()}
-    if answer.status < 400:
-        return ServiceUnavailable(f"the node answered {answer.status}, which makes no sense")
-    error = from_status(said, answer.status)
-    # Whether we may is between us and the node: the client has permission, or would not be here.
-    return ServiceUnavailable(f"the node refused: {error.message}") if answer.status in (401, 403) else error
+        status = {"kind": "Status", "message": text.decode(errors="replace").strip()}
+    if response.status < 400:
+        return ServiceUnavailable(f"the node sent an unexpected response: {response.status}")
+    error = from_status(status, response.status)
+    # The client is authorized; a 401 or 403 concerns the server's own credentials.
+    return ServiceUnavailable(f"the node refused: {error.message}") if response.status in (401, 403) else error

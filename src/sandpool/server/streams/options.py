@@ -1,4 +1,4 @@
-"""What is asked for in the query of a request to ``exec``, ``attach`` or ``log``."""
+"""Query options of ``exec``, ``attach`` and ``log``."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sandpool.kube.errors import BadRequest
 from sandpool.kube.pod_access import LogQuery
 from sandpool.server.request.request_info import truthy
 
-#: Of a log: what the API server takes and passes on to a kubelet under the same names.
+#: Log options that the API server forwards to a kubelet under the same names.
 LOG_PARAMETERS: Final = ("follow", "previous", "timestamps", "sinceSeconds", "sinceTime", "tailLines", "limitBytes")
 
 
 class StreamQuery:
-    """Parameters, some of which come more than once."""
+    """Query parameters, which may be repeated."""
 
     def __init__(self, text: str) -> None:
         self._pairs = parse_qsl(text, keep_blank_values=True)
@@ -47,7 +47,7 @@ class StreamQuery:
 
 @dataclass(frozen=True, slots=True)
 class StdStreams:
-    """Those of a command that its client wants to have."""
+    """The standard streams that a client requests."""
 
     stdin: bool
     stdout: bool
@@ -56,14 +56,14 @@ class StdStreams:
 
     @classmethod
     def read(cls, query: StreamQuery, names: Mapping[str, str]) -> StdStreams:
-        """``names`` are what the parameters are called. Raises ``BadRequest`` if nothing is wanted."""
+        """``names`` maps streams to parameters. Raises ``BadRequest`` if no stream is requested."""
         wanted = {name: query.flag(parameter) for name, parameter in names.items()}
         if not any(wanted.values()):
             raise BadRequest("you must specify at least 1 of stdin, stdout, stderr")
         return cls(**wanted, terminal=query.flag("tty"))
 
 
-#: What the API server calls the streams, and what a kubelet does.
+#: Parameter names of the streams at the API server and at a kubelet.
 API_NAMES: Final = {"stdin": "stdin", "stdout": "stdout", "stderr": "stderr"}
 KUBELET_NAMES: Final = {"stdin": "input", "stdout": "output", "stderr": "error"}
 

@@ -1,7 +1,6 @@
-"""``exec``, ``attach``, ``portforward`` and ``log`` of pods: what is asked for, and who is to answer.
+"""``exec``, ``attach``, ``portforward`` and ``log`` of pods.
 
-Nothing of this is stored; the pod is looked up, and the way in is the ``PodAccess``'s or that of the kubelet which runs
-the pod. Without either the answer says so.
+Requests go to the ``PodAccess`` of this process or to the kubelet that runs the pod.
 """
 
 from __future__ import annotations
@@ -26,47 +25,47 @@ from sandpool.server.streams.responses import exec_response, port_forward_respon
 
 
 class PodStreams:
-    def __init__(self, clock: Clock, door: PodAccess | None, kubelets: KubeletProxy | None) -> None:
+    def __init__(self, clock: Clock, pod_access: PodAccess | None, kubelets: KubeletProxy | None) -> None:
         self.clock = clock
-        self.door = door
+        self.pod_access = pod_access
         self.kubelets = kubelets
 
     async def answer(self, request: ServerRequest, subresource: str, pod: Object) -> Response:
         query = StreamQuery(request.raw_query or "&".join(f"{name}={value}" for name, value in request.query.items()))
         if pod["spec"].get("nodeName"):
-            if self.door is not None and self.door.leads_to(pod):
-                return self._here(self.door, request, subresource, pod, query)
+            if self.pod_access is not None and self.pod_access.serves(pod):
+                return self._local(self.pod_access, request, subresource, pod, query)
             if self.kubelets is not None and (endpoint := self.kubelets.endpoint(pod)) is not None:
                 try:
-                    return await _there(self.kubelets, endpoint, request, subresource, pod, query)
+                    return await _remote(self.kubelets, endpoint, request, subresource, pod, query)
                 except ServiceUnavailable as error:
                     raise _not_running(pod, error.message) from error
         raise _not_running(pod, "no node of this server runs it")
 
-    def _here(
-        self, door: PodAccess, request: ServerRequest, subresource: str, pod: Object, query: StreamQuery
+    def _local(
+        self, pod_access: PodAccess, request: ServerRequest, subresource: str, pod: Object, query: StreamQuery
     ) -> Response:
         headers = request.headers
         if subresource == "portforward":
-            return port_forward_response(headers, lambda port: door.dial(pod, port))
+            return port_forward_response(headers, lambda port: pod_access.dial(pod, port))
         container = select_container(pod, query.get("container"))
         if subresource == "log":
-            return log_response(door, pod, container, query, self.clock)
+            return log_response(pod_access, pod, container, query, self.clock)
         streams = StdStreams.read(query, API_NAMES)
         if subresource == "attach":
-            return exec_response(headers, streams, lambda client: door.attach(pod, container, client))
+            return exec_response(headers, streams, lambda client: pod_access.attach(pod, container, client))
         words = command(query)
-        return exec_response(headers, streams, lambda client: door.execute(pod, container, words, client))
+        return exec_response(headers, streams, lambda client: pod_access.execute(pod, container, words, client))
 
 
-def log_response(door: PodAccess, pod: Object, container: str, query: StreamQuery, clock: Clock) -> Response:
+def log_response(pod_access: PodAccess, pod: Object, container: str, query: StreamQuery, clock: Clock) -> Response:
     try:
-        return text_response(door.logs(pod, log_query(query, container, clock.now())))
+        return text_response(pod_access.logs(pod, log_query(query, container, clock.now())))
     except PodAccessError as error:
         raise BadRequest(str(error)) from error
 
 
-async def _there(
+async def _remote(
     kubelets: KubeletProxy,
     endpoint: KubeletEndpoint,
     request: ServerRequest,
@@ -76,8 +75,8 @@ async def _there(
 ) -> Response:
     place = (pod["metadata"]["namespace"], pod["metadata"]["name"])
     if subresource == "portforward":
-        question = KubeletRequest(("portForward", *place), (), request.method, request.headers)
-        return await kubelets.converse(endpoint, question)
+        kubelet_request = KubeletRequest(("portForward", *place), (), request.method, request.headers)
+        return await kubelets.upgrade(endpoint, kubelet_request)
     container = select_container(pod, query.get("container"))
     if subresource == "log":
         asked = [(name, value) for name in LOG_PARAMETERS if (value := query.get(name))]
@@ -86,8 +85,8 @@ async def _there(
     passed = [(name, "1") for stream, name in KUBELET_NAMES.items() if getattr(streams, stream)]
     passed += [("tty", "1")] if streams.terminal else []
     passed += [("command", word) for word in command(query)] if subresource == "exec" else []
-    question = KubeletRequest((subresource, *place, container), passed, request.method, request.headers)
-    return await kubelets.converse(endpoint, question)
+    kubelet_request = KubeletRequest((subresource, *place, container), passed, request.method, request.headers)
+    return await kubelets.upgrade(endpoint, kubelet_request)
 
 
 def _not_running(pod: Object, why: str) -> ApiError:

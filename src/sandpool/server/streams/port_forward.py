@@ -1,8 +1,8 @@
-"""Connections to ports of a pod, many over one SPDY session: the protocol of ``kubectl port-forward``.
+"""Port forwarding: many connections to ports of a pod over one SPDY session, as in ``kubectl port-forward``.
 
-For every connection the client opens a pair of streams with the same request id, one for data and one for errors. A
-message on the error stream makes some clients give up the whole session, so there is one only if a port does not
-answer.
+For every connection the client opens a pair of streams with the same request ID, one for data and one for errors. Some
+clients close the whole session after a message on the error stream, so the server sends one only if a port refuses the
+connection.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ TUNNEL: Final = f"SPDY/3.1+{PROTOCOL}"
 
 _PIECE: Final = 1 << 16
 
-#: Gives a connected, non-blocking socket to a port. Raises ``OSError`` or ``PodAccessError``.
+#: Returns a connected, non-blocking socket to a port. Raises ``OSError`` or ``PodAccessError``.
 Dial = Callable[[int], Awaitable[socket.socket]]
 
 
 async def forward(session: SpdySession, dial: Dial) -> None:
-    """Until the client goes."""
+    """Serve connections until the client disconnects."""
     pairs: dict[str, dict[str, SpdyStream]] = {}
     connections: set[asyncio.Task[None]] = set()
     running = asyncio.create_task(session.run(), name="SPDY session")
     try:
         while (stream := await session.opened.get()) is not None:
-            # Clients that give no request id open the two one after the other.
+            # Clients without request IDs open the two streams one after the other.
             key = stream.headers.get("requestid") or f"#{(stream.id - 1) // 4}"
             pair = pairs.setdefault(key, {})
             pair[stream.headers.get("streamtype", "")] = stream
@@ -66,7 +66,7 @@ async def _connect(data: SpdyStream, error: SpdyStream, dial: Dial) -> None:
 
 
 async def _pump(stream: SpdyStream, sock: socket.socket) -> None:
-    """Both ways, until the pod has ended its half or the client is gone."""
+    """Copy in both directions until the pod ends its half or the client disconnects."""
     loop = asyncio.get_running_loop()
 
     async def inward() -> None:

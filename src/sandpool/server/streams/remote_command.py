@@ -1,7 +1,7 @@
-"""A command and its client, over a WebSocket or over SPDY: the protocols of ``kubectl exec`` and ``attach``.
+"""The remote command protocols of ``kubectl exec`` and ``attach``, over WebSocket and SPDY.
 
-Over a WebSocket every message begins with the number of a channel. Over SPDY the channels are streams, which the client
-opens and names. Both end with a Status object that holds the exit code.
+A WebSocket message begins with a channel number. Over SPDY the channels are streams that the client opens and names.
+Both protocols end with a Status that holds the exit code.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from sandpool.server.streams.options import StdStreams
 from sandpool.server.streams.spdy_session import SpdySession, SpdyStream
 from sandpool.server.streams.websocket import WebSocket
 
-#: In the order of preference.
+#: In order of preference.
 WEBSOCKET_PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 SPDY_PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 
 _STDIN, _STDOUT, _STDERR, _STATUS, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
 _LARGEST: Final = 0xFFFF  # columns or rows of a terminal, as the kernel has them
-_PATIENCE: Final = 30.0  # seconds a client has to open its streams
+_OPEN_SECONDS: Final = 30.0  # for a client to open its streams
 
-#: Does the work and gives the exit code.
+#: Runs the command and returns its exit code.
 Work = Callable[[StreamClient], Awaitable[int]]
 
 
 class _Client:
-    """What is common to both: what was typed and the sizes wait here until they are read."""
+    """Common part of both protocols: queues for standard input and terminal sizes."""
 
     def __init__(self, streams: StdStreams) -> None:
         self.has_stdin = streams.stdin
         self.has_stdout = streams.stdout
         self.has_stderr = streams.stderr and not streams.terminal
         self.is_terminal = streams.terminal
-        self._typed: asyncio.Queue[bytes] = asyncio.Queue(maxsize=64)
-        self._sizes: asyncio.Queue[Size | None] = asyncio.Queue()
+        self._stdin_queue: asyncio.Queue[bytes] = asyncio.Queue(maxsize=64)
+        self._size_queue: asyncio.Queue[Size | None] = asyncio.Queue()
         self._at_end = not streams.stdin
 
     async def receive(self) -> bytes:
         if self._at_end:
             return b""
-        data = await self._typed.get()
+        data = await self._stdin_queue.get()
         self._at_end = not data
         return data
 
     async def next_size(self) -> Size | None:
-        return await self._sizes.get()
+        return await self._size_queue.get()
 
     def resized(self, message: bytes) -> None:
         try:
@@ -59,9 +59,9 @@ class _Client:
             columns, rows = int(size["Width"]), int(size["Height"])
         except (ValueError, KeyError, TypeError, OverflowError):
             return
-        # Nobody asks for sizes where there is no terminal, and they would be kept.
+        # Without a terminal sizes are never read and would accumulate.
         if self.is_terminal and max(columns, rows) <= _LARGEST and min(columns, rows) >= 0:
-            self._sizes.put_nowait(Size(columns, rows))
+            self._size_queue.put_nowait(Size(columns, rows))
 
 
 class WebSocketClient(_Client):
@@ -70,16 +70,16 @@ class WebSocketClient(_Client):
         self.socket = socket
 
     async def listen(self) -> None:
-        """Until the client goes."""
+        """Read from the client until it disconnects."""
         while (message := await self.socket.receive()) is not None:
             match message[:1]:
                 case b"\x00" if message[1:] and self.has_stdin:
-                    await self._typed.put(message[1:])
+                    await self._stdin_queue.put(message[1:])
                 case b"\x04":
                     self.resized(message[1:])
                 case b"\xff" if message[1:2] == b"\x00":
-                    await self._typed.put(b"")
-        self._sizes.put_nowait(None)
+                    await self._stdin_queue.put(b"")
+        self._size_queue.put_nowait(None)
 
     async def write(self, data: bytes, *, error: bool = False) -> None:
         if self.has_stderr if error else self.has_stdout:
@@ -96,15 +96,15 @@ class SpdyClient(_Client):
         self.streams = streams
 
     async def listen(self, session: SpdySession) -> None:
-        """Until the client goes."""
+        """Read from the client until it disconnects."""
         async with asyncio.TaskGroup() as group:
             if "stdin" in self.streams:
-                group.create_task(self._type())
+                group.create_task(self._read_stdin())
             if "resize" in self.streams:
                 group.create_task(self._resize())
             while await session.opened.get() is not None:
                 pass
-        self._sizes.put_nowait(None)
+        self._size_queue.put_nowait(None)
 
     async def write(self, data: bytes, *, error: bool = False) -> None:
         stream = self.streams.get("stderr" if error else "stdout")
@@ -116,10 +116,10 @@ class SpdyClient(_Client):
         for stream in self.streams.values():
             await stream.close()
 
-    async def _type(self) -> None:
+    async def _read_stdin(self) -> None:
         while data := await self.streams["stdin"].receive():
-            await self._typed.put(data)
-        await self._typed.put(b"")
+            await self._stdin_queue.put(data)
+        await self._stdin_queue.put(b"")
 
     async def _resize(self) -> None:
         while message := await self.streams["resize"].receive():
@@ -148,10 +148,10 @@ async def over_spdy(session: SpdySession, work: Work, streams: StdStreams) -> No
 
 
 async def _opened(session: SpdySession, wanted: set[str]) -> dict[str, SpdyStream] | None:
-    """The streams of the client by name; None if it does not open them all."""
+    """The client's streams by name; None if it does not open all of them."""
     found: dict[str, SpdyStream] = {}
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_OPEN_SECONDS):
             while wanted - found.keys():
                 stream = await session.opened.get()
                 if stream is None:
@@ -163,7 +163,7 @@ async def _opened(session: SpdySession, wanted: set[str]) -> dict[str, SpdyStrea
 
 
 async def _converse(client: WebSocketClient | SpdyClient, listening: Awaitable[None], work: Work) -> None:
-    """Until the work is done or the client is gone, whichever is first; nobody works for who is gone."""
+    """Run the command until it ends or the client disconnects, which cancels it."""
     doing = asyncio.ensure_future(work(client))
     hearing = asyncio.ensure_future(listening)
     try:

@@ -1,5 +1,4 @@
-"""The answers that are conversations: with a command, with ports, or a text that comes bit by bit; in whichever of its
-languages the client speaks."""
+"""Streaming responses: exec and attach, port-forward, and text; over WebSocket or SPDY as the client requests."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ def port_forward_response(headers: Mapping[str, str], dial: port_forward.Dial) -
 
 
 def text_response(pieces: AsyncIterator[bytes], abandon: Callable[[], None] = lambda: None) -> Response:
-    """The pieces as they come. ``abandon`` is called when nobody wants more, also if nobody ever wanted any."""
+    """Stream text in pieces. ``abandon`` is called when the stream ends, even if it was never read."""
     ending = asyncio.Event()
 
     def end() -> None:

@@ -1,7 +1,7 @@
-"""SPDY/3.1 frames, as far as Kubernetes clients use them: bytes in, frames out, and back.
+"""SPDY/3.1 frames, as far as Kubernetes clients use them; no I/O.
 
-Nothing here does I/O. Headers are compressed with one zlib stream per direction for the life of a connection, so a
-``Decoder`` and an ``Encoder`` belong to one connection and must see its frames in order.
+Headers are compressed with one zlib stream per direction for the lifetime of a connection, so a ``Decoder`` and an
+``Encoder`` belong to one connection and must see its frames in order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HEAD: Final = struct.Struct(">II")
 _LONGEST: Final = 1 << 20  # of a frame; clients send at most some tens of kilobytes
 _LONGEST_HEADERS: Final = 1 << 16
 
-# What both sides know before the first header block: the words of HTTP, by length and content, and then scraps.
+# The initial zlib dictionary: words of HTTP with their lengths, then fragments of values.
 _WORDS: Final = (
     "options head post put delete trace accept accept-charset accept-encoding accept-language accept-ranges age allow "
     "authorization cache-control connection content-base content-encoding content-language content-length "
@@ -41,7 +41,7 @@ _WORDS: Final = (
     "user-agent vary via warning www-authenticate method get status|200 OK|version|HTTP/1.1|url public set-cookie "
     "keep-alive origin"
 )
-_SCRAPS: Final = (
+_FRAGMENTS: Final = (
     "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505"
     "203 Non-Authoritative Information204 No Content301 Moved Permanently400 Bad Request401 Unauthorized"
     "403 Forbidden404 Not Found500 Internal Server Error501 Not Implemented503 Service Unavailable"
@@ -53,21 +53,21 @@ _SCRAPS: Final = (
 
 def _words() -> Iterator[str]:
     for part in _WORDS.split("|"):
-        # Only one of the words has a space in it.
+        # Only one of the words contains a space.
         yield from [part] if part == "200 OK" else part.split(" ")
 
 
-DICTIONARY: Final = b"".join(struct.pack(">I", len(word)) + word.encode() for word in _words()) + _SCRAPS.encode()
+DICTIONARY: Final = b"".join(struct.pack(">I", len(word)) + word.encode() for word in _words()) + _FRAGMENTS.encode()
 
 
 class SpdyError(Exception):
-    """The other side does not speak SPDY as we know it; the connection cannot go on."""
+    """The peer violated the protocol; the connection must be closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A control frame. ``stream`` is 0 for those that are about no stream; ``number`` is the status of a reset, the
-    number of a ping, the last stream of a farewell, the size of a window update."""
+    """A control frame. ``stream`` is 0 for frames without a stream. ``number`` is the status of a reset, the ID of a
+    ping, the last stream of a GOAWAY, or the size of a window update."""
 
     kind: int
     stream: int = 0
@@ -114,7 +114,7 @@ class Encoder:
 
 
 class Decoder:
-    """``feed`` gives the frames that are complete. Kinds that nobody needs are skipped."""
+    """``feed`` yields complete frames. Unused kinds are skipped."""
 
     def __init__(self) -> None:
         self._decompressor = zlib.decompressobj(zdict=DICTIONARY)
@@ -136,7 +136,7 @@ class Decoder:
                 yield Data(first, body, fin)
                 continue
             if first >> 16 & 0x7FFF != _VERSION:
-                raise SpdyError(f"version {first >> 16 & 0x7FFF} is not spoken here")
+                raise SpdyError(f"version {first >> 16 & 0x7FFF} is not supported")
             frame = self._control(first & 0xFFFF, fin, body)
             if frame is not None:
                 yield frame
@@ -153,7 +153,7 @@ class Decoder:
                 case 3 | 7 | 9:
                     return Control(kind, _stream(body), number=_number(body, 4))
         except (struct.error, zlib.error) as error:
-            raise SpdyError(f"a frame makes no sense: {error}") from error
+            raise SpdyError(f"invalid frame: {error}") from error
         return None
 
     def _headers(self, block: bytes) -> dict[str, str]:
@@ -167,7 +167,7 @@ class Decoder:
                 length = _number(text, offset)
                 offset += 4 + length
                 if offset > len(text):
-                    raise SpdyError("headers end in the middle")
+                    raise SpdyError("truncated headers")
                 pair.append(text[offset - length : offset].decode("latin-1"))
             headers[pair[0].lower()] = pair[1]
         return headers

@@ -1,4 +1,4 @@
-"""Streams over one SPDY connection: the client opens them, both sides send, either side ends its half."""
+"""Streams over one SPDY connection: the client opens them, both sides send, each side ends its half."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from sandpool.server.streams import spdy
 from sandpool.server.streams.byte_stream import ByteStream
 from sandpool.server.streams.spdy import Control, Data, Decoder, Encoder, SpdyError
 
-# Bytes of a stream that wait to be read. Beyond that nothing is read from the connection, so one stream that is not
-# read holds up the others; there are no windows in the way Kubernetes uses SPDY.
-_ENOUGH: Final = 1 << 20
+# Unread bytes of a stream above which the connection is not read. One unread stream blocks the others: Kubernetes uses
+# SPDY without window updates.
+_UNREAD_BYTES: Final = 1 << 20
 _PIECE: Final = 1 << 15
 
 
 class SpdyStream:
-    """``receive`` gives bytes, none at the end; ``send`` and ``end`` are our half. A reset ends both."""
+    """``receive`` returns bytes, empty at the end. ``close`` ends the server's half; a reset ends both."""
 
     def __init__(self, session: SpdySession, id: int, headers: Mapping[str, str]) -> None:
         self.id = id
@@ -26,21 +26,21 @@ class SpdyStream:
         self._pieces: list[bytes] = []
         self._size = 0
         self._ended = False  # by the client
-        self._closed = False  # by us
-        self._news = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
+        self._closed = False  # by the server
+        self._changed = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
 
     async def receive(self) -> bytes:
         while not self._pieces:
             if self._ended:
                 return b""
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()
         data = b"".join(self._pieces)
         self._pieces.clear()
         self._size = 0
-        self._room.set()
+        self._has_room.set()
         return data
 
     async def send(self, data: bytes) -> None:
@@ -49,7 +49,7 @@ class SpdyStream:
                 await self._session.send(Data(self.id, data[start : start + _PIECE]))
 
     async def close(self) -> None:
-        """End our half. What the client still sends can be received."""
+        """End the server's half. Data from the client can still be received."""
         if not self._closed:
             self._closed = True
             await self._session.send(Data(self.id, b"", fin=True))
@@ -57,7 +57,7 @@ class SpdyStream:
 
     async def reset(self) -> None:
         self._closed = self._ended = True
-        self._news.set()
+        self._changed.set()
         await self._session.send(Control(spdy.RST_STREAM, self.id, number=spdy.CANCEL))
         self._session.forget_if_done(self)
 
@@ -72,23 +72,23 @@ class SpdyStream:
             self._pieces.append(data)
             self._size += len(data)
         self._ended = fin
-        self._news.set()
-        if self._size > _ENOUGH:
-            self._room.clear()
-            await self._room.wait()
+        self._changed.set()
+        if self._size > _UNREAD_BYTES:
+            self._has_room.clear()
+            await self._has_room.wait()
 
     def cut(self) -> None:
-        """Nothing comes or goes any more."""
+        """End both halves without sending anything."""
         self._ended = self._closed = True
-        self._news.set()
-        self._room.set()
+        self._changed.set()
+        self._has_room.set()
 
 
 class SpdySession:
-    """``run`` reads until the end; new streams are in ``opened``, in order, and None after the last."""
+    """``run`` reads until the connection ends; new streams are queued in ``opened``, then None."""
 
-    def __init__(self, wire: ByteStream) -> None:
-        self.wire = wire
+    def __init__(self, byte_stream: ByteStream) -> None:
+        self.byte_stream = byte_stream
         self.opened: asyncio.Queue[SpdyStream | None] = asyncio.Queue()
         self._encoder = Encoder()
         self._decoder = Decoder()
@@ -97,7 +97,7 @@ class SpdySession:
 
     async def run(self) -> None:
         try:
-            while data := await self.wire.receive():
+            while data := await self.byte_stream.receive():
                 for frame in self._decoder.feed(data):
                     await self._take(frame)
         except SpdyError:
@@ -111,7 +111,7 @@ class SpdySession:
     async def send(self, frame: Control | Data) -> None:
         async with self._sending:  # headers are compressed in the order in which they are sent
             encoded = self._encoder.data(frame) if isinstance(frame, Data) else self._encoder.control(frame)
-            await self.wire.send(encoded)
+            await self.byte_stream.send(encoded)
 
     def forget_if_done(self, stream: SpdyStream) -> None:
         if stream.is_done:

@@ -1,4 +1,4 @@
-"""The server's half of a WebSocket, over any wire. The protocol is wsproto's."""
+"""The server side of a WebSocket over a byte stream, on wsproto."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NORMAL: Final = CloseReason.NORMAL_CLOSURE
 
 
 def accept_headers(key: str, protocol: str) -> list[tuple[str, str]]:
-    """The answer to somebody who wants a WebSocket."""
+    """Response headers that accept a WebSocket."""
     headers = [("Upgrade", "websocket"), ("Connection", "Upgrade")]
     headers.append(("Sec-WebSocket-Accept", generate_accept_token(key.encode()).decode()))
     if protocol:
@@ -27,10 +27,10 @@ def accept_headers(key: str, protocol: str) -> list[tuple[str, str]]:
 
 
 class WebSocket:
-    """``receive`` gives whole messages, None at the end. Pings are answered while somebody receives."""
+    """``receive`` returns whole messages, None at the end. Pings are answered while a receive is pending."""
 
-    def __init__(self, wire: ByteStream) -> None:
-        self.wire = wire
+    def __init__(self, byte_stream: ByteStream) -> None:
+        self.byte_stream = byte_stream
         self._connection = Connection(ConnectionType.SERVER)
         self._messages: deque[bytes] = deque()
         self._partial: list[bytes] = []
@@ -42,7 +42,7 @@ class WebSocket:
         while not self._messages:
             if self._closed:
                 return None
-            data = await self.wire.receive()
+            data = await self.byte_stream.receive()
             try:
                 self._connection.receive_data(data or None)
                 for event in self._connection.events():
@@ -65,10 +65,10 @@ class WebSocket:
                 return
             try:
                 data = self._connection.send(event)
-            except LocalProtocolError:  # the other side has closed
+            except LocalProtocolError:  # the peer has closed
                 self._closed = True
                 return
-            await self.wire.send(data)
+            await self.byte_stream.send(data)
 
     async def _take(self, event: Event) -> None:
         if isinstance(event, Message):
@@ -92,7 +92,7 @@ class WebSocket:
 
 
 class WebSocketByteStream:
-    """A wire in a wire: binary messages taken as one stream of bytes. An empty message is not the end."""
+    """Binary messages as one byte stream. An empty message is not the end."""
 
     def __init__(self, socket: WebSocket) -> None:
         self.socket = socket
