@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import pytest
-
+from dataclasses import replace
 from sandpool.api import labels
 from sandpool.api.conditions import find_condition, is_ready
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
@@ -21,6 +18,7 @@ from sandpool.testing.objects import owner_reference, pod_template
 from sandpool.testing.world import World, owner_of
 from tests.support.backends import embedded
 from tests.support.object_queries import image_of, is_adoption, is_creation, is_deletion, is_warm
+from typing import Any
 
 DISK: Object = {
     "metadata": {"name": "data"},
@@ -339,6 +337,17 @@ async def test_a_member_that_lost_its_marks_gets_them_back(world: World) -> None
 
     assert member["metadata"]["labels"][labels.LAUNCH_TYPE] == "warm"
     assert member["metadata"]["labels"][labels.WARM_POOL] == name_hash("pool")
+
+
+async def test_change_that_no_plan_reads_does_not_reconcile_the_pool(world: World) -> None:
+    await world.template()
+    await world.pool(1)
+    (member,) = await world.members()
+    pools = world.controllers.warm_pools.controller
+    before = pools.reconciles
+    await world.patch(SANDBOX, member["metadata"]["name"], {"metadata": {"annotations": {"example.com/a": "b"}}})
+    await world.settle()
+    assert pools.reconciles == before
 
 
 # --- members that do not become ready (section 5.5) ------------------------------------------------------------------

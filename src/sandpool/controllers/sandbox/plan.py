@@ -15,22 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-
 from sandpool.api.conditions import MULTIPLE_PODS, READY, multiple_pods_message
-from sandpool.api.events import Happening, multiple_pods
+from sandpool.api.events import EventSpec, multiple_pods
 from sandpool.api.resource import Object
 from sandpool.api.times import timestamp
 from sandpool.api.views import PodView, SandboxStatus, SandboxView, ServiceView, VolumeClaimView
 from sandpool.controllers.options import SandboxOptions
-from sandpool.controllers.sandbox.expiry import (
-    IMMEDIATELY,
-    ExpiryPlan,
-    has_expired,
-    is_marked_expired,
-    mark_expired,
-    plan_expiry,
-    time_to_expiry,
-)
+from sandpool.controllers.sandbox.expiry import ExpiryPlan, IMMEDIATELY, has_expired, is_marked_expired, mark_expired, plan_expiry, time_to_expiry
 from sandpool.controllers.sandbox.pod import PodPlan, owned_pods, plan_pod
 from sandpool.controllers.sandbox.service import ServicePlan, plan_service
 from sandpool.controllers.sandbox.status import ChildrenState, is_urgent, status, status_patch
@@ -101,7 +92,7 @@ class PerformResult:
 @dataclass(frozen=True, slots=True)
 class StatusPlan:
     status_patch: Object | None = None  # of the status subresource
-    event: Happening | None = None
+    event: EventSpec | None = None
     errors: tuple[str, ...] = ()  # to be retried with back-off
     retry_after: float = 0.0  # seconds the API asked us to wait before that
     namespace_terminating: bool = False  # cause of one of the errors
@@ -184,7 +175,7 @@ def _children_state(children: ChildrenPlan, result: PerformResult) -> ChildrenSt
     )
 
 
-def _event(sandbox: SandboxView, state: ChildrenState) -> Happening | None:
+def _event(sandbox: SandboxView, state: ChildrenState) -> EventSpec | None:
     """Emit the event once, until the condition has changed."""
     if not state.pod_count or sandbox.status.reason(READY) == MULTIPLE_PODS:
         return None
