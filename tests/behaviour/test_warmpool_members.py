@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from dataclasses import replace
+from typing import Any
+
+import pytest
+
 from sandpool.api import labels
 from sandpool.api.conditions import find_condition, is_ready
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
@@ -18,7 +21,6 @@ from sandpool.testing.objects import owner_reference, pod_template
 from sandpool.testing.world import World, owner_of
 from tests.support.backends import embedded
 from tests.support.object_queries import image_of, is_adoption, is_creation, is_deletion, is_warm
-from typing import Any
 
 DISK: Object = {
     "metadata": {"name": "data"},

@@ -15,13 +15,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+
 from sandpool.api.conditions import MULTIPLE_PODS, READY, multiple_pods_message
 from sandpool.api.events import EventSpec, multiple_pods
 from sandpool.api.resource import Object
 from sandpool.api.times import timestamp
 from sandpool.api.views import PodView, SandboxStatus, SandboxView, ServiceView, VolumeClaimView
 from sandpool.controllers.options import SandboxOptions
-from sandpool.controllers.sandbox.expiry import ExpiryPlan, IMMEDIATELY, has_expired, is_marked_expired, mark_expired, plan_expiry, time_to_expiry
+from sandpool.controllers.sandbox.expiry import (
+    IMMEDIATELY,
+    ExpiryPlan,
+    has_expired,
+    is_marked_expired,
+    mark_expired,
+    plan_expiry,
+    time_to_expiry,
+)
 from sandpool.controllers.sandbox.pod import PodPlan, owned_pods, plan_pod
 from sandpool.controllers.sandbox.service import ServicePlan, plan_service
 from sandpool.controllers.sandbox.status import ChildrenState, is_urgent, status, status_patch
