@@ -27,10 +27,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Final
+
 from sandpool.api.views import SandboxView
 from sandpool.controllers.options import WarmPoolOptions
 from sandpool.engine.ratelimit import backoff_delay
-from typing import Final
 
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
