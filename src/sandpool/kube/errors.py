@@ -6,7 +6,6 @@ Our own code matches errors by type or by ``details.causes``, never by message.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -43,6 +42,13 @@ class ApiError(Exception):
         """Seconds to wait as requested by the server; None if it requested no delay."""
         seconds = self.details.get("retryAfterSeconds")
         return float(seconds) if isinstance(seconds, int | float) else None
+
+    def has_cause(self, reason: str) -> bool:
+        """Whether ``details.causes`` names this reason."""
+        causes = self.details.get("causes")
+        return isinstance(causes, list | tuple) and any(
+            isinstance(cause, Mapping) and cause.get("reason") == reason for cause in causes
+        )
 
     def status(self) -> Object:
         status: Object = {
@@ -270,19 +276,20 @@ def invalid(type: ResourceType, name: str, causes: Iterable[Cause]) -> Invalid:
 
 #: Reason of the cause with which the API refuses to create an object in a namespace that is being deleted.
 NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
-_NAMESPACE: Final = re.compile(r"namespace (\S+) is being terminated")
 
 
-def terminating_namespace(error: BaseException) -> str | None:
-    """The terminating namespace in which the API rejected a create; None for any other error.
+def namespace_terminating(type: ResourceType, name: str, namespace: str) -> Forbidden:
+    """The refusal to create an object in a namespace that is being deleted."""
+    why = f"unable to create new content in namespace {namespace} because it is being terminated"
+    cause = {
+        "reason": NAMESPACE_TERMINATING,
+        "message": f"namespace {namespace} is being terminated",
+        "field": "metadata.namespace",
+    }
+    refusal = forbidden(type, name, why)
+    return Forbidden(refusal.message, details={**refusal.details, "causes": [cause]})
 
-    The reason of the cause identifies the error. The cause has the name only in its message; the result is empty if
-    the message has another form.
-    """
-    if not isinstance(error, ApiError):
-        return None
-    for cause in error.details.get("causes") or ():
-        if cause.get("reason") == NAMESPACE_TERMINATING:
-            found = _NAMESPACE.search(cause.get("message", ""))
-            return found[1] if found else ""
-    return None
+
+def is_namespace_terminating(error: BaseException) -> bool:
+    """Whether the API refused a create because the namespace is being deleted. The cause decides, not the message."""
+    return isinstance(error, ApiError) and error.has_cause(NAMESPACE_TERMINATING)

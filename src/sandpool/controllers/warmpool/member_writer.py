@@ -27,7 +27,7 @@ from sandpool.controllers.writer import ApiWriter, Create, Delete, is_ambiguous
 from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.expectations import Expectations
-from sandpool.kube.errors import AlreadyExists, ApiError, NotFound, terminating_namespace
+from sandpool.kube.errors import AlreadyExists, ApiError, NotFound, is_namespace_terminating
 
 
 class MemberWriter:
@@ -109,7 +109,7 @@ class MemberWriter:
             str(failure) or type(failure).__name__,
             asked or 0.0,
             self.random.random(),
-            terminating_namespace(failure) is not None,
+            is_namespace_terminating(failure),
         )
 
     async def _create_one(self, pool: WarmPoolView, revision: TemplateRevision) -> Exception | None:

@@ -31,6 +31,7 @@ from typing import Final
 
 from sandpool.api.views import SandboxView
 from sandpool.controllers.options import WarmPoolOptions
+from sandpool.engine.ratelimit import backoff_delay
 
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -126,7 +127,7 @@ class CreationOutcome:
     error: str = ""  # message of the first failure; empty if there was none
     retry_after: float = 0.0  # seconds the API asked us to wait
     jitter: float = 0.0  # random number from 0 to 1
-    namespace_terminating: bool = False  # the API rejected a create because the namespace is being deleted
+    namespace_terminating: bool = False  # the first failure has that cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ class CreationBreaker:
     until: datetime | None = None  # no attempt before that
     error: str = ""  # message of the last failure
     retry_after: float = 0.0  # seconds the API asked us to wait after it
-    namespace_terminating: bool = False  # the last failure was due to the deletion of the namespace
+    namespace_terminating: bool = False  # cause of the last failure
 
     @property
     def is_open(self) -> bool:
@@ -161,15 +162,19 @@ class CreationBreaker:
         failures = 1 if attempt.succeeded else self.failures + 1
         longest = _pause_after(failures, attempt.namespace_terminating)
         pause = max(longest * (1.0 - _JITTER * attempt.jitter), attempt.retry_after)
-        until = now + timedelta(seconds=pause)
-        return CreationBreaker(failures, until, attempt.error, attempt.retry_after, attempt.namespace_terminating)
+        return CreationBreaker(
+            failures,
+            now + timedelta(seconds=pause),
+            attempt.error,
+            attempt.retry_after,
+            attempt.namespace_terminating,
+        )
 
 
 def _pause_after(failures: int, namespace_terminating: bool) -> float:
     if namespace_terminating:
         return LONGEST_PAUSE
-    # Beyond 2^64 every pause is the longest, and far beyond it a float overflows.
-    return min(FIRST_PAUSE * 2.0 ** min(failures - 1, 64), LONGEST_PAUSE) if failures else 0.0
+    return backoff_delay(failures, first=FIRST_PAUSE, longest=LONGEST_PAUSE) if failures else 0.0
 
 
 @dataclass(frozen=True, slots=True)
