@@ -341,6 +341,17 @@ async def test_a_member_that_lost_its_marks_gets_them_back(world: World) -> None
     assert member["metadata"]["labels"][labels.WARM_POOL] == name_hash("pool")
 
 
+async def test_change_that_no_plan_reads_does_not_reconcile_the_pool(world: World) -> None:
+    await world.template()
+    await world.pool(1)
+    (member,) = await world.members()
+    pools = world.controllers.warm_pools.controller
+    before = pools.reconciles
+    await world.patch(SANDBOX, member["metadata"]["name"], {"metadata": {"annotations": {"example.com/a": "b"}}})
+    await world.settle()
+    assert pools.reconciles == before
+
+
 # --- members that do not become ready (section 5.5) ------------------------------------------------------------------
 
 

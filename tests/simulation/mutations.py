@@ -1,7 +1,7 @@
-"""Controllers that are broken on purpose, one way each: what the simulation must find.
+"""Mutations: controllers broken on purpose, one way each, that the simulation must find.
 
-Each is a mistake that was made somewhere, in this code or in that of others (see the R-rows of the tests), or that one
-careless change away. A mutation is applied to the real classes and undone by ``monkeypatch``.
+Each mutation is a bug that this code or a similar project once had (see the R-rows of the tests), or one that a
+careless change could introduce. A mutation patches the real classes; ``monkeypatch`` undoes it.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from sandpool.engine.cache.store import Cache, version_of
 from sandpool.kube.errors import ApiError
 from sandpool.testing.simulation.liveness import steady_load
 from sandpool.testing.simulation.profile import (
-    HARD_TIMES,
-    LAST_GIFTS,
-    LAST_WORDS,
+    CONTENTION,
+    CRASHES_AT_ADOPTION,
+    CRASHES_AT_STATUS,
+    DISRUPTIVE_USERS,
+    FAULTY_NETWORK,
+    FREQUENT_CRASHES,
     ORDINARY,
+    QUOTA_EXCEEDED,
     ROLLOUTS,
-    SILENCE,
-    STORM,
-    SUDDEN_DEATHS,
-    TUG_OF_WAR,
-    VANDALS,
-    Theme,
+    STALLED_WATCHES,
+    Profile,
 )
 from sandpool.testing.simulation.simulation import Scenario
 
@@ -54,7 +54,7 @@ Worlds = Callable[[int], Scenario]  # by seed
 
 
 def no_precondition_on_adoption(patch: Patch) -> None:
-    """Two claims, or a claim and a pool, write the same sandbox, and the last one wins."""
+    """Two claims, or a claim and a pool, write the same sandbox; the last write wins."""
     original = adoption.adoption_patch
 
     def without_version(*args: Any, **options: Any) -> Any:
@@ -65,8 +65,8 @@ def no_precondition_on_adoption(patch: Patch) -> None:
     patch.setattr(adoption, "adoption_patch", without_version)
 
 
-def unanswered_adoptions_are_forgotten(patch: Patch) -> None:
-    """An adoption was not answered, and the claim moves on to another sandbox."""
+def ambiguous_adoptions_are_forgotten(patch: Patch) -> None:
+    """After an adoption without a response the claim tries another sandbox."""
     original = ClaimController._adopt
 
     async def adopt_once(self: Any, state: Any, observed: Any, adoption: Any, lease: Any, **options: Any) -> Any:
@@ -80,8 +80,8 @@ def unanswered_adoptions_are_forgotten(patch: Patch) -> None:
     patch.setattr(ClaimController, "_adopt", adopt_once)
 
 
-def doubts_are_not_resolved(patch: Patch) -> None:
-    """A creation that was not answered is taken for one that failed."""
+def ambiguous_creations_count_as_failed(patch: Patch) -> None:
+    """A creation without a response is treated as failed."""
 
     async def resolve_ambiguous(self: MemberWriter, pool: Any) -> None:
         self.forget(pool.uid)
@@ -89,34 +89,34 @@ def doubts_are_not_resolved(patch: Patch) -> None:
     patch.setattr(MemberWriter, "resolve_ambiguous", resolve_ambiguous)
 
 
-def own_writes_are_not_read(patch: Patch) -> None:
-    """The cache knows only what the watch brings."""
+def caches_ignore_own_writes(patch: Patch) -> None:
+    """The cache is updated by watch events only."""
     patch.setattr(Cache, "record_write", lambda self, answer: None)
 
 
 def terminating_members_do_not_count(patch: Patch) -> None:
-    """A member is replaced before it is gone."""
+    """A member is replaced while it is still terminating."""
     original = members.sort_members
     patch.setattr(pool_plan, "sort_members", lambda *args: replace(original(*args), terminating=0))
 
 
-def pools_delete_what_has_changed(patch: Patch) -> None:
-    """A member is deleted although a claim has taken it meanwhile."""
+def pools_delete_without_precondition(patch: Patch) -> None:
+    """A pool deletes a member that a claim has adopted meanwhile."""
     original = members.deletion
     patch.setattr(pool_watches, "deletion", lambda member: replace(original(member), resource_version=""))
 
 
-def former_templates_are_as_good(patch: Patch) -> None:
-    """A claim is given what its pool is about to replace."""
+def outdated_revisions_are_candidates(patch: Patch) -> None:
+    """A claim adopts a member that its pool is about to replace."""
     patch.setattr(candidates, "compatibility", lambda sandbox, revision: "any")
     patch.setattr(candidates, "current", lambda revision: "any")
 
 
-def claims_do_not_hear_of_their_sandbox(patch: Patch) -> None:
+def claims_ignore_sandbox_changes(patch: Patch) -> None:
     patch.setattr(ClaimWatches, "_sandbox_changed", lambda self, key, old, new: None)
 
 
-def metrics_are_told_twice(patch: Patch) -> None:
+def metrics_are_recorded_twice(patch: Patch) -> None:
     original = StatusReporter.record_sample
 
     def record_sample(self: StatusReporter, sample: Any) -> None:
@@ -126,19 +126,19 @@ def metrics_are_told_twice(patch: Patch) -> None:
     patch.setattr(StatusReporter, "record_sample", record_sample)
 
 
-def what_happens_during_a_pass_is_an_echo(patch: Patch) -> None:
-    """Whatever changes while a sandbox is looked at is taken for one's own doing."""
+def changes_during_reconcile_are_dropped(patch: Patch) -> None:
+    """A change during a reconcile is mistaken for the controller's own write."""
     patch.setattr(OwnWriteFilter, "enqueue", lambda self, key: None if key in self._running else self._enqueue(key))
 
 
 def no_breaker(patch: Patch) -> None:
-    """Creating goes on although it fails every time."""
+    """A pool keeps creating members although every creation fails."""
     patch.setattr(CreationBreaker, "remaining", lambda self, now: 0.0)
     patch.setattr(CreationBreaker, "is_open", False)
 
 
-def owners_are_not_looked_up(patch: Patch) -> None:
-    """Whether a claim has a sandbox is only known from what the claim says."""
+def owned_sandboxes_are_not_listed(patch: Patch) -> None:
+    """Only the claim's status says whether it has a sandbox."""
     original = Caches.owned_sandboxes
 
     def owned_sandboxes(self: Caches, owner_uid: str) -> Any:
@@ -147,16 +147,16 @@ def owners_are_not_looked_up(patch: Patch) -> None:
     patch.setattr(Caches, "owned_sandboxes", owned_sandboxes)
 
 
-def a_status_of_unknown_origin_is_ignored(patch: Patch) -> None:
-    """Its answer was lost, it is wrong, and nobody looks."""
+def foreign_status_writes_are_ignored(patch: Patch) -> None:
+    """A status write without a response left a wrong status that is never corrected."""
     original = sandbox_watches.sandbox_fields
     patch.setattr(sandbox_watches, "sandbox_fields", lambda sandbox: original(sandbox)[:-1])
     for controller in (ClaimWatches, pool_watches.WarmPoolWatches):
         patch.setattr(controller, "_status_changed", lambda self, key, old, new: None)
 
 
-def claims_that_are_gone_are_served(patch: Patch) -> None:
-    """Their sandbox is collected with them, and they are given another."""
+def deleted_claims_are_served(patch: Patch) -> None:
+    """The garbage collector deletes a claim's sandbox, and the deleted claim gets another."""
 
     async def exists(self: OwnerLivenessCheck, owner: Any) -> bool:
         return True
@@ -164,20 +164,20 @@ def claims_that_are_gone_are_served(patch: Patch) -> None:
     patch.setattr(OwnerLivenessCheck, "exists", exists)
 
 
-def a_second_sandbox_stays(patch: Patch) -> None:
-    """A dead predecessor's adoption arrives late, and the claim keeps both."""
+def duplicate_sandboxes_stay(patch: Patch) -> None:
+    """The adoption of a crashed process is committed late, and the claim keeps both sandboxes."""
     patch.setattr(claim_plan, "duplicates", lambda claim, owned, stays: ())
 
 
-def rollouts_take_all_they_can(patch: Patch) -> None:
-    """Outdated members go before there are others."""
+def rollouts_ignore_max_unavailable(patch: Patch) -> None:
+    """Outdated members are deleted before their replacements are ready."""
     original = rollout.RolloutBounds.of
     bounds = classmethod(lambda cls, pool: cls(original(pool).surge, pool.replicas))
     patch.setattr(rollout.RolloutBounds, "of", bounds)
 
 
-def a_gap_in_the_history_is_ignored(patch: Patch) -> None:
-    """After 410 the watch goes on from now, and what happened meanwhile is never known."""
+def watch_gaps_are_ignored(patch: Patch) -> None:
+    """After 410 the watch continues from now; changes in between are never seen."""
     original = reflector.Reflector._recover
 
     async def recover(self: Any, error: Exception) -> None:
@@ -190,45 +190,45 @@ def a_gap_in_the_history_is_ignored(patch: Patch) -> None:
     patch.setattr(reflector.Reflector, "_recover", recover)
 
 
-def sandboxes_do_not_hear_of_pods(patch: Patch) -> None:
-    """Only that there is a pod is noticed, not what becomes of it."""
+def sandboxes_ignore_pod_status(patch: Patch) -> None:
+    """A sandbox sees that a pod exists, and none of its status changes."""
     patch.setattr(sandbox_watches, "urgent_pod_fields", lambda pod: pod.uid)
     patch.setattr(sandbox_watches, "deferred_pod_fields", lambda pod: None)
 
 
-def refilling_waits_for_a_pause(patch: Patch) -> None:
-    """However long claims come without one."""
+def refill_yields_without_bound(patch: Patch) -> None:
+    """Refill waits until claims pause, however long that takes."""
     original = BackgroundGate.__init__
 
-    def patient(self: BackgroundGate, clock: Any, **options: Any) -> None:
+    def unbounded(self: BackgroundGate, clock: Any, **options: Any) -> None:
         original(self, clock, patience=1e9)
 
-    patch.setattr(BackgroundGate, "__init__", patient)
+    patch.setattr(BackgroundGate, "__init__", unbounded)
 
 
-def of(theme: Theme) -> Worlds:
-    return lambda seed: Scenario(theme=theme)
+def with_profile(profile: Profile) -> Worlds:
+    return lambda seed: Scenario(profile=profile)
 
 
-# With the worlds in which each of them does harm soon, and the first seed of them.
+# Each mutation with a scenario that exposes it soon, and the first seed to try.
 MUTATIONS: Final[tuple[tuple[Callable[[Patch], None], Worlds, int], ...]] = (
-    (no_precondition_on_adoption, of(LAST_GIFTS), 0),
-    (unanswered_adoptions_are_forgotten, of(STORM), 0),
-    (doubts_are_not_resolved, of(STORM), 0),
-    (own_writes_are_not_read, of(ORDINARY), 0),
-    (terminating_members_do_not_count, of(VANDALS), 0),
-    (pools_delete_what_has_changed, of(LAST_GIFTS), 0),
-    (former_templates_are_as_good, of(TUG_OF_WAR), 0),
-    (claims_do_not_hear_of_their_sandbox, of(ORDINARY), 0),
-    (metrics_are_told_twice, of(ORDINARY), 0),
-    (what_happens_during_a_pass_is_an_echo, of(LAST_WORDS), 0),
-    (no_breaker, of(HARD_TIMES), 0),
-    (owners_are_not_looked_up, of(SUDDEN_DEATHS), 0),
-    (a_status_of_unknown_origin_is_ignored, of(LAST_WORDS), 30),
-    (claims_that_are_gone_are_served, of(SILENCE), 0),
-    (a_second_sandbox_stays, of(LAST_GIFTS), 0),
-    (rollouts_take_all_they_can, of(ROLLOUTS), 0),
-    (a_gap_in_the_history_is_ignored, of(STORM), 0),
-    (sandboxes_do_not_hear_of_pods, of(ORDINARY), 0),
-    (refilling_waits_for_a_pause, steady_load, 0),
+    (no_precondition_on_adoption, with_profile(CRASHES_AT_ADOPTION), 0),
+    (ambiguous_adoptions_are_forgotten, with_profile(FAULTY_NETWORK), 0),
+    (ambiguous_creations_count_as_failed, with_profile(FAULTY_NETWORK), 0),
+    (caches_ignore_own_writes, with_profile(ORDINARY), 0),
+    (terminating_members_do_not_count, with_profile(DISRUPTIVE_USERS), 0),
+    (pools_delete_without_precondition, with_profile(CRASHES_AT_ADOPTION), 0),
+    (outdated_revisions_are_candidates, with_profile(CONTENTION), 0),
+    (claims_ignore_sandbox_changes, with_profile(ORDINARY), 0),
+    (metrics_are_recorded_twice, with_profile(ORDINARY), 0),
+    (changes_during_reconcile_are_dropped, with_profile(CRASHES_AT_STATUS), 0),
+    (no_breaker, with_profile(QUOTA_EXCEEDED), 0),
+    (owned_sandboxes_are_not_listed, with_profile(FREQUENT_CRASHES), 0),
+    (foreign_status_writes_are_ignored, with_profile(CRASHES_AT_STATUS), 30),
+    (deleted_claims_are_served, with_profile(STALLED_WATCHES), 0),
+    (duplicate_sandboxes_stay, with_profile(CRASHES_AT_ADOPTION), 0),
+    (rollouts_ignore_max_unavailable, with_profile(ROLLOUTS), 0),
+    (watch_gaps_are_ignored, with_profile(FAULTY_NETWORK), 0),
+    (sandboxes_ignore_pod_status, with_profile(ORDINARY), 0),
+    (refill_yields_without_bound, steady_load, 0),
 )

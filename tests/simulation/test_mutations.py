@@ -1,4 +1,4 @@
-"""Every way of breaking the controllers is found, by worlds in which the unbroken ones do well."""
+"""The simulation finds every mutation of the controllers, in worlds that the unmodified controllers survive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from sandpool.testing.simulation.simulation import Scenario, Simulation
 
-# How many worlds it may take.
+# The most worlds that it may take to find a mutation.
 WORLDS = 40
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
@@ -20,7 +20,7 @@ Worlds = Callable[[int], Scenario]
 
 
 def load() -> ModuleType:
-    """The mutations, which are no tests and in no package."""
+    """Load the mutations; their module is not part of a package."""
     spec = util.spec_from_file_location("mutations", Path(__file__).parent / "mutations.py")
     assert spec is not None and spec.loader is not None
     module = util.module_from_spec(spec)
@@ -34,17 +34,17 @@ MUTATIONS: tuple[tuple[Mutation, Worlds, int], ...] = load().MUTATIONS
 @pytest.mark.parametrize(
     ("mutation", "scenario", "first"), MUTATIONS, ids=[f"mutation-{each[0].__name__}" for each in MUTATIONS]
 )
-def test_it_is_found(mutation: Mutation, scenario: Worlds, first: int) -> None:
+def test_simulation_finds_mutation(mutation: Mutation, scenario: Worlds, first: int) -> None:
     worlds = range(first, first + WORLDS)
     with pytest.MonkeyPatch.context() as patch:
         mutation(patch)
         found = next((seed for seed in worlds if Simulation(seed, scenario(seed)).run().violation is not None), None)
     gc.collect()
-    assert found is not None, f"{WORLDS} worlds, and nobody noticed"
+    assert found is not None, f"no violation in {WORLDS} worlds"
     for seed in range(first, found + 1):
         Simulation(seed, scenario(seed)).run().check("tests/simulation -k mutation")
     gc.collect()
 
 
-def test_there_are_enough_of_them() -> None:
+def test_at_least_ten_mutations_exist() -> None:
     assert len(MUTATIONS) >= 10

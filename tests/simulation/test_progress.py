@@ -1,4 +1,4 @@
-"""Pools are refilled although claims never pause."""
+"""Pools are refilled under a continuous load of claims."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ WORLDS = 10
 
 
 @pytest.mark.parametrize("seed", range(WORLDS))
-def test_a_pool_that_is_short_gets_a_member_however_many_claims_come(seed: int) -> None:
-    Simulation(seed, steady_load(seed)).run().check("tests/simulation -k however_many_claims_come")
+def test_short_pool_gets_members_under_continuous_claims(seed: int) -> None:
+    Simulation(seed, steady_load(seed)).run().check("tests/simulation -k continuous_claims")
     gc.collect()

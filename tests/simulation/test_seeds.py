@@ -1,7 +1,7 @@
-"""The controllers in worlds that chance decides, two thousand of them, the same ones in every run.
+"""The controllers in two thousand simulated worlds, the same ones in every run.
 
-A failure prints its seed. ``SANDPOOL_SEED=123 .venv/bin/pytest tests/simulation/test_seeds.py -m "not long"`` is that
-world again.
+A failure prints its seed. ``SANDPOOL_SEED=123 .venv/bin/pytest tests/simulation/test_seeds.py -m "not long"`` replays
+that world.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ WORLDS = 2000
 CHUNK = 50
 ONE = os.environ.get("SANDPOOL_SEED")
 MINUTES = float(os.environ.get("SANDPOOL_MINUTES", "10"))
-# Worlds among fresh ones in which something was found: a claim made again of which nothing was noted, and one of which
-# a sandbox was noted that it had lost.
+# Seeds of random worlds that found bugs: a recreated claim without annotations, and a claim with an annotation that
+# named a sandbox it had lost.
 FOUND = (849142431145, 271055908669)
-# Of fresh worlds, so that several workers share them.
+# Parallel parts of the test of fresh seeds, for several pytest workers.
 LANES = 4
 
 
@@ -44,24 +44,24 @@ def run(seed: int) -> Outcome:
 @pytest.mark.parametrize("seeds", list(chunks()), ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_seeds(seeds: range, record_property: Callable[[str, object], None]) -> None:
     outcomes = [run(seed) for seed in seeds]
-    assert sum(outcome.writes for outcome in outcomes) > 0, "the controllers have done something"
+    assert sum(outcome.writes for outcome in outcomes) > 0, "the controllers wrote nothing"
     record_property("seeds", len(outcomes))
     gc.collect()
 
 
 @pytest.mark.parametrize("seed", FOUND)
-def test_where_something_was_found(seed: int) -> None:
+def test_seeds_that_once_found_bugs(seed: int) -> None:
     run(seed)
 
 
-def test_there_are_enough_of_them() -> None:
+def test_at_least_two_thousand_seeds_run() -> None:
     assert ONE is not None or sum(len(seeds) for seeds in chunks()) >= 2000
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("lane", range(LANES))
 def test_fresh_seeds(lane: int) -> None:
-    """New worlds for as long as there is time, each lane its share of it."""
+    """Run new worlds until the time is up; each lane gets its share of the time."""
     end = time.monotonic() + MINUTES * 60 / LANES * 2
     first = SystemRandom().randrange(10**9) * 1000
     done = 0

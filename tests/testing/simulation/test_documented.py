@@ -1,4 +1,4 @@
-"""What docs/testing.md shows works."""
+"""The examples of docs/testing.md work."""
 
 from __future__ import annotations
 
@@ -18,33 +18,35 @@ simulate = fixtures.simulate
 PAGE = Path(__file__).parents[3] / "docs" / "testing.md"
 
 
-def shown() -> dict[str, Any]:
-    """The examples of the page, executed."""
+def examples() -> dict[str, Any]:
+    """Execute the examples of the page and return their names."""
     names: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S):
         exec(block, names)
     return names
 
 
-@pytest.mark.parametrize("test", [name for name in shown() if name.startswith("test_")])
-def test_the_examples(test: str, simulate: fixtures.Simulate) -> None:
-    shown()[test](simulate)
+@pytest.mark.parametrize("test", [name for name in examples() if name.startswith("test_")])
+def test_documented_example(test: str, simulate: fixtures.Simulate) -> None:
+    examples()[test](simulate)
 
 
-def test_the_plugin_is_named_as_it_is_called() -> None:
-    assert shown()["pytest_plugins"] == [fixtures.__name__]
+def test_documented_plugin_name_is_the_module_name() -> None:
+    assert examples()["pytest_plugins"] == [fixtures.__name__]
 
 
-def test_a_story_that_fails_tells_its_seed(simulate: fixtures.Simulate) -> None:
+def test_failed_story_reports_its_seed(simulate: fixtures.Simulate) -> None:
     async def story(world: World) -> None:
         await world.template("python")
         raise ValueError("of no use")
 
-    with pytest.raises(SimulationFailure, match="seed 3 breaks the law no surprises: ValueError: of no use"):
+    with pytest.raises(
+        SimulationFailure, match="seed 3 violates the invariant no unexpected exception: ValueError: of no use"
+    ):
         simulate(story, seeds=[3])
 
 
-def test_waiting_for_what_does_not_come_ends(simulate: fixtures.Simulate) -> None:
+def test_filled_times_out(simulate: fixtures.Simulate) -> None:
     async def story(world: World) -> None:
         await world.template("python")
         await world.pool("pool", replicas=1, template="missing")

@@ -1,4 +1,4 @@
-"""The loop in which chance decides: any order, virtual time, and processes that can be killed."""
+"""The simulation's event loop: random order, virtual time, and processes that can be killed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandpool.testing.simulation.event_loop import Deadlock, Livelock, LoopClock
 
 
 def order(seed: int, *, disorder: float = 1.0, tasks: int = 6) -> list[int]:
-    """In which order tasks get to run that are ready together."""
+    """The order in which tasks run that are ready at the same time."""
     loop = SimulationLoop(Random(seed), disorder=disorder)
     seen: list[int] = []
 
@@ -27,13 +27,13 @@ def order(seed: int, *, disorder: float = 1.0, tasks: int = 6) -> list[int]:
     return seen
 
 
-def test_a_seed_decides_the_order_and_decides_it_again() -> None:
+def test_seed_determines_the_order() -> None:
     orders = [order(seed) for seed in range(20)]
     assert [order(seed) for seed in range(20)] == orders
     assert len({tuple(each) for each in orders}) > 10
 
 
-def test_without_disorder_it_is_asyncio() -> None:
+def test_without_disorder_the_order_is_that_of_asyncio() -> None:
     assert order(1, disorder=0.0) == [*range(6), *range(6)]
 
 
@@ -52,18 +52,18 @@ def test_time_jumps_to_the_next_timer() -> None:
     assert (clock.now() - clock.start).total_seconds() == 3600
 
 
-def test_when_nobody_can_ever_run_it_says_so() -> None:
+def test_deadlock_is_reported() -> None:
     loop = SimulationLoop(Random(1))
 
     async def wait() -> None:
         await loop.create_future()
 
-    with pytest.raises(Deadlock, match="everybody waits"):
+    with pytest.raises(Deadlock, match="every task waits"):
         loop.run(wait())
 
 
-def test_who_never_stops_is_stopped() -> None:
-    loop = SimulationLoop(Random(1), patience=100)
+def test_livelock_is_reported() -> None:
+    loop = SimulationLoop(Random(1), max_steps=100)
 
     async def spin() -> None:
         for _ in range(1000):
@@ -74,7 +74,7 @@ def test_who_never_stops_is_stopped() -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_what_asyncio_promises_holds_in_any_order(seed: int) -> None:
+def test_asyncio_primitives_work_in_any_order(seed: int) -> None:
     loop = SimulationLoop(Random(seed))
 
     async def everything() -> None:
@@ -115,7 +115,7 @@ def test_what_asyncio_promises_holds_in_any_order(seed: int) -> None:
     loop.run(everything())
 
 
-def test_nothing_of_a_dead_process_runs_again() -> None:
+def test_no_code_of_a_killed_process_runs_again() -> None:
     loop = SimulationLoop(Random(1))
     said: list[str] = []
     watching = True

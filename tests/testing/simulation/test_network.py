@@ -1,4 +1,4 @@
-"""The network of a simulation: what is sent arrives whoever dies, and what is told is told in order."""
+"""The simulated network: requests outlive their senders, and watch events arrive in order."""
 
 from __future__ import annotations
 
@@ -12,50 +12,52 @@ import pytest
 from sandpool.api.kinds import CONFIG_MAP
 from sandpool.kube.client import Client, MergePatch
 from sandpool.testing.objects import new
-from sandpool.testing.simulation.api import WitnessedStore, start_server
+from sandpool.testing.simulation.api import AttributedStore, start_server
 from sandpool.testing.simulation.event_loop import LoopClock, Process, SimulationLoop
-from sandpool.testing.simulation.network import SimulatedWire
-from sandpool.testing.simulation.network_faults import Weather
+from sandpool.testing.simulation.network import SimulatedTransport
+from sandpool.testing.simulation.network_faults import NetworkFaults
 from sandpool.testing.simulation.trace import Trace
 
 
-class Post:
-    """A server, and a wire to it."""
+class Fixture:
+    """A server and a simulated transport to it."""
 
-    def __init__(self, wire: SimulatedWire, client: Client, store: WitnessedStore) -> None:
-        self.wire = wire
-        self.client = client  # of nobody in particular, without a wire
+    def __init__(self, transport: SimulatedTransport, client: Client, store: AttributedStore) -> None:
+        self.transport = transport
+        self.client = client  # without a simulated network
         self.store = store
 
 
-def simulate(seed: int, story: Callable[[Post], Coroutine[Any, Any, None]], **weather: Any) -> Trace:
+def simulate(seed: int, story: Callable[[Fixture], Coroutine[Any, Any, None]], **faults: Any) -> Trace:
     random = Random(seed)
     loop = SimulationLoop(random)
     trace = Trace(loop.time)
 
     async def live() -> None:
         server, store = await start_server(LoopClock(loop), random, lambda: 0.001)
-        wire = SimulatedWire(server.client(name="tester").transport, Weather(random, **weather), trace, "tester")
-        await story(Post(wire, server.client(), store))
+        transport = SimulatedTransport(
+            server.client(name="tester").transport, NetworkFaults(random, **faults), trace, "tester"
+        )
+        await story(Fixture(transport, server.client(), store))
 
     loop.run(live())
     return trace
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_events_arrive_in_order_however_late(seed: int) -> None:
-    async def story(post: Post) -> None:
-        client = Client(post.wire)
-        version = (await post.client.list(CONFIG_MAP, "default"))["metadata"]["resourceVersion"]
+def test_delayed_watch_events_arrive_in_order(seed: int) -> None:
+    async def story(fixture: Fixture) -> None:
+        client = Client(fixture.transport)
+        version = (await fixture.client.list(CONFIG_MAP, "default"))["metadata"]["resourceVersion"]
         seen: list[str] = []
 
         async def watch() -> None:
             async for event in client.watch(CONFIG_MAP, "default", resource_version=version, allow_bookmarks=False):
-                seen.append(event.object["metadata"]["name"])  # noqa: PERF401 - it is looked at meanwhile
+                seen.append(event.object["metadata"]["name"])  # noqa: PERF401 - the test reads it meanwhile
 
         watching = asyncio.create_task(watch())
         for number in range(20):
-            await post.client.create(CONFIG_MAP, new(CONFIG_MAP, f"m{number}"), "default")
+            await fixture.client.create(CONFIG_MAP, new(CONFIG_MAP, f"m{number}"), "default")
         assert len(seen) < 20, "the watch lags"
         await asyncio.sleep(300)
         watching.cancel()
@@ -64,43 +66,43 @@ def test_events_arrive_in_order_however_late(seed: int) -> None:
     simulate(seed, story, lag=0.01, stalls=0.5, watch_lag=2.0)
 
 
-def test_a_request_arrives_although_its_sender_has_died() -> None:
-    async def story(post: Post) -> None:
+def test_request_of_a_killed_sender_is_delivered() -> None:
+    async def story(fixture: Fixture) -> None:
         process = Process("victim")
-        process.run(Client(post.wire).create(CONFIG_MAP, new(CONFIG_MAP, "late"), "default"))
+        process.run(Client(fixture.transport).create(CONFIG_MAP, new(CONFIG_MAP, "late"), "default"))
         sent = asyncio.Event()
-        post.wire.sent = lambda request: sent.set()
+        fixture.transport.sent = lambda request: sent.set()
         await sent.wait()
         process.kill()
-        post.wire.cut()
-        assert post.store.get("configmaps", ("default", "late")) is None
+        fixture.transport.disconnect()
+        assert fixture.store.get("configmaps", ("default", "late")) is None
         await asyncio.sleep(60)
-        assert post.store.get("configmaps", ("default", "late")) is not None
+        assert fixture.store.get("configmaps", ("default", "late")) is not None
 
     simulate(3, story, lag=1.0)
 
 
-def test_what_is_lost_was_carried_out_and_what_is_cut_was_not() -> None:
-    async def story(post: Post) -> None:
-        client = Client(post.wire)
+def test_only_requests_with_lost_responses_take_effect() -> None:
+    async def story(fixture: Fixture) -> None:
+        client = Client(fixture.transport)
         for name, rate in (("lost", "losses"), ("cut", "cuts"), ("refused", "refusals")):
-            setattr(post.wire.weather, rate, 1.0)
+            setattr(fixture.transport.faults, rate, 1.0)
             with pytest.raises(Exception, match=r"\w"):
                 await client.create(CONFIG_MAP, new(CONFIG_MAP, name), "default")
-            setattr(post.wire.weather, rate, 0.0)
-        there = {entry.key[1] for entry in post.store.scan("configmaps", "default")}
+            setattr(fixture.transport.faults, rate, 0.0)
+        there = {entry.key[1] for entry in fixture.store.scan("configmaps", "default")}
         assert "lost" in there and not there & {"cut", "refused"}
 
     simulate(1, story)
 
 
-def test_the_store_knows_who_wrote() -> None:
-    async def story(post: Post) -> None:
+def test_store_attributes_changes_to_writers() -> None:
+    async def story(fixture: Fixture) -> None:
         seen: list[tuple[str, str]] = []
-        post.store.witness(lambda resource, change, writer: seen.append((change.type, writer)))
-        client = Client(post.wire)
+        fixture.store.add_write_observer(lambda resource, change, writer: seen.append((change.type, writer)))
+        client = Client(fixture.transport)
         await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
-        await post.client.patch(CONFIG_MAP, "a", MergePatch({"data": {"x": "1"}}), "default")
+        await fixture.client.patch(CONFIG_MAP, "a", MergePatch({"data": {"x": "1"}}), "default")
         await client.delete(CONFIG_MAP, "a", "default")
         assert seen == [("ADDED", "tester"), ("MODIFIED", "server"), ("DELETED", "tester")]
 

@@ -1,4 +1,4 @@
-"""A simulation as a whole: it can be had again, and what it finds is told so that it can be."""
+"""Whole simulations: a seed replays the same run, and failures report how to replay them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ print(*[Simulation(seed).run().digest for seed in {SEEDS}])
 """
 
 
-def test_a_seed_is_the_same_world_again() -> None:
+def test_seed_replays_the_same_run() -> None:
     for seed in SEEDS:
         first, second = Simulation(seed).run(), Simulation(seed).run()
         assert (first.digest, first.steps, first.commits) == (second.digest, second.steps, second.commits)
 
 
-def test_a_seed_is_the_same_world_in_any_process() -> None:
-    """Nothing depends on the hashes of texts, which differ from process to process."""
+def test_seed_replays_the_same_run_in_any_process() -> None:
+    """Nothing depends on string hashes, which differ between Python processes."""
     digests = set()
     for hash_seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
@@ -35,7 +35,7 @@ def test_a_seed_is_the_same_world_in_any_process() -> None:
     assert next(iter(digests)).split() == [Simulation(seed).run().digest for seed in SEEDS]
 
 
-def test_a_failure_says_what_happened_and_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_reports_the_invariant_the_trace_and_the_replay_command(monkeypatch: pytest.MonkeyPatch) -> None:
     record_sample = StatusReporter.record_sample
 
     def twice(self: StatusReporter, sample: object) -> None:
@@ -47,6 +47,6 @@ def test_a_failure_says_what_happened_and_how_to_see_it_again(monkeypatch: pytes
     with pytest.raises(SimulationFailure) as failure:
         outcome.check()
     text = str(failure.value)
-    assert f"seed {outcome.seed} breaks the law metrics count every claim once" in text
+    assert f"seed {outcome.seed} violates the invariant metrics count every claim once" in text
     assert "PATCH sandboxclaims/" in text
     assert f"SANDPOOL_SEED={outcome.seed} .venv/bin/pytest tests/simulation" in text

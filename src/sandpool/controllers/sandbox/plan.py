@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from sandpool.api.conditions import MULTIPLE_PODS, READY, multiple_pods_message
-from sandpool.api.events import Happening, multiple_pods
+from sandpool.api.events import EventSpec, multiple_pods
 from sandpool.api.resource import Object
 from sandpool.api.times import timestamp
 from sandpool.api.views import PodView, SandboxStatus, SandboxView, ServiceView, VolumeClaimView
@@ -100,7 +100,7 @@ class PerformResult:
 @dataclass(frozen=True, slots=True)
 class StatusPlan:
     status_patch: Object | None = None  # of the status subresource
-    event: Happening | None = None
+    event: EventSpec | None = None
     errors: tuple[str, ...] = ()  # to be retried with back-off
     retry_after: float = 0.0  # seconds the API asked us to wait before that
     requeue_after: timedelta | None = None
@@ -175,7 +175,7 @@ def _children_state(children: ChildrenPlan, result: PerformResult) -> ChildrenSt
     )
 
 
-def _event(sandbox: SandboxView, state: ChildrenState) -> Happening | None:
+def _event(sandbox: SandboxView, state: ChildrenState) -> EventSpec | None:
     """Emit the event once, until the condition has changed."""
     if not state.pod_count or sandbox.status.reason(READY) == MULTIPLE_PODS:
         return None

@@ -1,1 +1,1 @@
-"""The real controllers and the real API in a world where everything that may happen does, by seed."""
+"""Deterministic simulation: the real controllers and API server, with faults and task order drawn from a seed."""

@@ -1,9 +1,8 @@
-"""The real API server on a journal in memory, made so often that it must be cheap to make.
+"""The real API server on an in-memory journal, cheap enough to start one per simulation.
 
-What a server has from the beginning (its namespaces, roles and definitions) is the same for all of them. It is written
-once per process, by a server of its own, and the others begin with a copy. A new server would read the schemas of the
-definitions again, and compile what checks objects against them, which takes longer than a whole simulation: so what one
-server serves, the next one serves as well.
+Every server starts with the same namespaces, roles and CustomResourceDefinitions. One server writes them once per
+Python process; all others start with a copy. Parsing the schemas and compiling the validators takes longer than a whole
+simulation, so servers share the compiled resources.
 """
 
 from __future__ import annotations
@@ -32,52 +31,52 @@ from sandpool.server.store.store import Store, Write
 from sandpool.testing.simulation.event_loop import LoopClock, SimulationLoop
 from sandpool.testing.simulation.journal import MemoryJournal
 
-#: Who is writing, as far as the code that runs now does so on somebody's behalf.
+#: The writer on whose behalf the current task sends requests.
 WRITER: ContextVar[str] = ContextVar("writer", default="server")
 
-# What a resource works out when it is first asked for, from nothing but its schema.
+# Attributes that a resource computes lazily, from its schema alone.
 _COMPILED = ("shape", "admit", "typed", "fill")
 
-#: Called with the type of a resource, a change of one that was committed, and who made it.
-Witness = Callable[[str, Change, str], None]
+#: Called with a resource name, a committed change and the writer of the change.
+WriteObserver = Callable[[str, Change, str], None]
 
 
-class WitnessedStore(Store):
-    """A store that knows who wrote what."""
+class AttributedStore(Store):
+    """A store that records the writer of every change."""
 
     def __init__(self, journal: MemoryJournal, decoded: dict[bytes, Object]) -> None:
         super().__init__(journal)
         for resource in self.resources():
             for entry in self.scan(resource):
                 entry.keep(decoded[entry.encoded])
-        self._writers: dict[Change, str] = {}  # of changes that are not committed yet
+        self._writers: dict[Change, str] = {}  # of uncommitted changes
 
     def put(self, resource: str, key: Key, object: Object) -> Write:
-        return self._by(super().put(resource, key, object))
+        return self._attribute(super().put(resource, key, object))
 
     def remove(self, resource: str, key: Key, final: Object) -> Write:
-        return self._by(super().remove(resource, key, final))
+        return self._attribute(super().remove(resource, key, final))
 
-    def _by(self, write: Write) -> Write:
+    def _attribute(self, write: Write) -> Write:
         self._writers[write.change] = WRITER.get()
         return write
 
-    def witness(self, witness: Witness) -> None:
-        """Have a function called with every change that is committed from now on."""
-        self.observe(lambda resource, change: witness(resource, change, self._writers.pop(change, "")))
+    def add_write_observer(self, observer: WriteObserver) -> None:
+        """Call ``observer`` with every change that is committed from now on."""
+        self.observe(lambda resource, change: observer(resource, change, self._writers.pop(change, "")))
 
 
-class _Beginning(NamedTuple):
+class _InitialState(NamedTuple):
     rows: tuple[Row, ...]
     revision: int
-    decoded: dict[bytes, Object]  # of the rows, by what is stored
+    decoded: dict[bytes, Object]  # the decoded objects of the rows, by stored bytes
     served: dict[tuple[str, str, str], Resource]
-    directory: TemporaryDirectory[str]  # with the server's key; removed with the process
+    directory: TemporaryDirectory[str]  # holds the server's key; removed when Python exits
 
 
 @cache
-def _beginning() -> _Beginning:
-    """What a server has from the beginning."""
+def _initial_state() -> _InitialState:
+    """Start a server once and keep what it wrote and compiled."""
     directory = TemporaryDirectory(prefix="sandpool-simulation-")
     journal = MemoryJournal(lambda: 0.0)
     loop = SimulationLoop(Random(0), disorder=0.0)
@@ -86,7 +85,7 @@ def _beginning() -> _Beginning:
         clock = LoopClock(loop)
         server = ApiServer(Path(directory.name), clock=clock, random=Random(0), open_store=lambda _: Store(journal))
         await server.start()
-        await _serves(server.client())
+        await _wait_until_served(server.client())
         await clock.sleep(1.0)
         await server.stop()
         return server
@@ -95,7 +94,7 @@ def _beginning() -> _Beginning:
     served = {_path(resource): resource for resource in server.resources}
     rows = tuple(journal.objects.values())
     decoded = {row.value: orjson.loads(row.value) for row in rows}
-    return _Beginning(rows, journal.revision, decoded, served, directory)
+    return _InitialState(rows, journal.revision, decoded, served, directory)
 
 
 def _path(resource: Resource) -> tuple[str, str, str]:
@@ -103,30 +102,30 @@ def _path(resource: Resource) -> tuple[str, str, str]:
 
 
 def _share(server: ApiServer, served: dict[tuple[str, str, str], Resource]) -> None:
-    """Give a server what another one has worked out about the same resources, and the other way round."""
+    """Copy the compiled validators of an earlier server to a new one."""
     for resource in server.resources:
         other = served[_path(resource)]
         for name in _COMPILED:
             resource.__dict__[name] = getattr(other, name)
 
 
-async def start_server(clock: Clock, random: Random, delay: Callable[[], float]) -> tuple[ApiServer, WitnessedStore]:
-    """A server that serves; ``delay`` draws how long a commit takes."""
-    beginning = _beginning()
-    journal = MemoryJournal(delay, beginning.rows, beginning.revision)
-    stores: list[WitnessedStore] = []
+async def start_server(clock: Clock, random: Random, delay: Callable[[], float]) -> tuple[ApiServer, AttributedStore]:
+    """Start a server; ``delay`` draws the duration of a commit."""
+    initial = _initial_state()
+    journal = MemoryJournal(delay, initial.rows, initial.revision)
+    stores: list[AttributedStore] = []
 
     def open_store(_: Path) -> Store:
-        stores.append(WitnessedStore(journal, beginning.decoded))
+        stores.append(AttributedStore(journal, initial.decoded))
         return stores[0]
 
-    server = ApiServer(Path(beginning.directory.name), clock=clock, random=random, open_store=open_store)
+    server = ApiServer(Path(initial.directory.name), clock=clock, random=random, open_store=open_store)
     await server.start()
-    _share(server, beginning.served)
+    _share(server, initial.served)
     return server, stores[0]
 
 
-async def _serves(client: Client) -> None:
+async def _wait_until_served(client: Client) -> None:
     for type in SANDPOOL:
         while True:
             try:

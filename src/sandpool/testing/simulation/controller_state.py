@@ -1,4 +1,4 @@
-"""What the controllers must have in their heads once nothing happens any more, compared with what the API holds."""
+"""Compare the controllers' in-memory state with the API once the world is quiescent."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sandpool.testing.simulation.invariants import Violation
 from sandpool.testing.simulation.object_facts import is_deleting, is_ready, owner_uid, uid_of
 
 
-def check_books(controllers: ControllerManager, store: Store) -> None:
+def check_controller_state(controllers: ControllerManager, store: Store) -> None:
     for check in (_caches, _assigner, _pools, _queues):
         for complaint in check(controllers, store):
-            raise Violation("books balance when quiet", complaint)
+            raise Violation("controller state matches the API at quiescence", complaint)
 
 
 def _caches(controllers: ControllerManager, store: Store) -> Iterator[str]:
@@ -31,9 +31,9 @@ def _caches(controllers: ControllerManager, store: Store) -> Iterator[str]:
 def _assigner(controllers: ControllerManager, store: Store) -> Iterator[str]:
     assigner = controllers.claims.assigner
     if assigner._leases:
-        yield f"leases that were not returned: {sorted(assigner._leases)}"
+        yield f"leases not returned: {sorted(assigner._leases)}"
     if len(assigner._waiting):
-        yield f"claims wait for ever: {sorted(assigner._waiting._waiters)}"
+        yield f"claims still waiting: {sorted(assigner._waiting._waiters)}"
     pools = {uid_of(entry.decode()) for entry in store.scan(SANDBOX_WARM_POOL.group_resource)}
     boxes = [entry.decode() for entry in store.scan(SANDBOX.group_resource)]
     free = {
@@ -49,28 +49,28 @@ def _assigner(controllers: ControllerManager, store: Store) -> Iterator[str]:
         for sandbox in line
     }
     if free != known:
-        yield f"the assigner has {sorted(known)}, and free are {sorted(free)}"
+        yield f"the assigner has {sorted(known)}, but {sorted(free)} are free"
 
 
 def _pools(controllers: ControllerManager, store: Store) -> Iterator[str]:
     outstanding = controllers.warm_pools.member_writer.expectations._outstanding
     if outstanding:
-        yield f"expected for ever: {outstanding}"
+        yield f"expectations never fulfilled: {outstanding}"
 
 
 def _queues(controllers: ControllerManager, store: Store) -> Iterator[str]:
     for controller in controllers._controllers:
         if len(controller.queue) or controller.queue.processing:
-            yield f"{controller.name} is not done"
+            yield f"{controller.name} still has keys in its work queue"
 
 
-def observed(controllers: ControllerManager) -> int:
-    """How many claims were told to have become ready."""
+def ready_claims_observed(controllers: ControllerManager) -> int:
+    """Count the claims whose startup latency the metrics recorded."""
     series = controllers.metrics.histogram(CLAIM_CONTROLLER_STARTUP_LATENCY)._series
     return sum(sum(counts) for counts, _ in series.values())
 
 
-def counted(controllers: ControllerManager, metric: Metric = CLAIM_CREATIONS) -> float:
+def sandboxes_counted(controllers: ControllerManager, metric: Metric = CLAIM_CREATIONS) -> float:
     return sum(controllers.metrics.counter(metric)._values.values())
 
 

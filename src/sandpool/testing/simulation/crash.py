@@ -1,4 +1,4 @@
-"""When the controllers' process is killed: at which of its writes, and at which moment of that."""
+"""When the controllers' process is killed: at which write, and before, during or after it."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.kube.transport import Request
 
 
-class Moment(Enum):
-    """When a process dies, of the write it dies at."""
+class CrashPoint(Enum):
+    """The moment of the kill, relative to the write."""
 
-    BEFORE = "before it is sent"
-    SENT = "while it is under way"
-    AFTER = "when it is carried out, and before the answer is heard"
+    BEFORE = "before the write is sent"
+    SENT = "while the write is in flight"
+    AFTER = "after the write is committed, before its response arrives"
 
 
-class Kind(Enum):
-    """Of which writes a process dies."""
+class WriteKind(Enum):
+    """The writes that count towards the kill."""
 
     ANY = "any"
-    GIFT = "one that gives a sandbox to a claim"
-    CREATION = "one that makes a sandbox"
-    WORD = "one that says how something is"
+    ADOPTION = "adoptions: a claim becomes the owner of a sandbox"
+    CREATION = "creations of sandboxes"
+    STATUS = "status updates"
 
     def includes(self, request: Request) -> bool:
-        if self is Kind.CREATION:
+        if self is WriteKind.CREATION:
             return request.method == "POST" and request.path.endswith(f"/{SANDBOX.plural}")
-        if self is Kind.WORD:
+        if self is WriteKind.STATUS:
             return request.path.endswith("/status")
-        if self is Kind.GIFT:
+        if self is WriteKind.ADOPTION:
             owners = (request.body or {}).get("metadata", {}).get("ownerReferences") or [{}]
             return bool(owners[0].get("kind") == SANDBOX_CLAIM.kind)
         return True
 
 
-#: The last write of a kind that a process may die of.
-_LATEST: Final = {Kind.ANY: 40, Kind.GIFT: 3, Kind.CREATION: 3, Kind.WORD: 20}
+#: The highest drawn write number, by kind.
+_LATEST: Final = {WriteKind.ANY: 40, WriteKind.ADOPTION: 3, WriteKind.CREATION: 3, WriteKind.STATUS: 20}
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
-    write: int  # the number of the write, the first being 1
-    moment: Moment
-    of: Kind = Kind.ANY  # only these writes count
+class Crash:
+    write: int  # number of the write, starting at 1
+    point: CrashPoint
+    kind: WriteKind = WriteKind.ANY  # only these writes count
 
     @classmethod
-    def drawn(cls, random: Random, kinds: Sequence[Kind]) -> Death:
+    def draw(cls, random: Random, kinds: Sequence[WriteKind]) -> Crash:
         kind = random.choice(kinds)
-        moment = random.choice((Moment.BEFORE, Moment.SENT, Moment.SENT, Moment.AFTER))
-        return cls(random.randint(1, _LATEST[kind]), moment, kind)
+        point = random.choice((CrashPoint.BEFORE, CrashPoint.SENT, CrashPoint.SENT, CrashPoint.AFTER))
+        return cls(random.randint(1, _LATEST[kind]), point, kind)

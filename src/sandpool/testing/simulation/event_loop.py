@@ -1,25 +1,22 @@
-"""An event loop in which chance decides what runs next, and time is what the loop says it is.
+"""An asyncio event loop with a random but reproducible schedule and virtual time.
 
-asyncio runs callbacks in the order in which they became ready. That is one of many orders that are possible, and a
-program that works in it may break in another: on a machine that is busy elsewhere, or after a library adds one more
-``await``. This loop draws the next callback from all that are ready, from one seeded source, so a thousand seeds try a
-thousand orders and each of them can be had again.
+asyncio runs callbacks in the order in which they became ready. Other orders are possible, and a program that works in
+this one may break in another: on a busy machine, or after a library adds one more ``await``. This loop draws the next
+callback from all ready ones with a seeded generator. A thousand seeds try a thousand orders, and each can be replayed.
 
-**What is legal.** Two callbacks that are ready are independent as far as asyncio promises anything: every future calls
-its callbacks "soon", and tasks, locks, queues, groups and gathered results are built on futures alone. So any order of
-the ready ones is one that asyncio could have produced, with one more turn of the loop here or there. ``disorder`` says
-how often the order is left: 0 is plain asyncio.
+**Legal orders.** asyncio promises no order between two ready callbacks: every future calls its callbacks "soon", and
+tasks, locks, queues, groups and gathered results are built on futures alone. So asyncio could have produced any order
+of the ready callbacks, with one more iteration of the loop here or there. ``disorder`` is the probability of a random
+draw: 0 is plain asyncio.
 
-**Time.** Nothing waits. When nothing is ready the clock jumps to the next timer; when there is none either, nothing
-will ever happen again, and ``Deadlock`` says so. There are no threads, sockets or signals; what somebody wants to have
-done in a thread is done at once.
+**Time.** The loop never waits. When no callback is ready, the clock jumps to the next timer. When there is no timer
+either, the loop raises ``Deadlock``. There are no threads, sockets or signals; work for an executor runs at once.
 
-**Death.** A ``Process`` is everything that was started by one coroutine, found by the context that tasks and callbacks
-inherit. Killing it means that nothing of it runs again, not even the clean-up of a ``finally``: that is what SIGKILL
-does, and cancelling is not.
+**Kills.** A ``Process`` is everything that one coroutine started, identified by the context that tasks and callbacks
+inherit. After a kill none of its code runs again, not even a ``finally``. That models SIGKILL; cancelling does not.
 
-**Replays.** Nothing here depends on addresses or on the hashes of texts. Tasks hash by their number, since asyncio
-keeps them in sets, and cancels those in the order of the set.
+**Replays.** Nothing depends on memory addresses or string hashes. Tasks hash by their number, because asyncio keeps
+them in sets and cancels them in set order.
 """
 
 from __future__ import annotations
@@ -43,15 +40,15 @@ _process: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
 class Deadlock(Exception):
-    """Nobody can run, and no timer will change that."""
+    """No callback is ready and no timer is set."""
 
 
 class Livelock(Exception):
-    """More has happened than can be of use to anybody."""
+    """The simulation ran more steps than its limit."""
 
 
 class Process:
-    """What runs in it can be killed as one. ``run`` starts its first coroutine."""
+    """A group of tasks that can be killed together. ``run`` starts its first coroutine."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -71,7 +68,7 @@ class Process:
 
 
 class _Task(asyncio.Task[T]):
-    """A task that stands in sets by its number."""
+    """A task that hashes by its number."""
 
     number = 0
 
@@ -83,21 +80,21 @@ class _Task(asyncio.Task[T]):
 
 
 class SimulationLoop(BaseEventLoop):
-    """``steps`` callbacks have been run; more than ``patience`` of them are a ``Livelock``."""
+    """``steps`` counts the callbacks that ran; more than ``max_steps`` of them raise ``Livelock``."""
 
-    def __init__(self, random: Random, *, disorder: float = 1.0, patience: int = 60_000) -> None:
+    def __init__(self, random: Random, *, disorder: float = 1.0, max_steps: int = 60_000) -> None:
         super().__init__()
         self.random = random
         self.disorder = disorder
-        self.patience = patience
+        self.max_steps = max_steps
         self.steps = 0
         self._now = 0.0
         self._ready: list[asyncio.Handle] = []  # asyncio only appends to it
         self._scheduled: list[asyncio.TimerHandle]
         self._stopping: bool
-        self._limbo: list[asyncio.Handle] = []  # what the dead would have done
+        self._suppressed: list[asyncio.Handle] = []  # callbacks of killed processes
         self._numbers = count(1)
-        self.tasks: dict[asyncio.Task[Any], None] = {}  # that have not ended, in the order of their beginning
+        self.tasks: dict[asyncio.Task[Any], None] = {}  # unfinished tasks, in the order of their creation
         self.set_task_factory(self._new_task)
 
     def time(self) -> float:
@@ -120,8 +117,8 @@ class SimulationLoop(BaseEventLoop):
         self.tasks.pop(task, None)
 
     def _run_once(self) -> None:
-        if self.steps >= self.patience:
-            raise Livelock(f"{self.patience} steps and no end, {self._now:g} s after the beginning")
+        if self.steps >= self.max_steps:
+            raise Livelock(f"{self.max_steps} steps without an end, at {self._now:g} s")
         ready, scheduled = self._ready, self._scheduled
         while scheduled and scheduled[0].cancelled():
             heappop(scheduled)._scheduled = False  # type: ignore[attr-defined]
@@ -129,7 +126,7 @@ class SimulationLoop(BaseEventLoop):
             if self._stopping:
                 return
             if not scheduled:
-                raise Deadlock(f"after {self.steps} steps everybody waits for somebody else")
+                raise Deadlock(f"after {self.steps} steps every task waits for another")
             self._now = max(self._now, scheduled[0].when())
         while scheduled and scheduled[0].when() <= self._now:
             timer = heappop(scheduled)
@@ -140,7 +137,7 @@ class SimulationLoop(BaseEventLoop):
             return
         process: Process | None = handle._context.get(_process)  # type: ignore[attr-defined]
         if process is not None and not process.is_alive:
-            self._limbo.append(handle)
+            self._suppressed.append(handle)
             return
         self.steps += 1
         handle._run()
@@ -151,27 +148,27 @@ class SimulationLoop(BaseEventLoop):
         return int(self.random.random() * choices)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end, then end everything it has left behind, and close the loop."""
+        """Run a coroutine to its end, cancel the tasks it left behind and close the loop."""
         previous = events._get_running_loop()
         events._set_running_loop(None)  # a test may itself run in a loop
         try:
             return self.run_until_complete(work)
         finally:
             try:
-                self._bury()
+                self._clean_up()
             finally:
                 self.close()
                 events._set_running_loop(previous)
 
-    def _bury(self) -> None:
-        """Cancel all tasks, also those of the dead, who get to clean up after all: nobody watches any more."""
-        self.patience = self.steps + 1_000_000
-        for handle in self._limbo:
+    def _clean_up(self) -> None:
+        """Cancel all tasks. Those of killed processes run their clean-up too: the simulation is over."""
+        self.max_steps = self.steps + 1_000_000
+        for handle in self._suppressed:
             process: Process = handle._context[_process]  # type: ignore[attr-defined]
             process.is_alive = True
             self._ready.append(handle)
-        self._limbo.clear()
-        for _ in range(3):  # a task may begin another one while it ends
+        self._suppressed.clear()
+        for _ in range(3):  # a task may start another one while it ends
             left = [task for task in self.tasks if not task.done()]
             for task in left:
                 task.cancel()
@@ -179,23 +176,23 @@ class SimulationLoop(BaseEventLoop):
                 self.run_until_complete(asyncio.wait(left))
         self.run_until_complete(self.shutdown_asyncgens())
 
-    # --- what asyncio expects of a loop, and there is nothing to do about ---------------------------------------------
+    # --- the rest of the event loop interface -------------------------------------------------------------------------
 
     def _write_to_self(self) -> None:
         """There is no selector to wake."""
 
     def run_in_executor(self, executor: Any, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
-        """The work is done at once, so there is no executor."""
+        """Run the function at once, without an executor."""
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 - whoever waits for it gets it
+        except Exception as error:  # noqa: BLE001 - the awaiting task gets it
             future.set_exception(error)
         return future
 
 
 class LoopClock:
-    """The ``Clock`` of a simulation: its loop's."""
+    """The ``Clock`` of a simulation; it reads the loop's time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, start: datetime = START) -> None:
         self.loop = loop

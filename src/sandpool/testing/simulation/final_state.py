@@ -1,7 +1,7 @@
-"""What must be true once nothing happens any more, computed from what the API holds and from nothing else.
+"""Invariants of the quiescent world, computed from the API's objects alone.
 
-Nothing is left behind, every pool is full, every claim that can be served is, and what each object says about itself is
-so. The rules are spelled out here a second time, from the reference and not from the controllers' code.
+No object is left behind, every pool is full, every claim that can be served has a sandbox, and every status is correct.
+The rules are written here a second time, from the API reference and independently of the controllers' code.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _TYPES = (
 )
 
 
-class QuietWorld:
-    """The objects of the world's namespace at one moment."""
+class FinalState:
+    """The objects of the world's namespace at quiescence."""
 
     def __init__(self, store: Store, namespace: str, now: datetime) -> None:
         self.now = now
@@ -55,7 +55,7 @@ class QuietWorld:
             self._claims,
         ):
             for complaint in check():
-                raise Violation(check.__name__.strip("_").replace("_", " ") + " when quiet", complaint)
+                raise Violation(check.__name__.strip("_").replace("_", " ") + " at quiescence", complaint)
 
     def _all(self, type: ResourceType) -> list[Object]:
         return self._objects[type]
@@ -66,19 +66,19 @@ class QuietWorld:
     def _owned(self, type: ResourceType, owner: Object) -> list[Object]:
         return self._children.get((type, uid_of(owner)), [])
 
-    # --- the laws -----------------------------------------------------------------------------------------------------
+    # --- the invariants -----------------------------------------------------------------------------------------------
 
     def _nothing_left_behind(self) -> Iterator[str]:
         for type, objects in self._objects.items():
             for each in objects:
                 if is_deleting(each):
-                    yield f"{type.kind} {name_of(each)} is on its way out and stays"
+                    yield f"{type.kind} {name_of(each)} is terminating and never removed"
                 for owner in each["metadata"].get("ownerReferences") or []:
                     if owner["uid"] not in self._by_uid:
-                        yield f"{type.kind} {name_of(each)} is left of {owner['kind']} {owner['name']}"
+                        yield f"{type.kind} {name_of(each)} is left behind by {owner['kind']} {owner['name']}"
         for type in (POD, SERVICE, PERSISTENT_VOLUME_CLAIM):
             for each in self._children.get((type, ""), []):
-                yield f"{type.kind} {name_of(each)} is nobody's"
+                yield f"{type.kind} {name_of(each)} has no owner"
 
     def _templates(self) -> Iterator[str]:
         for template in self._all(SANDBOX_TEMPLATE):
@@ -101,20 +101,20 @@ class QuietWorld:
                     yield f"{name} has {len(members)} members, {len(ready)} ready, instead of {spec['replicas']}"
                 strategy = (spec.get("updateStrategy") or {}).get("type", ON_REPLENISH)
                 if strategy != ON_REPLENISH and len(current) != len(members):
-                    yield f"{name} has {len(members) - len(current)} members of a former template"
+                    yield f"{name} has {len(members) - len(current)} members of an outdated revision"
             status = pool.get("status") or {}
-            said = {
+            expected = {
                 "replicas": len(members),
                 "readyReplicas": len(ready),
                 "updatedReplicas": len(current),
                 "updatedReadyReplicas": sum(map(is_ready, current)),
                 "observedGeneration": pool["metadata"]["generation"],
             }
-            for field, truth in said.items():
+            for field, truth in expected.items():
                 if status.get(field, 0) != truth:
-                    yield f"{name} says {field} {status.get(field, 0)}, and it is {truth}"
+                    yield f"{name} reports {field} {status.get(field, 0)} instead of {truth}"
             if template is not None and condition(pool, "Available").get("status") != "True":
-                yield f"{name} says that it is not available"
+                yield f"{name} is not reported as Available"
 
     def _sandboxes(self) -> Iterator[str]:
         for sandbox in self._all(SANDBOX):
@@ -142,17 +142,17 @@ class QuietWorld:
         reported = pod.get("status") or {}
         addresses = [each["ip"] for each in reported.get("podIPs") or []]
         if (status.get("podIPs") or []) != addresses:
-            yield f"{name} says it has the addresses {status.get('podIPs')}, and it has {addresses}"
+            yield f"{name} reports the addresses {status.get('podIPs')} instead of {addresses}"
         node = (pod.get("spec") or {}).get("nodeName", "")
         if status.get("nodeName", "") != node:
-            yield f"{name} says it is on {status.get('nodeName')}, and it is on {node}"
+            yield f"{name} reports the node {status.get('nodeName')} instead of {node}"
         is_up = bool(pod) and reported.get("phase") == "Running" and is_ready(pod) and bool(addresses)
         if is_ready(sandbox) != (is_up and not _is_suspended(sandbox)):
-            yield f"{name} says Ready {condition(sandbox, 'Ready').get('status')}, and its pod is up: {is_up}"
+            yield f"{name} reports Ready {condition(sandbox, 'Ready').get('status')} while its pod is up: {is_up}"
         if (condition(sandbox, "Suspended").get("status") == "True") != _is_suspended(sandbox):
-            yield f"{name} says Suspended {condition(sandbox, 'Suspended')}"
+            yield f"{name} reports Suspended {condition(sandbox, 'Suspended')}"
         if (condition(sandbox, "Finished").get("status") == "True") != _has_ended(pod):
-            yield f"{name} says Finished {condition(sandbox, 'Finished')}, and its pod is {reported.get('phase')}"
+            yield f"{name} reports Finished {condition(sandbox, 'Finished')} while its pod is {reported.get('phase')}"
 
     def _labels_of(self, sandbox: Object) -> Iterator[str]:
         name, owner = name_of(sandbox), self._by_uid.get(owner_uid(sandbox))
@@ -161,12 +161,12 @@ class QuietWorld:
         own = sandbox["metadata"].get("labels") or {}
         pool_label = own.get(labels.WARM_POOL)
         if kind == SANDBOX_CLAIM.kind and pool_label:
-            yield f"{name} is a claim's and is labelled as a pool's"
+            yield f"{name} belongs to a claim and has the label of a pool"
         if kind == SANDBOX_CLAIM.kind and own.get(labels.CLAIM_UID) != owner_uid(sandbox):
-            yield f"{name} does not say whose it is"
+            yield f"{name} lacks the UID label of its claim"
         for pod in self._owned(POD, sandbox):
             if (pod["metadata"].get("labels") or {}).get(labels.WARM_POOL) != (pool_label if is_pooled else None):
-                yield f"the pod of {name} does not bear the label of its pool, or that of none"
+                yield f"the pod of {name} has the wrong warm pool label"
 
     def _claims(self) -> Iterator[str]:
         for claim in self._all(SANDBOX_CLAIM):
@@ -182,24 +182,24 @@ class QuietWorld:
         name, sandbox = name_of(claim), owned[0]
         if len(owned) > 1:
             yield f"{name} owns {len(owned)} sandboxes"
-        said = (claim.get("status") or {}).get("sandbox") or {}
-        if said.get("name") != name_of(sandbox):
-            yield f"{name} says it has {said.get('name')}, and it has {name_of(sandbox)}"
-        if (said.get("podIPs") or []) != ((sandbox.get("status") or {}).get("podIPs") or []):
-            yield f"{name} says it is at {said.get('podIPs')}"
+        reported = (claim.get("status") or {}).get("sandbox") or {}
+        if reported.get("name") != name_of(sandbox):
+            yield f"{name} reports {reported.get('name')} instead of {name_of(sandbox)}"
+        if (reported.get("podIPs") or []) != ((sandbox.get("status") or {}).get("podIPs") or []):
+            yield f"{name} reports the addresses {reported.get('podIPs')}"
         for type in ("Ready", "Finished"):
             if type == "Ready" and claim["spec"].get("additionalPodMetadata") and not self._can_be_served(claim):
-                continue  # it says that what its metadata are to be merged with is missing
+                continue  # Ready reports the missing template that its metadata would be merged with
             here, there = condition(claim, type), condition(sandbox, type)
             if [here.get(key) for key in _SHOWN] != [there.get(key) for key in _SHOWN]:
-                yield f"{name} says {type} {here}, and its sandbox {there}"
+                yield f"{name} reports {type} {here}, its sandbox {there}"
         if is_ready(claim):
             notes = claim["metadata"].get("annotations") or {}
             is_warm = sandbox["metadata"]["labels"].get(labels.LAUNCH_TYPE) == labels.LAUNCH_WARM
             if not notes.get(labels.CLAIM_FIRST_READY_AT):
-                yield f"{name} is ready, and when it first was is not noted"
+                yield f"{name} is ready without the first-ready annotation"
             if is_warm and notes.get(labels.SANDBOX_NAME) != name_of(sandbox):
-                yield f"{name} has {name_of(sandbox)}, and {notes.get(labels.SANDBOX_NAME)} is noted"
+                yield f"{name} has {name_of(sandbox)}, its annotation names {notes.get(labels.SANDBOX_NAME)}"
 
     def _unserved(self, claim: Object) -> Iterator[str]:
         name = name_of(claim)
@@ -207,9 +207,9 @@ class QuietWorld:
         ready = condition(claim, "Ready")
         reason = "WarmPoolNotFound" if pool is None else "TemplateNotFound"
         if self._can_be_served(claim):
-            yield f"{name} could be served and is not: {ready}"
+            yield f"{name} could be served and has no sandbox: {ready}"
         elif ready.get("status") != "False" or ready.get("reason") != reason:
-            yield f"{name} says {ready} instead of {reason}"
+            yield f"{name} reports {ready} instead of {reason}"
 
     def _can_be_served(self, claim: Object) -> bool:
         pool = self._named(SANDBOX_WARM_POOL, claim["spec"]["warmPoolRef"]["name"])
@@ -227,19 +227,19 @@ class QuietWorld:
         return self.now >= _time(finished["lastTransitionTime"]) + timedelta(seconds=ttl)
 
 
-# Not since when: a claim that was not ready before it had this sandbox has not been ready for longer.
+# lastTransitionTime is left out: a claim may have become ready later than its sandbox.
 _SHOWN = ("status", "reason", "message")
 
 
 def _expired(claim: Object, owned: list[Object]) -> Iterator[str]:
     name = name_of(claim)
     if claim["spec"]["lifecycle"].get("shutdownPolicy", "Retain") != "Retain":
-        yield f"{name} has expired and was not to be retained"
+        yield f"{name} has expired and should have been deleted"
     if owned:
-        yield f"{name} has expired, and {name_of(owned[0])} is still there"
+        yield f"{name} has expired and {name_of(owned[0])} still exists"
     ready = condition(claim, "Ready")
     if ready.get("status") != "False" or ready.get("reason") != "ClaimExpired":
-        yield f"{name} has expired and says {ready}"
+        yield f"{name} has expired and reports {ready}"
 
 
 def _is_suspended(sandbox: Object) -> bool:

@@ -1,21 +1,21 @@
-"""What must be true after every write, whoever made it, checked against what the API has committed.
+"""Invariants that hold after every write, checked against what the API has committed.
 
-Each law looks at one change and at a few counts that are kept up to date, so a check costs the same however large the
-world is. Who wrote is known from the request. The laws:
+Each check uses one change and a few running counts, so its cost does not depend on the size of the world. The request
+identifies the writer. The invariants:
 
-* **One owner.** A sandbox has at most one controlling owner. One that is a claim's never becomes anybody else's, and
-  one of a pool becomes a claim's or nobody's.
-* **One sandbox.** A claim owns at most one sandbox that is not on its way out, and is never Ready with one it does not
-  own. Nor does it use up one after the other. A second one may come from a process that died; then one of them is gone
-  once it is quiet.
-* **Hands off.** What controls pools and templates does not write or delete a sandbox that is a claim's; and nobody but
-  people changes what runs in a sandbox (its pod's spec).
-* **No more than asked for.** A pool does not make a member beyond ``replicas``, plus ``maxSurge`` while rolling.
-  Members on their way out count. What counts as asked for is the most that the pool's spec has said within ``MEMORY``
-  seconds, since a controller may not have heard of the last change; and what a dead process had under way when it died
-  comes on top, since nobody could know of that.
-* **No fewer because of a rollout.** While rolling, a ready member is only deleted if ``replicas - maxUnavailable``
-  ready ones are left, not counting those that were lost otherwise within ``MEMORY`` seconds.
+* **One owner.** A sandbox has at most one controlling owner. A claimed sandbox never gets another owner. A pool member
+  is adopted by a claim or orphaned.
+* **One sandbox.** A claim owns at most one sandbox that is not terminating, is Ready only with a sandbox that it owns,
+  and does not consume one sandbox after another. A late write of a crashed process may add a second one; one of the
+  two is gone at quiescence.
+* **No foreign writes.** The pool and template controllers never write or delete a claimed sandbox. Only users change
+  the pod spec of a sandbox.
+* **No excess members.** A pool never creates a member beyond ``replicas``, plus ``maxSurge`` during a rolling update.
+  Terminating members count. The bound is the highest one in the pool's spec within the last ``STALENESS`` seconds,
+  since a controller may not have seen the last change. Creations that were in flight when a process crashed come on
+  top, since its successor could not know of them.
+* **No availability lost to a rollout.** During a rolling update a pool deletes a ready member only if
+  ``replicas - maxUnavailable`` ready members remain, not counting those lost otherwise within ``STALENESS`` seconds.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from sandpool.kube.transport import Request
 from sandpool.server.store.entry import Change
 from sandpool.testing.simulation.object_facts import is_deleting, is_ready
 
-MEMORY = 30.0
-#: How many sandboxes a claim may be given one after the other: people delete some, and pods fail.
-ENOUGH = 6
+STALENESS = 30.0
+#: How many sandboxes a claim may get in succession: users delete some, and pods fail.
+MAX_SANDBOXES_PER_CLAIM = 6
 
 _POOLS = "sandboxwarmpool"
 _TEMPLATES = "sandboxtemplate"
-_PEOPLE = "users"
+_USERS = "users"
 
 
 class Violation(Exception):
-    """A law was broken; ``law`` is its name."""
+    """An invariant does not hold; ``invariant`` is its name."""
 
-    def __init__(self, law: str, details: str) -> None:
-        super().__init__(f"{law}: {details}")
-        self.law = law
+    def __init__(self, invariant: str, details: str) -> None:
+        super().__init__(f"{invariant}: {details}")
+        self.invariant = invariant
 
 
 @dataclass(slots=True)
@@ -55,34 +55,38 @@ class _Pool:
     ceiling: int
     needed: int
     is_rolling: bool
-    former: deque[tuple[float, int]] = field(default_factory=deque)  # until when which ceiling was in force
-    lost: deque[float] = field(default_factory=deque)  # when ready members were lost, not by being deleted by the pool
-    changed: float = -MEMORY  # when its spec last changed
+    former: deque[tuple[float, int]] = field(
+        default_factory=deque
+    )  # earlier ceilings, with the time at which each ended
+    lost: deque[float] = field(
+        default_factory=deque
+    )  # times at which ready members were lost other than by the pool's deletes
+    changed: float = -STALENESS  # when its spec last changed
 
 
-class Laws:
-    """``broken`` is told of the first violation, and nothing is checked from then on."""
+class Invariants:
+    """Checks every committed write. ``on_violation`` gets the first violation; later writes are not checked."""
 
-    def __init__(self, time: Callable[[], float], broken: Callable[[Violation], None]) -> None:
+    def __init__(self, time: Callable[[], float], on_violation: Callable[[Violation], None]) -> None:
         self.time = time
-        self.broken = broken
-        self.zombies: Counter[str] = Counter()  # by pool: creations that were under way when a process died
-        self.zombie_claims: set[str] = set()  # claims that were being given a sandbox when a process died
-        self.ready_claims: set[str] = set()  # UIDs of claims that were ready once
+        self.on_violation = on_violation
+        self.late_creations: Counter[str] = Counter()  # by pool: creations in flight at a crash
+        self.late_adoptions: set[str] = set()  # names of claims with an adoption in flight at a crash
+        self.ready_claims: set[str] = set()  # UIDs of claims that have been ready
         self.adoptions = 0
         self.cold_starts = 0
-        self.commits = 0  # Events aside
-        self._is_broken = False
+        self.commits = 0  # without Events
+        self._is_violated = False
         self._pools: dict[str, _Pool] = {}  # by UID
         self._members: dict[str, set[str]] = {}  # by pool: UIDs of sandboxes
-        self._ready: dict[str, set[str]] = {}  # those of them that are ready and not on their way out
-        # By claim: UIDs and names of sandboxes that are not on their way out.
+        self._ready: dict[str, set[str]] = {}  # those that are ready and not terminating
+        # By claim: UIDs and names of sandboxes that are not terminating.
         self._held: dict[str, dict[str, str]] = {}
-        self._gifts: Counter[str] = Counter()  # by claim: how many sandboxes it was given
-        self._given: set[tuple[str, str]] = set()  # claims' UIDs and the names of sandboxes they own or have owned
+        self._assignments: Counter[str] = Counter()  # by claim: how many sandboxes it got
+        self._ever_owned: set[tuple[str, str]] = set()  # UIDs of claims and names of sandboxes they own or owned
 
-    def witness(self, resource: str, change: Change, writer: str) -> None:
-        if self._is_broken:
+    def observe_write(self, resource: str, change: Change, writer: str) -> None:
+        if self._is_violated:
             return
         if resource != "events":
             self.commits += 1
@@ -94,17 +98,17 @@ class Laws:
             elif resource == SANDBOX_WARM_POOL.group_resource:
                 self._pool(change)
         except Violation as violation:
-            self._is_broken = True
-            self.broken(violation)
+            self._is_violated = True
+            self.on_violation(violation)
 
-    def expect_zombie(self, request: Request) -> None:
-        """A process has died that had this under way: it may happen after its successor has looked."""
+    def expect_late_write(self, request: Request) -> None:
+        """Allow for a write in flight at a crash: it may be committed after the successor has listed."""
         body = request.body if isinstance(request.body, dict) else {}
         for owner in (body.get("metadata") or {}).get("ownerReferences") or []:
             if owner["kind"] == SANDBOX_CLAIM.kind:
-                self.zombie_claims.add(owner["name"])
+                self.late_adoptions.add(owner["name"])
             elif owner["kind"] == SANDBOX_WARM_POOL.kind:
-                self.zombies[owner["name"]] += 1
+                self.late_creations[owner["name"]] += 1
 
     # --- sandboxes ----------------------------------------------------------------------------------------------------
 
@@ -116,8 +120,8 @@ class Laws:
         if before is not None and after is not None and was != now:
             _check_transition(name, was, now)
         if was[0] == SANDBOX_CLAIM.kind and writer.partition(" ")[0] in (_POOLS, _TEMPLATES):
-            raise Violation("hands off", f"{writer} has written sandbox {name} of claim {was[2]}: {change.type}")
-        if before is not None and after is not None and not writer.startswith(_PEOPLE):
+            raise Violation("no foreign writes", f"{writer} wrote sandbox {name} of claim {was[2]}: {change.type}")
+        if before is not None and after is not None and not writer.startswith(_USERS):
             _check_pod_spec(name, before, after, writer)
         self._hold(change, before, after, was, now)
         self._count(before, after, was, now, writer, name)
@@ -129,17 +133,17 @@ class Laws:
         elif now[0] == SANDBOX_CLAIM.kind:
             held = self._held.setdefault(now[1], {})
             held[uid] = name
-            self._given.add((now[1], name))
-            if len(held) > 1 and now[2] not in self.zombie_claims:
+            self._ever_owned.add((now[1], name))
+            if len(held) > 1 and now[2] not in self.late_adoptions:
                 raise Violation("one sandbox", f"claim {now[2]} owns {', '.join(sorted(held.values()))}")
             if before is None:
                 self.cold_starts += 1
             elif was[0] != SANDBOX_CLAIM.kind:
                 self.adoptions += 1
             if was[1] != now[1]:
-                self._gifts[now[1]] += 1
-                if self._gifts[now[1]] > ENOUGH:
-                    raise Violation("one sandbox", f"claim {now[2]} goes through one sandbox after the other")
+                self._assignments[now[1]] += 1
+                if self._assignments[now[1]] > MAX_SANDBOXES_PER_CLAIM:
+                    raise Violation("one sandbox", f"claim {now[2]} consumes one sandbox after another")
 
     def _count(
         self, before: Object | None, after: Object | None, was: _Owner, now: _Owner, writer: str, name: str
@@ -162,14 +166,14 @@ class Laws:
     def _check_ceiling(self, pool_uid: str, members: int, name: str) -> None:
         pool = self._pools.get(pool_uid)
         if pool is None:
-            return  # it has gone; the garbage collector takes what is late
-        allowed = max([pool.ceiling, *(ceiling for until, ceiling in pool.former if until >= self.time() - MEMORY)])
-        allowed += self.zombies[pool.name]
+            return  # the pool is gone; the garbage collector deletes late members
+        allowed = max([pool.ceiling, *(ceiling for until, ceiling in pool.former if until >= self.time() - STALENESS)])
+        allowed += self.late_creations[pool.name]
         if members > allowed:
-            raise Violation("no more than asked for", f"{name} is member {members} of {pool.name}, {allowed} allowed")
+            raise Violation("no excess members", f"{name} is member {members} of {pool.name}, {allowed} allowed")
 
     def _lost(self, pool_uid: str, writer: str, before: Object | None, after: Object | None, name: str) -> None:
-        """A ready member is none any more."""
+        """Handle the loss of a ready member."""
         pool = self._pools.get(pool_uid)
         if pool is None:
             return
@@ -178,16 +182,16 @@ class Laws:
         if not (is_deleted and writer.startswith(_POOLS)):
             pool.lost.append(now)
             return
-        if not pool.is_rolling or now - pool.changed < MEMORY:
+        if not pool.is_rolling or now - pool.changed < STALENESS:
             return
-        while pool.lost and pool.lost[0] < now - MEMORY:
+        while pool.lost and pool.lost[0] < now - STALENESS:
             pool.lost.popleft()
         left = len(self._ready[pool_uid])
         if left + len(pool.lost) < pool.needed:
-            details = f"{name} is deleted, {left} of {pool.needed} ready are left of {pool.name}"
-            raise Violation("no fewer because of a rollout", details)
+            details = f"{name} is deleted; {pool.name} keeps {left} of {pool.needed} ready members"
+            raise Violation("no availability lost to a rollout", details)
 
-    # --- the others ---------------------------------------------------------------------------------------------------
+    # --- claims and pools ---------------------------------------------------------------------------------------------
 
     def _claim(self, change: Change) -> None:
         uid, name = change.entry.uid, change.entry.key[1]
@@ -198,8 +202,8 @@ class Laws:
         if is_ready(claim):
             self.ready_claims.add(uid)
             box = ((claim.get("status") or {}).get("sandbox") or {}).get("name", "")
-            if (uid, box) not in self._given:
-                raise Violation("one sandbox", f"claim {name} is ready with {box!r}, which was never its own")
+            if (uid, box) not in self._ever_owned:
+                raise Violation("one sandbox", f"claim {name} is ready with {box!r}, which it never owned")
 
     def _pool(self, change: Change) -> None:
         uid = change.entry.uid
@@ -218,14 +222,14 @@ class Laws:
             return
         if change.previous is not None and metadata["generation"] != change.previous.decode()["metadata"]["generation"]:
             pool.former.append((self.time(), pool.ceiling))
-            while pool.former and pool.former[0][0] < self.time() - MEMORY:
+            while pool.former and pool.former[0][0] < self.time() - STALENESS:
                 pool.former.popleft()
             pool.changed = self.time()
             pool.ceiling, pool.needed, pool.is_rolling = ceiling, needed, is_rolling
 
 
 def _bounds(rolling: Object, replicas: int) -> tuple[int, int]:
-    """How many members a rollout may add, rounded up, and do without, rounded down; at least one of them."""
+    """The effective maxSurge, rounded up, and maxUnavailable, rounded down; at least one of them is positive."""
     surge, unavailable = rolling.get("maxSurge", "25%"), rolling.get("maxUnavailable", "25%")
     more = surge if isinstance(surge, int) else math.ceil(replicas * int(surge[:-1]) / 100)
     less = unavailable if isinstance(unavailable, int) else replicas * int(unavailable[:-1]) // 100
@@ -239,7 +243,7 @@ def _owner(sandbox: Object | None, name: str) -> _Owner:
     owners = [] if sandbox is None else sandbox["metadata"].get("ownerReferences") or []
     controlling = [each for each in owners if each.get("controller")]
     if len(controlling) > 1:
-        raise Violation("one owner", f"sandbox {name} has {len(controlling)}")
+        raise Violation("one owner", f"sandbox {name} has {len(controlling)} controlling owners")
     return (controlling[0]["kind"], controlling[0]["uid"], controlling[0]["name"]) if controlling else ("", "", "")
 
 
@@ -247,12 +251,12 @@ def _check_transition(name: str, was: _Owner, now: _Owner) -> None:
     allowed = {
         SANDBOX_WARM_POOL.kind: (SANDBOX_CLAIM.kind, ""),
         "": (SANDBOX_WARM_POOL.kind,),
-        SANDBOX_CLAIM.kind: ("",),  # by the garbage collector, if the claim was deleted as an orphan's owner
+        SANDBOX_CLAIM.kind: ("",),  # by the garbage collector, after a delete with policy Orphan
     }
     if now[0] not in allowed.get(was[0], ()):
-        raise Violation("one owner", f"sandbox {name} of {was[0]} {was[2]} is now of {now[0]} {now[2]}")
+        raise Violation("one owner", f"sandbox {name} moved from {was[0]} {was[2]} to {now[0]} {now[2]}")
 
 
 def _check_pod_spec(name: str, before: Object, after: Object, writer: str) -> None:
     if before["spec"]["podTemplate"].get("spec") != after["spec"]["podTemplate"].get("spec"):
-        raise Violation("hands off", f"{writer} has changed what runs in sandbox {name}")
+        raise Violation("no foreign writes", f"{writer} changed the pod spec of sandbox {name}")

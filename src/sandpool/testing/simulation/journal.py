@@ -1,4 +1,4 @@
-"""A journal without a disk: what was committed is safe after a moment, and gone with the simulation."""
+"""An in-memory journal with simulated commit delays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sandpool.server.store.journal import Batch, Row
 
 
 class MemoryJournal:
-    """``delay`` draws how long a commit takes, in seconds. It begins with the ``rows`` of an earlier one, if given."""
+    """``delay`` draws the seconds that a commit takes. ``rows`` are the initial content."""
 
     def __init__(self, delay: Callable[[], float], rows: Iterable[Row] = (), revision: int = 0) -> None:
         self.delay = delay

@@ -1,8 +1,8 @@
-"""Claims that never pause, and the law that pools are refilled all the same.
+"""Liveness: pools are refilled under a load of claims that never pauses.
 
-Refilling gives way to claims (``engine.background``). A load that does not end would keep a pool empty for ever if it
-did so without bounds, and in worlds that become quiet sooner or later nobody would notice. So here somebody claims
-again whenever fewer than a few claims are being looked at, and a pool that is short must get a member again and again.
+Refill work yields to claims (``engine.background``). If it yielded without a bound, an endless load would keep a pool
+empty for ever. Worlds that become quiescent cannot show that. So this story creates a claim whenever fewer than a few
+claims are in progress, and checks that a pool below ``replicas`` keeps getting members.
 """
 
 from __future__ import annotations
@@ -12,57 +12,57 @@ from typing import Final
 
 from sandpool.api.kinds import SANDBOX, SANDBOX_WARM_POOL
 from sandpool.testing.simulation.invariants import Violation
-from sandpool.testing.simulation.network_faults import Weather
+from sandpool.testing.simulation.network_faults import NetworkFaults
 from sandpool.testing.simulation.object_facts import is_deleting, owner_uid, uid_of
 from sandpool.testing.simulation.simulation import Scenario
 from sandpool.testing.simulation.world import World
 
-#: Seconds within which a pool that is short gets a member: the patience of the gate, a few requests, and a rest.
+#: Seconds within which a pool below ``replicas`` gets a member: the gate's limit, a few requests, and a margin.
 BOUND: Final = 4.0
-# Seconds for which somebody always claims.
-_LENGTH: Final = 12.0
-# Claims that are being looked at all the time, and seconds between two looks at how many there are.
-_CROWD: Final = 3
-_LOOK: Final = 0.02
+# Seconds of continuous load.
+_DURATION: Final = 12.0
+# Claims kept in progress, and seconds between two checks of their number.
+_CONCURRENT_CLAIMS: Final = 3
+_INTERVAL: Final = 0.02
 _REPLICAS: Final = 4
 
 
 def steady_load(seed: int) -> Scenario:
-    """On a network on which a claim takes a while, or it would take thousands to keep somebody busy."""
-    return Scenario(story=claims_without_a_pause, weather=Weather(Random(seed), lag=0.15))
+    """The scenario, on a slow network: on a fast one, thousands of claims would be needed to keep the load up."""
+    return Scenario(story=claims_without_a_pause, faults=NetworkFaults(Random(seed), lag=0.15))
 
 
 async def claims_without_a_pause(world: World) -> None:
-    """A story. Raises ``Violation`` if the pool is not refilled."""
+    """Claim continuously for a while. Raises ``Violation`` if the pool is not refilled."""
     clock = world.clock
     await world.template()
     pool = uid_of(await world.pool(replicas=_REPLICAS))
     await world.filled()
-    watched = Refill(world, pool)
-    end = clock.monotonic() + _LENGTH
+    watched = RefillCheck(world, pool)
+    end = clock.monotonic() + _DURATION
     claims = 0
     while clock.monotonic() < end:
-        if world.claims_in_hand < _CROWD:
+        if world.claims_in_progress < _CONCURRENT_CLAIMS:
             claims += 1
             await world.claim(f"c{claims}")
-        await clock.sleep(_LOOK)
+        await clock.sleep(_INTERVAL)
         watched.check()
     if watched.members <= _REPLICAS:
-        raise Violation("refill goes on", f"{claims} claims were made, and no member of the pool was replaced")
+        raise Violation("refill makes progress", f"{claims} claims were created and no pool member was replaced")
 
 
-class Refill:
-    """Looks at how many members a pool has and has had."""
+class RefillCheck:
+    """Tracks the current and former members of a pool."""
 
     def __init__(self, world: World, pool: str) -> None:
         self.world = world
         self.pool = pool
         self._known: set[str] = set()
-        self._since = world.clock.monotonic()  # when it last was full, or got a member
+        self._since = world.clock.monotonic()  # when the pool was last full or got a member
 
     @property
     def members(self) -> int:
-        """That there have been."""
+        """The number of members seen so far."""
         return len(self._known)
 
     def check(self) -> None:
@@ -74,5 +74,5 @@ class Refill:
             self._since = now
         self._known |= present
         if now - self._since > BOUND:
-            details = f"{SANDBOX_WARM_POOL.kind} is short of {_REPLICAS - len(present)} for {BOUND:g} s and gets none"
-            raise Violation("refill goes on", details)
+            details = f"{SANDBOX_WARM_POOL.kind} lacks {_REPLICAS - len(present)} members and got none for {BOUND:g} s"
+            raise Violation("refill makes progress", details)

@@ -1,8 +1,8 @@
-"""The network between one process and the API: slow, unreliable, and not impressed by the death of who has sent.
+"""The simulated network between one process and the API: slow, unreliable, and independent of the sender's life.
 
-A request travels on its own. Whoever sent it may be cancelled or killed meanwhile; it arrives all the same, perhaps
-when a successor has already looked at the world (a *zombie* write). Events of a watch arrive in their order, each watch
-with a lag of its own, so caches are behind the API and behind each other.
+A request is delivered even if its sender is cancelled or killed meanwhile, perhaps after a successor has listed the
+objects (a *late write*). Watch events arrive in order, each watch with its own lag, so caches are behind the API and
+behind each other.
 """
 
 from __future__ import annotations
@@ -17,76 +17,76 @@ from sandpool.engine.logging import _context
 from sandpool.kube.errors import ApiError, Forbidden
 from sandpool.kube.transport import Request, Transport, WatchEvent
 from sandpool.testing.simulation.api import WRITER
-from sandpool.testing.simulation.network_faults import Fate, Weather
+from sandpool.testing.simulation.network_faults import NetworkFaults, RequestOutcome
 from sandpool.testing.simulation.trace import Trace
 
 
-class SimulatedWire:
-    """A transport on top of another. ``owner`` is whose wire it is; of controllers it is known which of them writes."""
+class SimulatedTransport:
+    """A transport on top of another. ``owner`` names the writer, unless a controller's log context names it."""
 
-    def __init__(self, transport: Transport, weather: Weather, trace: Trace, owner: str) -> None:
+    def __init__(self, transport: Transport, faults: NetworkFaults, trace: Trace, owner: str) -> None:
         self.transport = transport
-        self.weather = weather
+        self.faults = faults
         self.trace = trace
         self.owner = owner
         self.stores_metadata_with_status: bool | None = None  # None: as ``transport`` does
-        self.sent: Callable[[Request], None] = lambda request: None  # told when a write is on its way
-        self.before: Callable[[str, Request], None] = lambda writer, request: None  # told of every write that is sent
-        self.after: Callable[[str, Request], None] = lambda writer, request: None  # told when its fate is sealed
-        self.under_way: dict[asyncio.Task[Any], Request] = {}  # writes that have not been carried out or lost yet
-        self.writes = 0  # that were sent
-        self.is_cut = False  # the process is gone: nothing is sent or heard any more
-        self._pumps: dict[asyncio.Task[None], None] = {}
+        self.sent: Callable[[Request], None] = lambda request: None  # called when a write is in flight
+        self.before: Callable[[str, Request], None] = lambda writer, request: None  # called before a write is sent
+        self.after: Callable[[str, Request], None] = lambda writer, request: None  # called when the outcome is known
+        self.under_way: dict[asyncio.Task[Any], Request] = {}  # writes that are neither committed nor lost yet
+        self.writes = 0  # sent so far
+        self.is_closed = False  # the process is gone: it sends and receives nothing
+        self._forwarders: dict[asyncio.Task[None], None] = {}
 
     async def request(self, request: Request) -> Any:
-        if self.is_cut:
-            await _for_ever()
+        if self.is_closed:
+            await _wait_forever()
         writer = self._writer()
         is_write = request.method != "GET"
         if is_write:
             self.writes += 1
             self.before(writer, request)
-            if self.is_cut:
-                await _for_ever()
+            if self.is_closed:
+                await _wait_forever()
         self.trace.note(writer, f"-> {describe(request)}")
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         outside = Context()
         outside.run(WRITER.set, writer)
-        carried = asyncio.get_running_loop().create_task(self._carry(writer, request, answer), context=outside)
+        delivery = asyncio.get_running_loop().create_task(self._deliver(writer, request, answer), context=outside)
         if is_write:
-            self.under_way[carried] = request
-            carried.add_done_callback(lambda task: self.under_way.pop(task, None))
+            self.under_way[delivery] = request
+            delivery.add_done_callback(lambda task: self.under_way.pop(task, None))
             self.sent(request)
         return await answer
 
-    async def _carry(self, writer: str, request: Request, answer: asyncio.Future[Any]) -> None:
-        weather = self.weather
-        fate = weather.fate(request, asyncio.get_running_loop().time())
-        await asyncio.sleep(weather.delay())
-        if self.is_cut:
-            await asyncio.sleep(weather.limbo())
+    async def _deliver(self, writer: str, request: Request, answer: asyncio.Future[Any]) -> None:
+        faults = self.faults
+        outcome = faults.outcome(request, asyncio.get_running_loop().time())
+        await asyncio.sleep(faults.delay())
+        if self.is_closed:
+            await asyncio.sleep(faults.late_delay())
         result: Any = None
         error: Exception | None = None
-        if fate is Fate.REFUSED:
-            error = weather.refusal(request)
-        elif fate is Fate.FORBIDDEN:
+        if outcome is RequestOutcome.REFUSED:
+            error = faults.refusal(request)
+        elif outcome is RequestOutcome.FORBIDDEN:
             error = Forbidden("exceeded quota: sandboxes")
-        elif fate is Fate.CUT:
+        elif outcome is RequestOutcome.CUT:
             error = ConnectionError("the request was lost")
         else:
             try:
                 result = await self.transport.request(request)
             except ApiError as refused:
                 error = refused
-            if fate is Fate.LOST and error is None:
-                error = weather.loss()
+            if outcome is RequestOutcome.LOST and error is None:
+                error = faults.loss()
         if request.method != "GET":
             self.after(writer, request)
-        await asyncio.sleep(weather.delay())
-        if self.is_cut or answer.done():
-            self.trace.note(writer, f"<- {describe(request)}: nobody listens")
+        await asyncio.sleep(faults.delay())
+        if self.is_closed or answer.done():
+            self.trace.note(writer, f"<- {describe(request)}: the sender is gone")
         elif error is not None:
-            self.trace.note(writer, f"<- {describe(request)}: {fate.name} {type(error).__name__} {error}")
+            self.trace.note(writer, f"<- {describe(request)}: {outcome.name} {type(error).__name__} {error}")
             answer.set_exception(error)
         else:
             if request.method != "GET":
@@ -94,13 +94,13 @@ class SimulatedWire:
             answer.set_result(result)
 
     async def stream(self, request: Request) -> AsyncIterator[WatchEvent]:
-        if self.is_cut:
-            await _for_ever()
-        await asyncio.sleep(self.weather.delay())
+        if self.is_closed:
+            await _wait_forever()
+        await asyncio.sleep(self.faults.delay())
         inbox: asyncio.Queue[WatchEvent | Exception | None] = asyncio.Queue()
-        pump = asyncio.get_running_loop().create_task(self._pump(request, inbox), context=Context())
-        self._pumps[pump] = None
-        pump.add_done_callback(lambda task: self._pumps.pop(task, None))
+        forwarder = asyncio.get_running_loop().create_task(self._forward_events(request, inbox), context=Context())
+        self._forwarders[forwarder] = None
+        forwarder.add_done_callback(lambda task: self._forwarders.pop(task, None))
         try:
             while True:
                 event = await inbox.get()
@@ -110,18 +110,18 @@ class SimulatedWire:
                     raise event
                 yield event
         finally:
-            pump.cancel()
+            forwarder.cancel()
 
-    async def _pump(self, request: Request, inbox: asyncio.Queue[WatchEvent | Exception | None]) -> None:
-        weather = self.weather
+    async def _forward_events(self, request: Request, inbox: asyncio.Queue[WatchEvent | Exception | None]) -> None:
+        faults = self.faults
         what = request.path.rpartition("/")[2]
         try:
             async with aclosing(cast(Any, self.transport.stream(request))) as events:
                 async for event in events:
-                    if stall := weather.stall():
+                    if stall := faults.stall():
                         await asyncio.sleep(stall)
-                    if (end := weather.watch_end()) is not True:
-                        self.trace.note(self.owner, f"the watch of {what} ends: {end}")
+                    if (end := faults.watch_end()) is not True:
+                        self.trace.note(self.owner, f"watch of {what} ends: {end}")
                         inbox.put_nowait(cast(Exception | None, end))
                         return
                     inbox.put_nowait(event)
@@ -130,14 +130,14 @@ class SimulatedWire:
         else:
             inbox.put_nowait(None)
 
-    def cut(self) -> None:
-        """The process is gone. What it has sent arrives, nothing else happens any more."""
-        self.is_cut = True
-        for pump in list(self._pumps):
-            pump.cancel()
+    def disconnect(self) -> None:
+        """Disconnect a killed process. Requests that it has sent are still delivered."""
+        self.is_closed = True
+        for forwarder in list(self._forwarders):
+            forwarder.cancel()
 
     async def close(self) -> None:
-        self.cut()
+        self.disconnect()
 
     def _writer(self) -> str:
         about = _context.get()
@@ -145,7 +145,7 @@ class SimulatedWire:
 
 
 def describe(request: Request) -> str:
-    """A request in a line."""
+    """Describe a request in one line."""
     path = request.path.partition("/namespaces/")[2].partition("/")[2] or request.path
     body = request.body if isinstance(request.body, dict) else {}
     metadata = body.get("metadata") or {}
@@ -162,5 +162,5 @@ def _version(answer: Any) -> str:
     return f"@{metadata['resourceVersion']}" if metadata.get("resourceVersion") else "done"
 
 
-async def _for_ever() -> None:
+async def _wait_forever() -> None:
     await asyncio.get_running_loop().create_future()

@@ -1,8 +1,8 @@
-"""How bad the network is: what becomes of a request, how long it takes, and how far watches lag behind.
+"""Network faults: lost, refused and slow requests, and watches that lag or break.
 
-Each simulation has weather of its own, from calm to a storm in which every third request goes wrong, so that some seeds
-find what breaks under pressure and others what breaks when only one thing happens. Every storm ends, because what is to
-be shown is that everything is right again afterwards.
+Each simulation draws its own rates, from no faults to a failure of every third request. Some seeds find bugs under
+pressure, others find bugs that need a single fault. The faults always end, because the simulation checks that the
+system recovers.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from sandpool.kube.errors import (
     TooManyRequests,
 )
 from sandpool.kube.transport import Request
-from sandpool.testing.simulation.profile import Theme
+from sandpool.testing.simulation.profile import Profile
 
-_FAST = 0.0005  # seconds; a request on a good day
+_FAST = 0.0005  # seconds; a request without faults
 
 
-class Fate(Enum):
-    """What becomes of a request."""
+class RequestOutcome(Enum):
+    """The result of a request for its sender."""
 
-    ANSWERED = "it is carried out and answered"
-    REFUSED = "the API refuses it and does nothing"
-    FORBIDDEN = "the API says that it must not be"
-    CUT = "it does not arrive, and the sender finds out"
-    LOST = "it is carried out, and the sender is not told so"
+    ANSWERED = "executed and answered"
+    REFUSED = "rejected by the API without effect"
+    FORBIDDEN = "rejected by the quota"
+    CUT = "not delivered; the sender gets an error"
+    LOST = "executed; the sender gets an error"
 
 
 @dataclass(slots=True)
-class Weather:
-    """Rates are per request, lags are means in seconds."""
+class NetworkFaults:
+    """The rates of faults, per request, and the lags, as means in seconds."""
 
     random: Random
     lag: float = 0.0
@@ -47,53 +47,57 @@ class Weather:
     refusals: float = 0.0
     cuts: float = 0.0
     losses: float = 0.0
-    stalls: float = 0.0  # per event of a watch: it and all that follow are held up
-    breaks: float = 0.0  # per event of a watch: it ends
-    limbos: tuple[float, ...] = (0.0, 2.0)
-    quota_until: float = 0.0  # no sandbox may be created before that
-    is_over: bool = False  # the storm has passed: nothing goes wrong any more
+    stalls: float = 0.0  # per watch event: the event and all that follow are delayed
+    breaks: float = 0.0  # per watch event: the watch ends
+    late_delays: tuple[float, ...] = (0.0, 2.0)
+    quota_until: float = 0.0  # creating a sandbox is forbidden until then
+    is_disabled: bool = False  # no more faults
 
     @classmethod
-    def drawn(cls, random: Random, theme: Theme) -> Weather:
-        severity = random.choice(theme.severity)
+    def draw(cls, random: Random, profile: Profile) -> NetworkFaults:
+        fault_rate = random.choice(profile.fault_rate)
         return cls(
             random,
-            lag=random.choice(theme.lag),
-            watch_lag=random.choice(theme.watch_lag),
-            refusals=severity * random.random(),
-            cuts=severity * random.random(),
-            losses=severity * random.random() + random.choice(theme.losses),
-            stalls=random.choice(theme.stalls),
-            breaks=random.choice(theme.breaks),
-            limbos=theme.limbo,
+            lag=random.choice(profile.lag),
+            watch_lag=random.choice(profile.watch_lag),
+            refusals=fault_rate * random.random(),
+            cuts=fault_rate * random.random(),
+            losses=fault_rate * random.random() + random.choice(profile.losses),
+            stalls=random.choice(profile.stalls),
+            breaks=random.choice(profile.breaks),
+            late_delays=profile.late_delay,
         )
 
     def delay(self) -> float:
-        """How long a request, or its answer, is under way."""
-        lag = 0.0 if self.is_over else self.lag
+        """Draw the time in flight of a request or a response."""
+        lag = 0.0 if self.is_disabled else self.lag
         return _FAST * self.random.random() + (self.random.expovariate(1 / lag) if lag else 0.0)
 
-    def limbo(self) -> float:
-        """How much longer what a dead process has sent may be under way."""
-        mean = self.random.choice(self.limbos)
+    def late_delay(self) -> float:
+        """Draw the additional time in flight of a killed process's request."""
+        mean = self.random.choice(self.late_delays)
         return self.random.expovariate(1 / mean) if mean else 0.0
 
-    def fate(self, request: Request, now: float) -> Fate:
-        if self.is_over:
-            return Fate.ANSWERED
+    def outcome(self, request: Request, now: float) -> RequestOutcome:
+        if self.is_disabled:
+            return RequestOutcome.ANSWERED
         if now < self.quota_until and request.method == "POST" and request.path.endswith(f"/{SANDBOX.plural}"):
-            return Fate.FORBIDDEN
+            return RequestOutcome.FORBIDDEN
         draw = self.random.random()
-        for rate, fate in ((self.refusals, Fate.REFUSED), (self.cuts, Fate.CUT), (self.losses, Fate.LOST)):
+        for rate, outcome in (
+            (self.refusals, RequestOutcome.REFUSED),
+            (self.cuts, RequestOutcome.CUT),
+            (self.losses, RequestOutcome.LOST),
+        ):
             if draw < rate:
-                return fate
+                return outcome
             draw -= rate
-        return Fate.ANSWERED
+        return RequestOutcome.ANSWERED
 
     def refusal(self, request: Request) -> Exception:
-        """Why the API refuses. A conflict is only for what changes something that is there."""
+        """Draw the error of a refused request. Only a request that changes an existing object can conflict."""
         refusals: list[ApiError] = [
-            InternalError("the simulated server has a bad day"),
+            InternalError("the simulated server failed"),
             ServiceUnavailable("the simulated server is starting", details={"retryAfterSeconds": 1}),
             TooManyRequests("the simulated server is busy", details=self.random.choice(({}, {"retryAfterSeconds": 3}))),
         ]
@@ -102,24 +106,24 @@ class Weather:
         return self.random.choice(refusals)
 
     def loss(self) -> Exception:
-        """What the sender hears who is not told that the request was carried out."""
+        """Draw the error that the sender of an executed request gets instead of the response."""
         losses = (
-            ConnectionError("the answer was lost"),
-            TimeoutError("no answer in time"),
+            ConnectionError("the response was lost"),
+            TimeoutError("no response in time"),
             ServerTimeout("the simulated server took too long"),
             InternalError("the simulated server failed after it had written"),
         )
         return self.random.choice(losses)
 
     def stall(self) -> float:
-        """How long a watch is held up before its next event."""
-        if self.is_over or not self.stalls or self.random.random() >= self.stalls:
+        """Draw the delay before the next event of a watch."""
+        if self.is_disabled or not self.stalls or self.random.random() >= self.stalls:
             return 0.0
         return self.random.expovariate(1 / self.watch_lag) if self.watch_lag else 0.0
 
     def watch_end(self) -> Exception | bool | None:
-        """True: the watch goes on. None: the server ends it. Else how it fails."""
-        if self.is_over or not self.breaks or self.random.random() >= self.breaks:
+        """Draw the end of a watch. True: it continues. None: the server ends it. Otherwise the error it fails with."""
+        if self.is_disabled or not self.breaks or self.random.random() >= self.breaks:
             return True
         endings = (None, ConnectionError("the watch was cut"), Expired("too old resource version"))
         return self.random.choice(endings)

@@ -1,7 +1,7 @@
-"""Nodes that run nothing: pods are placed, become ready, hang, fail, flap and go, at times that chance decides.
+"""Simulated nodes: pods are scheduled, become ready, hang, fail, flap and terminate at random times.
 
-Unlike ``testing.node.SimulatedNode`` these see the API's store itself. That they are told late is not what is tried
-here, and a watch for each of them would be most of the work of a simulation.
+Unlike ``node.simulated.SimulatedNode``, these nodes read the API's store directly. Lagging kubelets are not part of the
+simulation, and a watch per node would be most of its cost.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sandpool.kube.errors import ApiError
 from sandpool.node.simulated import Fate
 from sandpool.server.store.entry import Change
 
-_PAUSE = 0.5  # seconds before something is tried again that the API did not take
+_PAUSE = 0.5  # seconds before a failed request is retried
 
 
 @dataclass(slots=True)
@@ -32,11 +32,11 @@ class _Pod:
     node: str = ""
     is_dying: bool = False
     is_ready: bool = False
-    life: asyncio.Task[None] | None = None
+    task: asyncio.Task[None] | None = None
 
 
 class Nodes:
-    """``pace`` scales how long everything takes. ``fates`` are drawn from for every new pod, until ``heal``."""
+    """``pace`` scales all durations. Every new pod draws its fate from ``fates``, until ``heal``."""
 
     def __init__(self, client: Client, clock: Clock, random: Random, *, pace: float, fates: tuple[Fate, ...]) -> None:
         self.client = client
@@ -49,7 +49,7 @@ class Nodes:
         self._addresses = 0
         self._healed = asyncio.Event()
 
-    def witness(self, resource: str, change: Change, writer: str) -> None:
+    def observe_write(self, resource: str, change: Change, writer: str) -> None:
         if resource != POD.group_resource:
             return
         metadata = change.object["metadata"]
@@ -57,61 +57,61 @@ class Nodes:
         if change.type == "DELETED":
             if pod is not None:
                 del self._pods[pod.uid]
-                if pod.life is not None:
-                    pod.life.cancel()
+                if pod.task is not None:
+                    pod.task.cancel()
             return
         if pod is None:
             self._addresses += 1
             address = f"10.0.{self._addresses // 250}.{self._addresses % 250 + 1}"
             pod = self._pods[metadata["uid"]] = _Pod(metadata["namespace"], metadata["name"], metadata["uid"], address)
-            self._begin(pod, self._live)
+            self._restart_task(pod, self._start_pod)
         if metadata.get("deletionTimestamp") and not pod.is_dying:
             pod.is_dying = True
-            self._begin(pod, self._die)
+            self._restart_task(pod, self._terminate)
 
     def heal(self) -> None:
-        """From now on every pod that can become ready does."""
+        """Let every pod that can become ready do so from now on."""
         self.fates = (Fate.READY,)
         self._healed.set()
 
     def disturb(self) -> str:
-        """Something happens to a pod that is ready: it is not for a while, or it ends. Says what."""
+        """Make a ready pod flap or end. Returns a description, empty if no pod is ready."""
         ready = [pod for pod in self._pods.values() if pod.is_ready and not pod.is_dying]
         if not ready or self._healed.is_set():
             return ""
         pod = self.random.choice(ready)
         phase = self.random.choice(("", "", "Failed", "Succeeded"))
         pod.is_ready = False
-        self._begin(pod, lambda pod: self._report(pod, phase, ready=False) if phase else self._flap(pod))
+        self._restart_task(pod, lambda pod: self._report(pod, phase, ready=False) if phase else self._flap(pod))
         return f"pod {pod.name} {phase or 'flaps'}"
 
-    def _begin(self, pod: _Pod, story: Callable[[_Pod], Awaitable[None]]) -> None:
-        if pod.life is not None:
-            pod.life.cancel()
+    def _restart_task(self, pod: _Pod, story: Callable[[_Pod], Awaitable[None]]) -> None:
+        if pod.task is not None:
+            pod.task.cancel()
 
-        async def told() -> None:
+        async def guarded() -> None:
             try:
                 await story(pod)
             except ApiError as error:
-                if error.code not in (404, 409):  # else the pod has gone, or is another one by now
+                if error.code not in (404, 409):  # else the pod is gone or was replaced
                     raise
 
-        pod.life = asyncio.create_task(told(), name=f"pod {pod.name}")
+        pod.task = asyncio.create_task(guarded(), name=f"pod {pod.name}")
 
-    async def _live(self, pod: _Pod) -> None:
+    async def _start_pod(self, pod: _Pod) -> None:
         fate = self.random.choice(self.fates)
         await self._pause(1.0)
         if fate is Fate.UNSCHEDULABLE:
-            words = {"reason": "Unschedulable", "message": "0/1 nodes are available."}
-            await self._status(pod, {"phase": "Pending", "conditions": [self._condition("PodScheduled", False, words)]})
+            details = {"reason": "Unschedulable", "message": "0/1 nodes are available."}
+            await self._status(
+                pod, {"phase": "Pending", "conditions": [self._condition("PodScheduled", False, details)]}
+            )
             await self._healed.wait()
             await self._pause(1.0)
         pod.node = self.random.choice(self.names)
         binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.name, "uid": pod.uid}}
         binding["target"] = {"apiVersion": "v1", "kind": "Node", "name": pod.node}
-        await self._insist(
-            lambda: self.client.create(POD, binding, pod.namespace, name=pod.name, subresource="binding")
-        )
+        await self._retry(lambda: self.client.create(POD, binding, pod.namespace, name=pod.name, subresource="binding"))
         await self._pause(1.0)
         if self.random.random() < 0.5 or fate is Fate.HANGING:
             await self._report(pod, "Running", ready=False)
@@ -128,11 +128,9 @@ class Nodes:
         await self._pause(3.0)
         await self._report(pod, "Running", ready=True)
 
-    async def _die(self, pod: _Pod) -> None:
+    async def _terminate(self, pod: _Pod) -> None:
         await self._pause(1.0)
-        await self._insist(
-            lambda: self.client.delete(POD, pod.name, pod.namespace, grace_period_seconds=0, uid=pod.uid)
-        )
+        await self._retry(lambda: self.client.delete(POD, pod.name, pod.namespace, grace_period_seconds=0, uid=pod.uid))
 
     async def _report(self, pod: _Pod, phase: str, *, ready: bool) -> None:
         conditions = [
@@ -151,19 +149,19 @@ class Nodes:
         )
         pod.is_ready = ready
 
-    def _condition(self, type: str, status: bool, words: Object | None = None) -> Object:
+    def _condition(self, type: str, status: bool, details: Object | None = None) -> Object:
         since = timestamp(self.clock.now())
-        return {"type": type, "status": "True" if status else "False", "lastTransitionTime": since, **(words or {})}
+        return {"type": type, "status": "True" if status else "False", "lastTransitionTime": since, **(details or {})}
 
     async def _status(self, pod: _Pod, status: Object) -> None:
         body = MergePatch({"metadata": {"uid": pod.uid}, "status": status})
-        await self._insist(lambda: self.client.patch(POD, pod.name, body, pod.namespace, subresource="status"))
+        await self._retry(lambda: self.client.patch(POD, pod.name, body, pod.namespace, subresource="status"))
 
     async def _pause(self, seconds: float) -> None:
         await self.clock.sleep(self.random.random() * seconds * self.pace)
 
-    async def _insist(self, request: Callable[[], Awaitable[Any]]) -> None:
-        """Send until the API has said yes or no."""
+    async def _retry(self, request: Callable[[], Awaitable[Any]]) -> None:
+        """Send a request until the API accepts or rejects it."""
         while True:
             try:
                 await request()

@@ -1,4 +1,4 @@
-"""Reading objects the way laws do: from what the API holds, without any code of the controllers."""
+"""Accessors for API objects used by the invariants, independent of the controllers' code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sandpool.api.resource import Object
 
 
 def condition(object: Object, type: str) -> Object:
-    """Empty if there is none of that type."""
+    """The condition of a type; empty if the object has none."""
     conditions = (object.get("status") or {}).get("conditions") or []
     return next((each for each in conditions if each["type"] == type), {})
 
@@ -30,13 +30,13 @@ def uid_of(object: Object) -> str:
 
 
 def owner_uid(object: Object) -> str:
-    """The UID of what controls an object, empty if nothing does."""
+    """The UID of an object's controlling owner; empty if it has none."""
     owners = object["metadata"].get("ownerReferences") or []
     return next((each["uid"] for each in owners if each.get("controller")), "")
 
 
 def image(spec: Object) -> str:
-    """What runs in a sandbox, by the spec of a sandbox or template. In a simulation templates differ by that."""
+    """The image in the spec of a sandbox or template. In a simulation, template revisions differ by image."""
     containers = spec["podTemplate"]["spec"]["containers"]
     image: str = containers[0]["image"]
     return image

@@ -1,4 +1,4 @@
-"""One life of the controllers' process: from its start to its stop, or to the write at which it is killed."""
+"""One process of the controllers, from its start until it stops or is killed at a write."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ from sandpool.controllers.options import ClaimOptions, ControllerOptions
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.kube.transport import Request
-from sandpool.testing.simulation.crash import Death, Moment
+from sandpool.testing.simulation.crash import Crash, CrashPoint
 from sandpool.testing.simulation.event_loop import Process
 from sandpool.testing.simulation.invariants import Violation
-from sandpool.testing.simulation.network import SimulatedWire
-from sandpool.testing.simulation.request_rules import Manners
+from sandpool.testing.simulation.network import SimulatedTransport
+from sandpool.testing.simulation.request_rules import RequestRules
 
-#: Few enough that they are in each other's way.
+#: Few workers, so that they contend.
 SMALL = ControllerOptions(
     sandbox_workers=6, warm_pool_workers=2, template_workers=1, claim=ClaimOptions(workers=6, annotation_workers=2)
 )
 
 
-class Incarnation:
-    """``died`` is called when the process has been killed, ``broken`` when it does what no process may."""
+class ControllerProcess:
+    """``on_crash`` is called after a kill, ``on_violation`` when a request breaks a rule."""
 
     def __init__(
         self,
         number: int,
-        wire: SimulatedWire,
+        transport: SimulatedTransport,
         clock: Clock,
         random: Random,
-        death: Death | None,
-        died: Callable[[], None],
-        broken: Callable[[Violation], None],
+        crash: Crash | None,
+        on_crash: Callable[[], None],
+        on_violation: Callable[[Violation], None],
     ) -> None:
-        self.wire = wire
-        self.death = death
-        self.died = died
-        self.broken = broken
+        self.transport = transport
+        self.crash = crash
+        self.on_crash = on_crash
+        self.on_violation = on_violation
         self.process = Process(f"controllers {number}")
-        self.controllers = ControllerManager(Client(wire), clock, random, SMALL)
+        self.controllers = ControllerManager(Client(transport), clock, random, SMALL)
         self.is_working = False
-        self._manners = Manners(self.controllers, clock.monotonic)
-        self._counted = 0  # writes of the kind it dies of
-        self._fatal: Request | None = None
-        wire.before = self._before
-        wire.sent = self._sent
-        wire.after = self._after
+        self._rules = RequestRules(self.controllers, clock.monotonic)
+        self._counted = 0  # writes of the kind that counts towards the crash
+        self._crash_request: Request | None = None
+        transport.before = self._before
+        transport.sent = self._sent
+        transport.after = self._after
 
-    async def live(self) -> None:
-        """Until stopped; raises if one of the controllers breaks down."""
+    async def run(self) -> None:
+        """Run until stopped; raises if a controller fails."""
         await self.controllers.start()
         self.is_working = True
         await self.controllers.wait()
@@ -58,27 +58,27 @@ class Incarnation:
     def kill(self) -> None:
         if self.process.is_alive:
             self.process.kill()
-            self.wire.cut()
-            self.died()
+            self.transport.disconnect()
+            self.on_crash()
 
     def _before(self, writer: str, request: Request) -> None:
         try:
-            self._manners.check(writer, request)
+            self._rules.check(writer, request)
         except Violation as violation:
-            self.broken(violation)
-        if self.death is None or not self.death.of.includes(request):
+            self.on_violation(violation)
+        if self.crash is None or not self.crash.kind.includes(request):
             return
         self._counted += 1
-        if self._counted != self.death.write:
+        if self._counted != self.crash.write:
             return
-        self._fatal = request
-        if self.death.moment is Moment.BEFORE:
+        self._crash_request = request
+        if self.crash.point is CrashPoint.BEFORE:
             self.kill()
 
     def _after(self, writer: str, request: Request) -> None:
-        if request is self._fatal and self.death is not None and self.death.moment is Moment.AFTER:
+        if request is self._crash_request and self.crash is not None and self.crash.point is CrashPoint.AFTER:
             self.kill()
 
     def _sent(self, request: Request) -> None:
-        if request is self._fatal and self.death is not None and self.death.moment is Moment.SENT:
+        if request is self._crash_request and self.crash is not None and self.crash.point is CrashPoint.SENT:
             self.kill()

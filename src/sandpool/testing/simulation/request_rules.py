@@ -1,9 +1,9 @@
-"""What a process may ask of the API, judged by what it has heard when it asks.
+"""Rules for the requests of a controller process, judged by the state of its caches when it sends them.
 
-* **Current only.** Under the strategy Recreate no claim is given a sandbox that is not of the template the process
-  knows. That the template has changed since cannot be held against it.
-* **No hot loops.** Nobody writes about one object more than ``PER_SECOND`` times in a second, whatever the API and the
-  watches do.
+* **Current revision only.** Under the strategy Recreate no claim adopts a sandbox of another revision than the template
+  in the process's cache. A later change of the template does not count.
+* **No hot loops.** No controller writes more than ``PER_SECOND`` times per second for one object, whatever the API and
+  the watches do.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from sandpool.testing.simulation.invariants import Violation
 PER_SECOND = 60
 
 
-class Manners:
+class RequestRules:
     def __init__(self, controllers: ControllerManager, time: Callable[[], float]) -> None:
         self.controllers = controllers
         self.time = time
         self._second = -1
-        self._writes: Counter[str] = Counter()  # in this second, by who writes for which object
+        self._writes: Counter[str] = Counter()  # in this second, by controller and object
 
     def check(self, writer: str, request: Request) -> None:
         second = int(self.time())
@@ -35,7 +35,7 @@ class Manners:
             self._writes.clear()
         self._writes[writer] += 1
         if self._writes[writer] > PER_SECOND and " " in writer:
-            raise Violation("no hot loops", f"{writer} writes more than {PER_SECOND} times in a second")
+            raise Violation("no hot loops", f"{writer} writes more than {PER_SECOND} times per second")
         if request.method == "PATCH" and f"/{SANDBOX.plural}/" in request.path:
             self._check_adoption(request)
 
@@ -58,5 +58,5 @@ class Manners:
         has, wants = (each.pod_template["spec"]["containers"][0]["image"] for each in (sandbox, template))
         if has != wants:
             raise Violation(
-                "current only", f"{owners[0]['name']} is given {name} of {has}, and the template has {wants}"
+                "current revision only", f"{owners[0]['name']} adopts {name} with {has}, the template has {wants}"
             )

@@ -1,4 +1,4 @@
-"""What happened in a simulation, as lines that a person can read, and as one number by which two runs are compared."""
+"""The trace of a simulation: readable lines, and a digest that compares two runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 
 class Trace:
-    """The last ``length`` things that happened. ``time`` is asked for the moment of each."""
+    """The last ``length`` entries; ``time`` gives the timestamp of each."""
 
     def __init__(self, time: Callable[[], float], *, length: int = 400) -> None:
         self.time = time
@@ -23,7 +23,7 @@ class Trace:
         self._digest.update(f"{moment!r} {who} {what}\n".encode())
 
     def digest(self) -> str:
-        """The same for two runs in which the same things happened in the same order."""
+        """A hash that is equal for two runs with the same entries in the same order."""
         return self._digest.hexdigest()
 
     def lines(self, last: int | None = None) -> list[str]:

@@ -1,4 +1,4 @@
-"""People who want sandboxes, change their minds, and get into each other's way."""
+"""Simulated users: they create, change and delete objects at random, and interfere with each other."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError
 from sandpool.server.store.store import Store
 from sandpool.testing.objects import new
-from sandpool.testing.simulation.network_faults import Weather
+from sandpool.testing.simulation.network_faults import NetworkFaults
 from sandpool.testing.simulation.nodes import Nodes
-from sandpool.testing.simulation.profile import Theme
+from sandpool.testing.simulation.profile import Profile
 from sandpool.testing.simulation.trace import Trace
 
 NAMESPACE = "default"
-Deed = Callable[[], Coroutine[Any, Any, None]]
+Action = Callable[[], Coroutine[Any, Any, None]]
 
 
-class People:
-    """They know the ``store`` and so always know what there is; what they want they ask of the API, like anybody."""
+class SimulatedUsers:
+    """Users that pick objects from the ``store`` directly and send their requests through the API."""
 
     def __init__(
         self,
         client: Client,
         store: Store,
         nodes: Nodes,
-        weather: Weather,
-        theme: Theme,
+        faults: NetworkFaults,
+        profile: Profile,
         clock: Clock,
         random: Random,
         trace: Trace,
@@ -44,15 +44,15 @@ class People:
         self.client = client
         self.store = store
         self.nodes = nodes
-        self.weather = weather
+        self.faults = faults
         self.clock = clock
         self.random = random
         self.trace = trace
-        self.theme = theme
-        self.hurry = random.choice(theme.hurry)
+        self.profile = profile
+        self.max_pause = random.choice(profile.max_pause)
         self._claims = 0
         self._images = 0
-        self.deeds: tuple[tuple[int, Deed], ...] = (
+        self.actions: tuple[tuple[int, Action], ...] = (
             (12, self.claim),
             (3, self.burst),
             (4, self.delete_claim),
@@ -64,27 +64,27 @@ class People:
             (2, self.delete_pod),
             (2, self.delete_sandbox),
             (2, self.suspend),
-            (3, self.meddle),
+            (3, self.edit_metadata),
             (3, self.disturb),
             (1, self.delete_template),
             (1, self.quota),
         )
 
-    async def begin(self) -> None:
-        """What there is before anything happens: a template and a pool or two."""
+    async def create_initial_objects(self) -> None:
+        """Create a template and one or two pools."""
         await self._create(SANDBOX_TEMPLATE, "t0", self._template())
         for number in range(self.random.choice((1, 1, 2))):
             await self._create(SANDBOX_WARM_POOL, f"p{number}", self._pool())
 
-    async def act(self, deeds: int) -> None:
-        choices = [deed for _, deed in self.deeds]
-        weights = [weight * self.theme.often.get(deed.__name__, 1) for weight, deed in self.deeds]
-        for _ in range(deeds):
-            await self.clock.sleep(self.random.random() * self.hurry)
-            (deed,) = self.random.choices(choices, weights)
-            await deed()
+    async def run(self, count: int) -> None:
+        choices = [action for _, action in self.actions]
+        weights = [weight * self.profile.weights.get(action.__name__, 1) for weight, action in self.actions]
+        for _ in range(count):
+            await self.clock.sleep(self.random.random() * self.max_pause)
+            (action,) = self.random.choices(choices, weights)
+            await action()
 
-    # --- what they do -------------------------------------------------------------------------------------------------
+    # --- actions ------------------------------------------------------------------------------------------------------
 
     async def claim(self) -> None:
         self._claims += 1
@@ -98,7 +98,7 @@ class People:
             await self._delete(SANDBOX_CLAIM, name, self.random.choice((None, "Background", "Foreground")))
 
     async def replace_claim(self) -> None:
-        """Under the same name, as fast as can be."""
+        """Delete a claim and create another with the same name at once."""
         if name := self._any(SANDBOX_CLAIM):
             await self._delete(SANDBOX_CLAIM, name)
             await self._create(SANDBOX_CLAIM, name, self._claim())
@@ -115,7 +115,7 @@ class People:
             await self._patch(SANDBOX_WARM_POOL, name, {"spec": {"updateStrategy": self._strategy()}})
 
     async def delete_pool(self) -> None:
-        """Sometimes leaving its members behind, and mostly making another of the same name."""
+        """Delete a pool, sometimes orphaning its members, and mostly create another with the same name."""
         if name := self._any(SANDBOX_WARM_POOL):
             await self._delete(SANDBOX_WARM_POOL, name, self.random.choice((None, "Orphan", "Foreground")))
             await self.clock.sleep(self.random.choice((0.0, 1.0, 10.0)))
@@ -136,13 +136,13 @@ class People:
             await self._delete(SANDBOX, name, self.random.choice((None, "Foreground")))
 
     async def suspend(self) -> None:
-        """Or resume."""
+        """Suspend or resume a sandbox."""
         if name := self._any(SANDBOX):
             mode = self.random.choice(("Suspended", "Running", "Running"))
             await self._patch(SANDBOX, name, {"spec": {"operatingMode": mode}})
 
-    async def meddle(self) -> None:
-        """Write something that means nothing, at a bad moment."""
+    async def edit_metadata(self) -> None:
+        """Write an unrelated label or annotation, which changes the resourceVersion."""
         type = self.random.choice((SANDBOX, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL, POD))
         if name := self._any(type):
             note = {"example.com/note": str(self.random.randrange(1000))}
@@ -154,10 +154,10 @@ class People:
             self.trace.note("nodes", what)
 
     async def quota(self) -> None:
-        """Somebody does not want any more sandboxes for a while."""
-        self.weather.quota_until = self.clock.monotonic() + self.random.choice((1.0, 10.0, 40.0))
+        """Forbid the creation of sandboxes for a while."""
+        self.faults.quota_until = self.clock.monotonic() + self.random.choice((1.0, 10.0, 40.0))
 
-    # --- what they ask for --------------------------------------------------------------------------------------------
+    # --- specs --------------------------------------------------------------------------------------------------------
 
     def _template(self) -> Object:
         self._images += 1
@@ -183,7 +183,7 @@ class People:
         }
 
     def _strategy(self) -> Object:
-        strategy: Object = {"type": self.random.choice(self.theme.strategies)}
+        strategy: Object = {"type": self.random.choice(self.profile.strategies)}
         if strategy["type"] == ROLLING_UPDATE:
             strategy["rollingUpdate"] = {
                 "maxSurge": self.random.choice((0, 1, "25%")),
@@ -211,10 +211,10 @@ class People:
             spec["lifecycle"] = lifecycle
         return spec
 
-    # --- how they ask -------------------------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------------------------------
 
     def _any(self, type: ResourceType) -> str:
-        """The name of one of those there are, empty if there is none."""
+        """The name of a random object of a type; empty if there is none."""
         names = [entry.key[1] for entry in self.store.scan(type.group_resource, NAMESPACE)]
         return self.random.choice(names) if names else ""
 
@@ -231,7 +231,7 @@ class People:
         try:
             await request()
         except ApiError as error:
-            # Somebody was faster. Anything else is a mistake of ours.
+            # Another writer was faster. Any other error is a bug of the simulation.
             if error.code not in (404, 409):
                 raise
 

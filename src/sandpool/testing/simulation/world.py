@@ -1,4 +1,4 @@
-"""The simulated world as a test of somebody's own code sees it: an API to talk to, and ways to make things happen."""
+"""The simulated world as the tests of client code see it: an API, and ways to inject failures."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from sandpool.testing.simulation.users import NAMESPACE
 if TYPE_CHECKING:
     from sandpool.testing.simulation.simulation import Simulation
 
-_LOOK = 0.1  # seconds between two looks at something that is waited for; nobody waits in earnest
+_INTERVAL = 0.1  # seconds of virtual time between two polls
 
 
 class World:
-    """``client`` and ``transport`` talk to the API as anybody would, through a network of their own. ``clock`` is the
-    world's: awaiting its ``sleep`` takes no time. ``namespace`` is where everything is."""
+    """A simulated API server with controllers and nodes.
+
+    ``client`` and ``transport`` use the API through a simulated network. ``clock`` is virtual: awaiting its ``sleep``
+    takes no real time. All objects are in ``namespace``.
+    """
 
     def __init__(self, simulation: Simulation, client: Client) -> None:
         self.simulation = simulation
@@ -33,7 +36,7 @@ class World:
     def transport(self) -> Transport:
         return self.client.transport
 
-    # --- what there is ------------------------------------------------------------------------------------------------
+    # --- objects ------------------------------------------------------------------------------------------------------
 
     async def template(self, name: str = "python", *, image: str = "example.com/image:1", **spec: Any) -> Object:
         pod = {"spec": {"containers": [{"name": "main", "image": image}]}}
@@ -48,16 +51,16 @@ class World:
         return await self._create(SANDBOX_CLAIM, name, {"warmPoolRef": {"name": pool}, **spec})
 
     async def ready(self, type: ResourceType, name: str, *, within: float = 60.0) -> Object:
-        """An object once it is ready. ``TimeoutError`` if it is not within so many seconds of the world's."""
+        """Wait until an object is ready and return it; ``TimeoutError`` after ``within`` seconds of virtual time."""
         end = self.clock.monotonic() + within
         while not is_ready(found := await self.client.get(type, name, self.namespace)):
             if self.clock.monotonic() > end:
                 raise TimeoutError(f"{type.kind} {name} is not ready after {within:g} s: {found.get('status')}")
-            await self.clock.sleep(_LOOK)
+            await self.clock.sleep(_INTERVAL)
         return found
 
     async def filled(self, name: str = "pool", *, within: float = 60.0) -> Object:
-        """A pool once it is full."""
+        """Wait until a pool has all its replicas ready and return it."""
         end = self.clock.monotonic() + within
         while True:
             pool = await self.client.get(SANDBOX_WARM_POOL, name, self.namespace)
@@ -66,22 +69,22 @@ class World:
                 return pool
             if self.clock.monotonic() > end:
                 raise TimeoutError(f"pool {name} has {ready} ready sandboxes after {within:g} s")
-            await self.clock.sleep(_LOOK)
+            await self.clock.sleep(_INTERVAL)
 
     @property
-    def claims_in_hand(self) -> int:
-        """How many claims the controllers are looking at, or are about to."""
-        queue = self.simulation.incarnations[-1].controllers.claims.controller.queue
+    def claims_in_progress(self) -> int:
+        """The number of claims in the work queue or being reconciled."""
+        queue = self.simulation.processes[-1].controllers.claims.controller.queue
         return len(queue) + queue.processing
 
-    # --- what happens -------------------------------------------------------------------------------------------------
+    # --- failures -----------------------------------------------------------------------------------------------------
 
     def kill_controllers(self) -> None:
-        """End the controllers' process as SIGKILL would. Another one starts a moment later."""
-        self.simulation.incarnations[-1].kill()
+        """Kill the controllers' process as SIGKILL would. Another one starts after a moment."""
+        self.simulation.processes[-1].kill()
 
     def disturb_a_pod(self) -> str:
-        """A pod that is ready is not for a while, or has ended; says what. Empty if there is none."""
+        """Make a ready pod flap or end. Returns a description, empty if no pod is ready."""
         return self.simulation.nodes.disturb()
 
     async def _create(self, type: ResourceType, name: str, spec: Object) -> Object:
