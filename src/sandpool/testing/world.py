@@ -21,7 +21,7 @@ from sandpool.controllers.manager import ControllerManager
 from sandpool.controllers.options import ControllerOptions
 from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock, SystemClock
-from sandpool.explain.audit import Asked
+from sandpool.explain.audit import AuditedRequest
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request, WatchEvent
@@ -87,7 +87,7 @@ class World:
 
     async def start(self) -> None:
         self._since = len(self.backend.audit)  # where the audit log begins to be about this world
-        self._told_of = 0  # requests of the controllers that ``written`` has told of
+        self._reported = 0  # requests of the controllers that ``written`` has told of
         self._node_task = asyncio.create_task(self.node.run())
         async with asyncio.timeout(WITHIN):
             await self.node.synced()
@@ -287,13 +287,13 @@ class World:
     def written(self) -> list[str]:
         """What the controllers have written since this was last asked, as the audit log has it, Events aside; such as
         ``patch sandboxes/status``."""
-        asked = self.asked()
-        new, self._told_of = asked[self._told_of :], len(asked)
+        requests = self.audited_requests()
+        new, self._reported = requests[self._reported :], len(requests)
         return [str(each) for each in new if each.writes and each.resource != "events"]
 
-    def asked(self, user: str | None = "controllers") -> list[Asked]:
+    def audited_requests(self, user: str | None = "controllers") -> list[AuditedRequest]:
         """What one of the home's users has asked of the API in this namespace, as its audit log has it."""
-        return self.backend.audit.asked(since=self._since, namespace=self.namespace, user=user)
+        return self.backend.audit.requests(since=self._since, namespace=self.namespace, user=user)
 
 
 def owner_of(object: Object) -> tuple[str, str]:
