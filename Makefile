@@ -4,7 +4,7 @@
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: help setup demo test test-long test-kubernetes test-vm runtimes lint format docs lock audit crds deploy bench-api bench-claims bench-data bench-sandboxes bench-node bench-profiles bench-kubernetes clean
+.PHONY: help setup demo test fuzz test-long test-kubernetes test-vm runtimes lint format docs lock audit crds deploy bench-api bench-claims bench-data bench-sandboxes bench-node bench-profiles bench-kubernetes clean
 
 help:            ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -17,6 +17,10 @@ demo: setup      ## start everything, fill a warm pool, claim 50 sandboxes at on
 
 test: setup      ## the fast tests, in parallel
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --timeout 300 -m "not long and not kubernetes"
+
+fuzz: setup      ## mutate inputs of all decoders for SANDPOOL_FUZZ_SECONDS (60), with a new seed
+	@SANDPOOL_FUZZ_SECONDS=$${SANDPOOL_FUZZ_SECONDS:-60} SANDPOOL_SEED=$${SANDPOOL_SEED:-$$(date +%s)} \
+	$(BIN)/pytest -q tests/fuzz
 
 test-long: setup runtimes ## the tests that take minutes, and those of all runtimes
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "(long or built) and not kubernetes"

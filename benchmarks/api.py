@@ -181,7 +181,7 @@ async def follow(connection: Connection, path: str, arrived: asyncio.Queue[float
     """A watch read as bytes: what is measured is the server, not how fast this process can decode a hundred streams."""
     url = urlsplit(connection.server)
     reader, writer = await asyncio.open_connection(url.hostname, url.port, ssl=connection.tls)
-    authorization = (await connection.credentials.grant()).authorization
+    authorization = (await connection.credentials.auth()).authorization
     writer.write(f"GET {path} HTTP/1.1\r\nHost: bench\r\nAuthorization: {authorization}\r\n\r\n".encode())
     try:
         while data := await reader.read(1 << 16):

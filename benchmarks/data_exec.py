@@ -26,16 +26,16 @@ def exec_path(pod: str, *command: str) -> str:
 async def executions(kubeconfig: Path, path: str, count: int) -> list[tuple[float, float]]:
     """One after the other: seconds to be connected, and from there to the end of the command."""
     connection = load(kubeconfig)
-    grant = await connection.credentials.grant()
-    return [await _execution(connection, grant.authorization or "", path) for _ in range(count)]
+    auth = await connection.credentials.auth()
+    return [await _execution(connection, auth.authorization or "", path) for _ in range(count)]
 
 
 async def abandoned(kubeconfig: Path, path: str, turns: int) -> None:
     """Ask for a command, and break the connection after so many turns of the event loop."""
     connection = load(kubeconfig)
-    grant = await connection.credentials.grant()
+    auth = await connection.credentials.auth()
     _, writer = await _connected(connection)
-    _ask(writer, connection, grant.authorization or "", path)
+    _ask(writer, connection, auth.authorization or "", path)
     for _ in range(turns):
         await asyncio.sleep(0)
     writer.transport.abort()

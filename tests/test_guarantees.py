@@ -1,4 +1,4 @@
-"""docs/guarantees.md names tests; they must be there."""
+"""docs/guarantees.md and docs/compatibility.md name tests; each of them must exist."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+\*?)`", (ROOT / "docs/guarantees.md").read_text())))
+
+
+def named_on(page: str) -> list[tuple[str, str]]:
+    return sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+\*?)`", (ROOT / "docs" / page).read_text())))
+
+
+GUARANTEES = named_on("guarantees.md")
+COMPATIBILITY = named_on("compatibility.md")
 
 
 @cache
@@ -20,14 +27,36 @@ def names_in(path: str) -> frozenset[str]:
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, kinds) and node.name.startswith("test_"))
 
 
-@pytest.mark.parametrize(("path", "name"), NAMED)
-def test_a_guarantee_is_held_by_a_test(path: str, name: str) -> None:
+def exists(path: str, name: str) -> bool:
     found = names_in(path)
-    if name.endswith("*"):
-        assert any(test.startswith(name[:-1]) for test in found)
-    else:
-        assert name in found
+    return any(test.startswith(name[:-1]) for test in found) if name.endswith("*") else name in found
+
+
+@pytest.mark.parametrize(("path", "name"), GUARANTEES)
+def test_a_guarantee_is_held_by_a_test(path: str, name: str) -> None:
+    assert exists(path, name)
+
+
+@pytest.mark.parametrize(("path", "name"), COMPATIBILITY)
+def test_a_compatible_behaviour_is_held_by_a_test(path: str, name: str) -> None:
+    assert exists(path, name)
 
 
 def test_there_are_guarantees() -> None:
-    assert len(NAMED) > 80
+    assert len(GUARANTEES) > 80
+
+
+def compatibility_rows() -> list[list[str]]:
+    """Cells of all rows of docs/compatibility.md that have a verdict: behaviour, verdict, reason, tests."""
+    lines = (ROOT / "docs" / "compatibility.md").read_text().splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if line.startswith("| ")]
+    return [row[-4:] for row in rows if len(row) >= 4 and row[-3] in ("same", "better", "different")]
+
+
+def test_every_row_of_the_compatibility_page_is_complete() -> None:
+    """A difference has a reason, and a row without a test says so."""
+    rows = compatibility_rows()
+    assert len(rows) > 150
+    for behaviour, verdict, reason, tests in rows:
+        assert verdict == "same" or reason, behaviour
+        assert "`tests/" in tests or tests == "no test", behaviour

@@ -3,24 +3,24 @@ from __future__ import annotations
 import pytest
 
 from sandpool.api import events
-from sandpool.api.events import Happening
+from sandpool.api.events import EventSpec
 
 
 def test_what_events_say() -> None:
-    assert events.sandbox_adopted("s") == Happening(
+    assert events.sandbox_adopted("s") == EventSpec(
         "sandboxclaim-controller", "Normal", "SandboxAdopted", "Adoption", 'Adopted warm pool Sandbox "s"'
     )
-    assert events.sandbox_provisioned("s") == Happening(
+    assert events.sandbox_provisioned("s") == EventSpec(
         "sandboxclaim-controller", "Normal", "SandboxProvisioned", "Provisioning", 'Created Sandbox "s"'
     )
-    assert events.claim_expired() == Happening(
+    assert events.claim_expired() == EventSpec(
         "sandboxclaim-controller", "Normal", "ClaimExpired", "Claim Expired", "Claim expired"
     )
-    assert events.deleting_claim("Delete") == Happening(
+    assert events.deleting_claim("Delete") == EventSpec(
         "sandboxclaim-controller", "Normal", "ClaimExpired", "Deleting", "Deleting Claim (ShutdownPolicy=Delete)"
     )
-    assert events.multiple_pods("m") == Happening("sandbox-controller", "Warning", "MultiplePods", "Reconciling", "m")
-    assert events.warm_pool_not_progressing(2, 3, 300) == Happening(
+    assert events.multiple_pods("m") == EventSpec("sandbox-controller", "Warning", "MultiplePods", "Reconciling", "m")
+    assert events.warm_pool_not_progressing(2, 3, 300) == EventSpec(
         "sandboxwarmpool-controller",
         "Warning",
         "WarmPoolNotProgressing",
@@ -28,7 +28,7 @@ def test_what_events_say() -> None:
         "2/3 sandboxes are unschedulable past the 5m0s readiness grace period; holding them instead of replacing "
         "(replacements would be equally unschedulable)",
     )
-    assert events.warm_pool_progressing() == Happening(
+    assert events.warm_pool_progressing() == EventSpec(
         "sandboxwarmpool-controller",
         "Normal",
         "WarmPoolProgressing",

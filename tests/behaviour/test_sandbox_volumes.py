@@ -143,3 +143,13 @@ async def test_the_templates_of_a_sandbox_cannot_be_changed(world: World) -> Non
     ):
         with pytest.raises(Invalid, match="volumeClaimTemplates is immutable"):
             await world.client.patch(SANDBOX, "box", JsonPatch(operations), world.namespace)
+
+
+async def test_volume_claim_that_is_deleted_is_created_again(world: World) -> None:
+    """Without another event: the controller watches the volume claims of its sandboxes."""
+    await world.sandbox(volumeClaimTemplates=[volume("data")], operatingMode="Suspended")
+    first = await world.get(PERSISTENT_VOLUME_CLAIM, "data-box")
+    await world.delete(PERSISTENT_VOLUME_CLAIM, "data-box")
+    await world.settle()
+    second = await world.get(PERSISTENT_VOLUME_CLAIM, "data-box")
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]

@@ -142,3 +142,15 @@ async def test_the_policy_selects_the_pods_of_its_template(world: World) -> None
     boxes = {box["metadata"]["name"] for box in await world.all(SANDBOX)}
     assert len(boxes) == 4
     assert {pod["metadata"]["name"] for pod in pods} == boxes - {"alone"}
+
+
+async def test_policy_is_written_by_the_field_manager_sandpool(world: World) -> None:
+    await world.template()
+    found = await world.get(NETWORK_POLICY, POLICY)
+    assert {each["manager"] for each in found["metadata"]["managedFields"]} == {"sandpool"}
+
+
+async def test_templates_emit_no_events(world: World) -> None:
+    await world.template()
+    await change(world, networkPolicyManagement="Unmanaged")
+    assert await world.events() == []

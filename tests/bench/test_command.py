@@ -130,9 +130,9 @@ async def test_on_a_real_kubernetes(control_plane: ControlPlane, tmp_path: Path)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--kubeconfig", "there"], "say which load to put on the cluster"),
+        (["--kubeconfig", "there"], "name the scenario to run on the cluster"),
         (["single", "--kubeconfig", "there", "--home", "http"], "drop --home"),
-        (["single", "--metrics-url", "http://there"], "say which with --kubeconfig"),
+        (["single", "--metrics-url", "http://there"], "need a cluster: add --kubeconfig"),
         (["single", "--context", "a", "--metrics-url", "http://a", "--metrics-url", "http://b"], "give each one"),
     ],
 )

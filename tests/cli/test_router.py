@@ -86,6 +86,11 @@ def test_whom_the_api_server_knows(server: ServerProcess, tmp_path: Path) -> Non
         assert router.get("/", X_Sandbox_ID="none", Authorization=f"Bearer {server.tokens[ADMIN]}")[0] == 404
 
 
+def test_clients_need_a_token_by_default(server: ServerProcess, tmp_path: Path) -> None:
+    with routing(server, tmp_path) as router:
+        assert router.get("/", X_Sandbox_ID="box", X_Sandbox_Namespace="team")[0] == 401
+
+
 def test_tokens_for_one_sandbox(server: ServerProcess, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(SECRET)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandpool.api.events import Happening, claim_expired, sandbox_adopted, warm_pool_progressing
+from sandpool.api.events import EventSpec, claim_expired, sandbox_adopted, warm_pool_progressing
 from sandpool.api.kinds import EVENT
 from sandpool.api.resource import Object
 from sandpool.engine.clock import SystemClock
@@ -132,9 +132,9 @@ async def test_what_happens_while_it_is_written_is_not_lost(world: World) -> Non
 
 
 async def test_different_things_are_different_events(world: World) -> None:
-    for happening in (claim_expired(), sandbox_adopted("a"), sandbox_adopted("b")):
+    for spec in (claim_expired(), sandbox_adopted("a"), sandbox_adopted("b")):
         for number in range(2):
-            world.recorder.event(claim(number), happening)
+            world.recorder.event(claim(number), spec)
     await world.settle()
     events = await world.events()
     assert len({event["metadata"]["name"] for event in events}) == len(events) == 6
@@ -214,7 +214,7 @@ async def test_refusal_drops_at_once(world: World) -> None:
 async def test_what_cannot_be_encoded_does_not_stop_the_writers(world: World) -> None:
     for _ in range(8):
         world.recorder.event(claim(), claim_expired())
-        world.recorder.event(claim(), Happening("a", "Normal", "b", "c", 1))  # type: ignore[arg-type]
+        world.recorder.event(claim(), EventSpec("a", "Normal", "b", "c", 1))  # type: ignore[arg-type]
         await world.settle()
     assert world.recorder.dropped == 8
     await world.passes(10)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandpool.api.events import Happening, claim_expired
+from sandpool.api.events import EventSpec, claim_expired
 from sandpool.engine.events import ObjectReference, clipped, event_name, event_namespace, new_event, series
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
@@ -80,7 +80,7 @@ def test_clipped(text: str, limit: int) -> None:
 
 
 def test_long_texts_are_clipped() -> None:
-    event = new_event(CLAIM, Happening("c" * 60, "Warning", "r" * 200, "a" * 200, "ü" * 600), "n", "h" * 200, NOW)
+    event = new_event(CLAIM, EventSpec("c" * 60, "Warning", "r" * 200, "a" * 200, "ü" * 600), "n", "h" * 200, NOW)
     assert {field: len(event[field].encode()) for field in ("reason", "action", "note", "reportingInstance")} == {
         "reason": 128,
         "action": 128,

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.kube.credentials import ANONYMOUS, CredentialsError, Fixed, Grant, TokenFile
+from sandpool.kube.credentials import ANONYMOUS, CredentialsError, Fixed, RequestAuth, TokenFile
 
 
 async def test_fixed_credentials() -> None:
-    assert (await ANONYMOUS.grant()).authorization is None
-    assert (await Fixed.token("abc").grant()).authorization == "Bearer abc"
-    assert (await Fixed.password("ann", "påss").grant()).authorization == "Basic YW5uOnDDpXNz"
-    assert not await Fixed.token("abc").renew(Grant("Bearer abc"))
+    assert (await ANONYMOUS.auth()).authorization is None
+    assert (await Fixed.token("abc").auth()).authorization == "Bearer abc"
+    assert (await Fixed.password("ann", "påss").auth()).authorization == "Basic YW5uOnDDpXNz"
+    assert not await Fixed.token("abc").renew(RequestAuth("Bearer abc"))
 
 
 def test_a_grant_does_not_print_its_secret() -> None:
-    assert "secret" not in repr(Grant("Bearer secret"))
+    assert "secret" not in repr(RequestAuth("Bearer secret"))
 
 
 async def test_a_token_file_is_read_again_when_it_is_replaced(tmp_path: Path) -> None:
@@ -28,47 +28,47 @@ async def test_a_token_file_is_read_again_when_it_is_replaced(tmp_path: Path) ->
         (tmp_path / name / "token").write_text(name + "\n")
     (tmp_path / "current").symlink_to("one")
     token = TokenFile(tmp_path / "current" / "token")
-    assert (await token.grant()).authorization == "Bearer one"
+    assert (await token.auth()).authorization == "Bearer one"
     (tmp_path / "next").symlink_to("two")
     (tmp_path / "next").rename(tmp_path / "current")
-    assert (await token.grant()).authorization == "Bearer two"
+    assert (await token.auth()).authorization == "Bearer two"
 
 
 async def test_a_token_file_is_read_again_when_it_is_rewritten(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("one")
     token = TokenFile(path)
-    first = await token.grant()
-    assert await token.grant() is first
+    first = await token.auth()
+    assert await token.auth() is first
     path.write_text("longer")
-    assert (await token.grant()).authorization == "Bearer longer"
+    assert (await token.auth()).authorization == "Bearer longer"
 
 
 async def test_a_refused_token_is_read_again_even_if_the_file_looks_the_same(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("one")
     token = TokenFile(path)
-    refused = await token.grant()
+    refused = await token.auth()
     assert not await token.renew(refused)
     before = path.stat()
     path.write_text("two")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert await token.grant() == refused
+    assert await token.auth() == refused
     assert await token.renew(refused)
-    assert (await token.grant()).authorization == "Bearer two"
+    assert (await token.auth()).authorization == "Bearer two"
 
 
 async def test_the_last_token_is_used_while_there_is_none(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("one")
     token = TokenFile(path)
-    await token.grant()
+    await token.auth()
     path.write_text("")
-    assert (await token.grant()).authorization == "Bearer one"
+    assert (await token.auth()).authorization == "Bearer one"
     path.unlink()
-    assert (await token.grant()).authorization == "Bearer one"
+    assert (await token.auth()).authorization == "Bearer one"
     path.write_text("three")
-    assert (await token.grant()).authorization == "Bearer three"
+    assert (await token.auth()).authorization == "Bearer three"
 
 
 @pytest.mark.parametrize("content", [None, "", " \n"])
@@ -77,4 +77,4 @@ async def test_a_token_file_that_never_held_a_token_is_an_error(tmp_path: Path, 
     if content is not None:
         path.write_text(content)
     with pytest.raises(CredentialsError, match="cannot read the token file"):
-        await TokenFile(path).grant()
+        await TokenFile(path).auth()

@@ -48,8 +48,8 @@ def no_tls(certificate: str, key: str) -> ssl.SSLContext:
 async def test_the_token_is_kept_and_the_plugin_runs_once(tmp_path: Path) -> None:
     script = Script(tmp_path, gives("dict(token=f't{runs}')"))
     credentials = ExecPlugin(script.plugin(), no_tls)
-    grants = await asyncio.gather(*(credentials.grant() for _ in range(10)))
-    assert {grant.authorization for grant in grants} == {"Bearer t1"}
+    grants = await asyncio.gather(*(credentials.auth() for _ in range(10)))
+    assert {auth.authorization for auth in grants} == {"Bearer t1"}
     assert script.runs == 1
 
 
@@ -57,20 +57,20 @@ async def test_expired_credentials_are_renewed_in_time(tmp_path: Path) -> None:
     script = Script(tmp_path, gives("dict(token=f't{runs}', expirationTimestamp=f'2026-01-01T00:0{runs}:00Z')"))
     now = 1767225600.0  # 2026-01-01T00:00:00Z
     credentials = ExecPlugin(script.plugin(), no_tls, now=lambda: now)
-    assert (await credentials.grant()).authorization == "Bearer t1"
+    assert (await credentials.auth()).authorization == "Bearer t1"
     now += 49
-    assert (await credentials.grant()).authorization == "Bearer t1"
+    assert (await credentials.auth()).authorization == "Bearer t1"
     now += 1
-    assert (await credentials.grant()).authorization == "Bearer t2"
+    assert (await credentials.auth()).authorization == "Bearer t2"
     assert script.runs == 2
 
 
 async def test_refused_credentials_are_renewed_once_for_all_who_were_refused(tmp_path: Path) -> None:
     script = Script(tmp_path, gives("dict(token=f't{runs}')"))
     credentials = ExecPlugin(script.plugin(), no_tls)
-    refused = await credentials.grant()
+    refused = await credentials.auth()
     assert await asyncio.gather(*(credentials.renew(refused) for _ in range(5))) == [True] * 5
-    assert (await credentials.grant()).authorization == "Bearer t2"
+    assert (await credentials.auth()).authorization == "Bearer t2"
     assert script.runs == 2
 
 
@@ -83,15 +83,15 @@ async def test_a_client_certificate_becomes_a_tls_context(tmp_path: Path) -> Non
         return context
 
     script = Script(tmp_path, gives("dict(clientCertificateData='CERT', clientKeyData='KEY')"))
-    grant = await ExecPlugin(script.plugin(), tls).grant()
-    assert (grant.authorization, grant.tls) == (None, context)
+    auth = await ExecPlugin(script.plugin(), tls).auth()
+    assert (auth.authorization, auth.tls) == (None, context)
     assert given == [("CERT", "KEY")]
 
 
 async def test_the_plugin_gets_its_environment_and_is_told_about_the_cluster(tmp_path: Path) -> None:
     code = gives("dict(token=json.dumps([os.environ['EXTRA'], os.environ['KUBERNETES_EXEC_INFO']]))")
     plugin = Script(tmp_path, code).plugin(env={"EXTRA": "x"}, cluster={"server": "https://s"})
-    authorization = (await ExecPlugin(plugin, no_tls).grant()).authorization
+    authorization = (await ExecPlugin(plugin, no_tls).auth()).authorization
     assert authorization is not None
     extra, info = json.loads(authorization.removeprefix("Bearer "))
     assert extra == "x"
@@ -116,14 +116,14 @@ async def test_the_plugin_gets_its_environment_and_is_told_about_the_cluster(tmp
 )
 async def test_a_plugin_that_fails_says_why(tmp_path: Path, code: str, message: str) -> None:
     with pytest.raises(CredentialsError, match=message) as raised:
-        await ExecPlugin(Script(tmp_path, code).plugin(), no_tls).grant()
+        await ExecPlugin(Script(tmp_path, code).plugin(), no_tls).auth()
     assert "secret" not in str(raised.value)
 
 
 async def test_a_plugin_that_never_ends_is_ended(tmp_path: Path) -> None:
     script = Script(tmp_path, "time.sleep(1000)")
     with pytest.raises(CredentialsError, match="gave no credentials within"):
-        await ExecPlugin(script.plugin(), no_tls, timeout=0.05).grant()
+        await ExecPlugin(script.plugin(), no_tls, timeout=0.05).auth()
 
 
 async def test_a_missing_plugin_comes_with_its_hint() -> None:
@@ -131,7 +131,7 @@ async def test_a_missing_plugin_comes_with_its_hint() -> None:
     with pytest.raises(
         CredentialsError, match=r"cannot run the exec plugin /nowhere/plugin(.|\n)*Install it with apt\."
     ):
-        await ExecPlugin(plugin, no_tls).grant()
+        await ExecPlugin(plugin, no_tls).auth()
 
 
 def test_an_unknown_version_is_refused_at_once() -> None:

@@ -515,11 +515,11 @@ def test_a_watch_ends_although_the_server_does_not_say_goodbye(authority: Any) -
 
     def serve(listener: socket.socket) -> None:
         connection, _ = listener.accept()
-        with authority.server_context("127.0.0.1").wrap_socket(connection, server_side=True) as wire:
-            wire.recv(1 << 16)
+        with authority.server_context("127.0.0.1").wrap_socket(connection, server_side=True) as connection:
+            connection.recv(1 << 16)
             line = orjson.dumps({"type": "ADDED", "object": {"metadata": {"name": "a"}}}) + b"\n"
             head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-            wire.sendall(head + b"%x\r\n%b\r\n" % (len(line), line))
+            connection.sendall(head + b"%x\r\n%b\r\n" % (len(line), line))
             done.wait(20)
 
     async def watch(port: int) -> None:
@@ -589,8 +589,8 @@ class Renewable:
         self.current = Fixed.token("old")
         self.renewed = 0
 
-    async def grant(self) -> Any:
-        return await self.current.grant()
+    async def auth(self) -> Any:
+        return await self.current.auth()
 
     async def renew(self, refused: Any) -> bool:
         self.renewed += 1

@@ -43,7 +43,7 @@ def data(path: Path) -> str:
 
 
 async def authorization(path: Path, context: str | None = None) -> str | None:
-    return (await load(path, context, environ={}).credentials.grant()).authorization
+    return (await load(path, context, environ={}).credentials.auth()).authorization
 
 
 def test_a_context_is_chosen(tmp_path: Path) -> None:
@@ -99,9 +99,9 @@ async def test_several_files_are_one_and_the_first_wins(tmp_path: Path) -> None:
         (tmp_path / folder / "token").write_text(folder)
     environ = {"KUBECONFIG": f"{tmp_path}/one/config:{tmp_path}/missing:{tmp_path}/two/config"}
     assert load(environ=environ).server == "https://a.example.com"
-    assert (await load(environ=environ).credentials.grant()).authorization == "Bearer one"
+    assert (await load(environ=environ).credentials.auth()).authorization == "Bearer one"
     # A path is relative to the file it is in.
-    assert (await load(context="b", environ=environ).credentials.grant()).authorization == "Bearer two"
+    assert (await load(context="b", environ=environ).credentials.auth()).authorization == "Bearer two"
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ async def test_in_a_pod(tmp_path: Path, authority: Any, monkeypatch: pytest.Monk
     connection = load(environ=IN_POD, service_account=folder)
     assert (connection.server, connection.namespace) == ("https://10.0.0.1:443", "team")
     assert isinstance(connection.credentials, TokenFile)
-    assert (await connection.credentials.grant()).authorization == "Bearer pod token"
+    assert (await connection.credentials.auth()).authorization == "Bearer pod token"
     six = kubeconfig.in_cluster(environ={**IN_POD, "KUBERNETES_SERVICE_HOST": "fd00::1"}, service_account=folder)
     assert six.server == "https://[fd00::1]:443"
 

@@ -24,7 +24,7 @@ class FakeDoor:
         self.more: asyncio.Event | None = None  # a log that is followed ends when it is set
         self.running = 0  # commands under way
 
-    def leads_to(self, pod: Object) -> bool:
+    def serves(self, pod: Object) -> bool:
         return True
 
     async def execute(self, pod: Object, container: str, command: tuple[str, ...], client: StreamClient) -> int:

@@ -14,7 +14,7 @@ WARM_POOL_CONTROLLER: Final = "sandboxwarmpool-controller"
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class EventSpec:
     """What an event says, apart from which object it is about and when."""
 
     reporter: str
@@ -24,44 +24,44 @@ class Happening:
     note: str
 
 
-def multiple_pods(message: str) -> Happening:
-    return Happening(SANDBOX_CONTROLLER, WARNING, "MultiplePods", "Reconciling", message)
+def multiple_pods(message: str) -> EventSpec:
+    return EventSpec(SANDBOX_CONTROLLER, WARNING, "MultiplePods", "Reconciling", message)
 
 
-def sandbox_adopted(sandbox: str) -> Happening:
-    return Happening(CLAIM_CONTROLLER, NORMAL, "SandboxAdopted", "Adoption", f'Adopted warm pool Sandbox "{sandbox}"')
+def sandbox_adopted(sandbox: str) -> EventSpec:
+    return EventSpec(CLAIM_CONTROLLER, NORMAL, "SandboxAdopted", "Adoption", f'Adopted warm pool Sandbox "{sandbox}"')
 
 
-def sandbox_provisioned(sandbox: str) -> Happening:
-    return Happening(CLAIM_CONTROLLER, NORMAL, "SandboxProvisioned", "Provisioning", f'Created Sandbox "{sandbox}"')
+def sandbox_provisioned(sandbox: str) -> EventSpec:
+    return EventSpec(CLAIM_CONTROLLER, NORMAL, "SandboxProvisioned", "Provisioning", f'Created Sandbox "{sandbox}"')
 
 
-def surplus_deleted(sandbox: str, kept: str) -> Happening:
+def duplicates_deleted(sandbox: str, kept: str) -> EventSpec:
     """The reference has no such event: there a claim that owns two sandboxes goes on owning them."""
     note = f'Deleted Sandbox "{sandbox}", which was given to the claim although it has Sandbox "{kept}"'
-    return Happening(CLAIM_CONTROLLER, WARNING, "SurplusSandboxDeleted", "Deleting", note)
+    return EventSpec(CLAIM_CONTROLLER, WARNING, "SurplusSandboxDeleted", "Deleting", note)
 
 
-def claim_expired() -> Happening:
-    return Happening(CLAIM_CONTROLLER, NORMAL, "ClaimExpired", "Claim Expired", "Claim expired")
+def claim_expired() -> EventSpec:
+    return EventSpec(CLAIM_CONTROLLER, NORMAL, "ClaimExpired", "Claim Expired", "Claim expired")
 
 
-def deleting_claim(shutdown_policy: str) -> Happening:
+def deleting_claim(shutdown_policy: str) -> EventSpec:
     note = f"Deleting Claim (ShutdownPolicy={shutdown_policy})"
-    return Happening(CLAIM_CONTROLLER, NORMAL, "ClaimExpired", "Deleting", note)
+    return EventSpec(CLAIM_CONTROLLER, NORMAL, "ClaimExpired", "Deleting", note)
 
 
-def warm_pool_not_progressing(unschedulable: int, desired: int, grace_seconds: float) -> Happening:
+def warm_pool_not_progressing(unschedulable: int, desired: int, grace_seconds: float) -> EventSpec:
     note = (
         f"{unschedulable}/{desired} sandboxes are unschedulable past the {go_duration(grace_seconds)} readiness grace "
         "period; holding them instead of replacing (replacements would be equally unschedulable)"
     )
-    return Happening(WARM_POOL_CONTROLLER, WARNING, "WarmPoolNotProgressing", "Reconciling", note)
+    return EventSpec(WARM_POOL_CONTROLLER, WARNING, "WarmPoolNotProgressing", "Reconciling", note)
 
 
-def warm_pool_progressing() -> Happening:
+def warm_pool_progressing() -> EventSpec:
     note = "Warm pool is progressing again"
-    return Happening(WARM_POOL_CONTROLLER, NORMAL, "WarmPoolProgressing", "Reconciling", note)
+    return EventSpec(WARM_POOL_CONTROLLER, NORMAL, "WarmPoolProgressing", "Reconciling", note)
 
 
 def go_duration(seconds: float) -> str:

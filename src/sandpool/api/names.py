@@ -28,9 +28,9 @@ def name_hash(text: str) -> str:
     return f"{value:08x}"
 
 
-def generate_name(prefix: str, random: Random) -> str:
+def generate_name(prefix: str, rng: Random) -> str:
     """The name of an object created with ``generateName``. A long prefix is cut, so the result is still a label."""
-    suffix = "".join(random.choices(_RANDOM_CHARACTERS, k=_RANDOM_LENGTH))
+    suffix = "".join(rng.choices(_RANDOM_CHARACTERS, k=_RANDOM_LENGTH))
     return prefix[: _LONGEST_GENERATED - _RANDOM_LENGTH] + suffix
 
 

@@ -14,7 +14,7 @@ import asyncio
 from random import Random
 from typing import Any
 
-from sandpool.api.events import Happening
+from sandpool.api.events import EventSpec
 from sandpool.controllers.claim.controller import ClaimController, ClaimDependencies
 from sandpool.controllers.informers import Caches, InformerSet
 from sandpool.controllers.metrics import SandboxCounts
@@ -41,7 +41,7 @@ from sandpool.kube.client import Client
 class DiscardingRecorder(EventRecorder):
     """Discards all events."""
 
-    def event(self, regarding: ObjectReference, happening: Happening) -> None:
+    def event(self, regarding: ObjectReference, spec: EventSpec) -> None:
         pass
 
 
@@ -118,9 +118,11 @@ class ControllerManager:
             gate=gate,
             direct_writer=writer,
         )
-        noting = self.recorder if options.claim_events else DiscardingRecorder(client, clock, options.instance)
+        claim_recorder = self.recorder if options.claim_events else DiscardingRecorder(client, clock, options.instance)
         self.claims = ClaimController(
-            ClaimDependencies(self.caches, revisions, writer, background_writer, noting, *measured, tracing=tracing),
+            ClaimDependencies(
+                self.caches, revisions, writer, background_writer, claim_recorder, *measured, tracing=tracing
+            ),
             options.claim,
         )
         gate.yield_to(self.claims.controller.queue)

@@ -24,7 +24,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from sandpool.api.events import Happening
+from sandpool.api.events import EventSpec
 from sandpool.api.kinds import EVENT
 from sandpool.api.resource import Object
 from sandpool.engine.background import BackgroundGate
@@ -88,20 +88,20 @@ def event_name(regarding: ObjectReference, nanoseconds: int) -> str:
     return name if len(name) <= _LONGEST_NAME else str(uuid.uuid4())
 
 
-def new_event(regarding: ObjectReference, happening: Happening, name: str, instance: str, time: datetime) -> Object:
+def new_event(regarding: ObjectReference, spec: EventSpec, name: str, instance: str, time: datetime) -> Object:
     """``instance`` tells the replicas of a reporter apart."""
     return {
         "apiVersion": EVENT.api_version,
         "kind": EVENT.kind,
         "metadata": {"name": name, "namespace": event_namespace(regarding)},
         "eventTime": micro_timestamp(time),
-        "type": happening.type,
-        "reason": clipped(happening.reason, _LONGEST_WORD),
-        "action": clipped(happening.action, _LONGEST_WORD),
-        "note": clipped(happening.note, _LONGEST_NOTE),
+        "type": spec.type,
+        "reason": clipped(spec.reason, _LONGEST_WORD),
+        "action": clipped(spec.action, _LONGEST_WORD),
+        "note": clipped(spec.note, _LONGEST_NOTE),
         "regarding": regarding.spelt_out(),
-        "reportingController": happening.reporter,
-        "reportingInstance": clipped(f"{happening.reporter}-{instance}", _LONGEST_WORD),
+        "reportingController": spec.reporter,
+        "reportingInstance": clipped(f"{spec.reporter}-{instance}", _LONGEST_WORD),
     }
 
 
@@ -124,7 +124,7 @@ _LONGEST_PAUSE = 60.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-_Key = tuple[ObjectReference, Happening]
+_Key = tuple[ObjectReference, EventSpec]
 
 
 @dataclass(slots=True)
@@ -177,13 +177,13 @@ class EventRecorder:
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
 
-    def event(self, regarding: ObjectReference, happening: Happening) -> None:
+    def event(self, regarding: ObjectReference, spec: EventSpec) -> None:
         """Note that something happened to an object."""
         if self._stopping:
             self.dropped += 1
             return
         now = self.clock.monotonic()
-        key = (regarding, happening)
+        key = (regarding, spec)
         entry = self._entries.get(key)
         if entry is not None and (entry.unwritten or now - entry.last_at <= self.window):
             self._entries.move_to_end(key)
@@ -282,7 +282,7 @@ class EventRecorder:
         del self._entries[entry.key]
 
     async def _send(self, entry: _Entry) -> None:
-        regarding, happening = entry.key
+        regarding, spec = entry.key
         namespace = event_namespace(regarding)
         count, repeats = entry.count, series(entry.count, entry.last)
         if entry.stored:
@@ -292,7 +292,7 @@ class EventRecorder:
                 entry.name, entry.stored = "", 0  # events do not live long; this is the beginning of another
         if not entry.stored:
             entry.name = entry.name or self._new_name(entry)
-            event = new_event(regarding, happening, entry.name, self.instance, entry.first)
+            event = new_event(regarding, spec, entry.name, self.instance, entry.first)
             try:
                 await self.client.create(EVENT, event | repeats if count > 1 else event)
             except AlreadyExists:

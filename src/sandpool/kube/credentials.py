@@ -19,7 +19,7 @@ class CredentialsError(ConnectionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class RequestAuth:
     """What goes with one request: a header, and a TLS context where the client certificate is not the usual one."""
 
     # Kept out of reprs, which end up in logs.
@@ -28,11 +28,11 @@ class Grant:
 
 
 class Credentials(Protocol):
-    async def grant(self) -> Grant:
+    async def auth(self) -> RequestAuth:
         """What to send with the next request. Raises ``CredentialsError``."""
         ...
 
-    async def renew(self, refused: Grant) -> bool:
+    async def renew(self, refused: RequestAuth) -> bool:
         """The server answered 401 to ``refused``: get something else. False if there is nothing else to be had."""
         ...
 
@@ -41,7 +41,7 @@ class Fixed:
     """The same for ever: nothing at all, a token or a password. A client certificate is in the TLS context."""
 
     def __init__(self, authorization: str | None = None) -> None:
-        self._grant = Grant(authorization)
+        self._auth = RequestAuth(authorization)
 
     @classmethod
     def token(cls, token: str) -> Fixed:
@@ -51,10 +51,10 @@ class Fixed:
     def password(cls, username: str, password: str) -> Fixed:
         return cls("Basic " + base64.b64encode(f"{username}:{password}".encode()).decode())
 
-    async def grant(self) -> Grant:
-        return self._grant
+    async def auth(self) -> RequestAuth:
+        return self._auth
 
-    async def renew(self, refused: Grant) -> bool:
+    async def renew(self, refused: RequestAuth) -> bool:
         return False
 
 
@@ -71,26 +71,26 @@ class TokenFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._read: tuple[int, int, int] | None = None  # what identified the file when it was read
-        self._grant: Grant | None = None
+        self._auth: RequestAuth | None = None
 
-    async def grant(self) -> Grant:
+    async def auth(self) -> RequestAuth:
         try:
             found = self.path.stat()
             if (identity := (found.st_ino, found.st_mtime_ns, found.st_size)) != self._read:
                 self._load()
                 self._read = identity
         except (OSError, ValueError) as error:
-            if self._grant is None:
+            if self._auth is None:
                 raise CredentialsError(f"cannot read the token file {self.path}: {error}") from error
-        assert self._grant is not None
-        return self._grant
+        assert self._auth is not None
+        return self._auth
 
-    async def renew(self, refused: Grant) -> bool:
+    async def renew(self, refused: RequestAuth) -> bool:
         self._read = None
-        return await self.grant() != refused
+        return await self.auth() != refused
 
     def _load(self) -> None:
         token = self.path.read_text().strip()
         if not token:
             raise ValueError("it is empty")
-        self._grant = Grant(f"Bearer {token}")
+        self._auth = RequestAuth(f"Bearer {token}")

@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from sandpool.kube.credentials import CredentialsError, Grant
+from sandpool.kube.credentials import CredentialsError, RequestAuth
 
 API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 # Credentials are renewed this long before they expire, so that they are still good when they arrive.
@@ -61,22 +61,22 @@ class ExecPlugin:
         self.tls = tls
         self.now = now
         self.timeout = timeout
-        self._grant: Grant | None = None
+        self._auth: RequestAuth | None = None
         self._expires: float | None = None
         self._running = asyncio.Lock()
 
-    async def grant(self) -> Grant:
+    async def auth(self) -> RequestAuth:
         async with self._running:
-            if self._grant is None or self._expired():
-                self._grant, self._expires = self._read(await self._run())
-            return self._grant
+            if self._auth is None or self._expired():
+                self._auth, self._expires = self._read(await self._run())
+            return self._auth
 
-    async def renew(self, refused: Grant) -> bool:
+    async def renew(self, refused: RequestAuth) -> bool:
         async with self._running:
             # Another request may have been refused too, and been here first.
-            if self._grant is refused:
-                self._grant = None
-        await self.grant()
+            if self._auth is refused:
+                self._auth = None
+        await self.auth()
         return True
 
     def _expired(self) -> bool:
@@ -118,7 +118,7 @@ class ExecPlugin:
             spec["cluster"] = self.plugin.cluster
         return orjson.dumps({"apiVersion": self.plugin.api_version, "kind": "ExecCredential", "spec": spec}).decode()
 
-    def _read(self, output: bytes) -> tuple[Grant, float | None]:
+    def _read(self, output: bytes) -> tuple[RequestAuth, float | None]:
         """The grant and when it expires. What the plugin printed is secret and stays out of messages."""
         command = self.plugin.command
         try:
@@ -139,7 +139,7 @@ class ExecPlugin:
         if bool(certificate) != bool(key) or not (token or certificate):
             raise CredentialsError(f"the exec plugin {command} gave neither a token nor a certificate with its key")
         tls = self.tls(certificate, key) if certificate else None
-        return Grant(f"Bearer {token}" if token else None, tls), self._expiry(status.get("expirationTimestamp"))
+        return RequestAuth(f"Bearer {token}" if token else None, tls), self._expiry(status.get("expirationTimestamp"))
 
     def _expiry(self, timestamp: str | None) -> float | None:
         if not timestamp:

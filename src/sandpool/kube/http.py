@@ -25,12 +25,12 @@ from yarl import URL
 
 from sandpool import __version__
 from sandpool.kube.connection import Connection
-from sandpool.kube.credentials import Grant
+from sandpool.kube.connection_pool import ConnectionPool, HttpResponse
+from sandpool.kube.credentials import RequestAuth
 from sandpool.kube.errors import ApiError, from_status
-from sandpool.kube.message import Messages, target
+from sandpool.kube.request_encoder import RequestEncoder, target
 from sandpool.kube.retry import Retry
 from sandpool.kube.transport import JSON, Request, WatchEvent
-from sandpool.kube.wire import Answer, Wires
 
 _USER_AGENT = f"sandpool/{__version__}"
 # Objects are limited to 3 MiB; a line beyond this is not an event, whatever it is.
@@ -64,9 +64,9 @@ class HttpTransport:
         self.retry = retry or Retry()
         self.sleep = sleep
         self._base = connection.server.rstrip("/")
-        self._messages = Messages(self._base, _USER_AGENT)
+        self._encoder = RequestEncoder(self._base, _USER_AGENT)
         self._closed = False
-        self._wires: Wires | None = None
+        self._pool: ConnectionPool | None = None
         self._requests: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
         # Everything that waits for the network right now; closing ends the wait.
@@ -75,7 +75,7 @@ class HttpTransport:
     async def request(self, request: Request) -> Any:
         """See ``Transport.request``. An answer that is plain text (``/readyz``, a log) is returned as such."""
         send = self._exchange if self.connection.proxy is None else self._through_proxy
-        answer = await self._insist(request, send)
+        answer = await self._send_with_retries(request, send)
         if answer.headers.get("content-type", "").startswith("text/plain"):
             return answer.body.decode(errors="replace")
         return _decode(answer.body)
@@ -89,7 +89,7 @@ class HttpTransport:
                     async for line in self._lines(response):
                         yield _event(line)
                 finally:
-                    _hang_up(response)
+                    _abort(response)
         except ConnectionError:
             if not self._closed:
                 raise
@@ -99,8 +99,8 @@ class HttpTransport:
         for waiting in self._waiting:
             if not waiting.expired():
                 waiting.reschedule(asyncio.get_running_loop().time())
-        if self._wires is not None:
-            self._wires.close()
+        if self._pool is not None:
+            self._pool.close()
         for session in (self._requests, self._watches):
             if session is not None:
                 await session.close()
@@ -139,19 +139,21 @@ class HttpTransport:
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 
-    async def _insist(self, request: Request, send: Callable[[Request, Grant], Awaitable[Answer]]) -> Answer:
+    async def _send_with_retries(
+        self, request: Request, send: Callable[[Request, RequestAuth], Awaitable[HttpResponse]]
+    ) -> HttpResponse:
         """The first good answer. Tries again where that is safe; raises the last ``ApiError`` otherwise."""
         credentials = self.connection.credentials
         renewed = False
         attempt = 0
         while True:
-            grant = await credentials.grant()
-            answer = await send(request, grant)
+            auth = await credentials.auth()
+            answer = await send(request, auth)
             if answer.status < 300:
                 return answer
-            error = _refusal(answer.status, answer.body)
+            error = _error(answer.status, answer.body)
             if error.code == 401 and not renewed:
-                renewed = await credentials.renew(grant)
+                renewed = await credentials.renew(auth)
                 if renewed:
                     continue
             attempt += 1
@@ -162,39 +164,39 @@ class HttpTransport:
 
     # -- over our own connections ----------------------------------------------------------------------------------
 
-    async def _exchange(self, request: Request, grant: Grant) -> Answer:
+    async def _exchange(self, request: Request, auth: RequestAuth) -> HttpResponse:
         """One attempt."""
         if self._closed:
             raise ConnectionError("the transport is closed")
-        wires = self._wires
-        if wires is None:
-            wires = self._wires = self._connections()
-        tls = (grant.tls or self.connection.tls or _default_tls()) if self._base.startswith("https:") else None
+        pool = self._pool
+        if pool is None:
+            pool = self._pool = self._new_pool()
+        tls = (auth.tls or self.connection.tls or _default_tls()) if self._base.startswith("https:") else None
         name = self.connection.tls_server_name
-        message = self._messages.encode(request, grant.authorization)
+        message = self._encoder.encode(request, auth.authorization)
         try:
-            return await wires.exchange(request.method, message, self.request_timeout, tls, name)
+            return await pool.exchange(request.method, message, self.request_timeout, tls, name)
         except TimeoutError as error:
             raise TimeoutError(f"{self._base} did not answer in time") from error
         except OSError as error:
             raise ConnectionError(f"no answer from {self._base}: {str(error) or type(error).__name__}") from error
 
-    def _connections(self) -> Wires:
+    def _new_pool(self) -> ConnectionPool:
         url = urlsplit(self._base)
         assert url.hostname is not None, "a Connection has one"
         port = url.port or (443 if url.scheme == "https" else 80)
-        return Wires(url.hostname, port, limit=self.max_connections, connect_timeout=self.connect_timeout)
+        return ConnectionPool(url.hostname, port, limit=self.max_connections, connect_timeout=self.connect_timeout)
 
     # -- by aiohttp ------------------------------------------------------------------------------------------------
 
-    async def _through_proxy(self, request: Request, grant: Grant) -> Answer:
+    async def _through_proxy(self, request: Request, auth: RequestAuth) -> HttpResponse:
         if self._requests is None:
             self._requests = self._session(limit=self.max_connections, keepalive_timeout=60.0)
         async with (
             self._network(self.request_timeout),
-            await self._respond(self._requests, request, grant) as response,
+            await self._respond(self._requests, request, auth) as response,
         ):
-            return Answer(response.status, _lower(response), await response.read())
+            return HttpResponse(response.status, _lower(response), await response.read())
 
     async def _opened(self, request: Request) -> aiohttp.ClientResponse:
         """The response of a watch that the server agrees to, unread."""
@@ -202,30 +204,32 @@ class HttpTransport:
             self._watches = self._session(limit=0, force_close=True)
         watches, opened = self._watches, list[aiohttp.ClientResponse]()
 
-        async def begin(request: Request, grant: Grant) -> Answer:
+        async def begin(request: Request, auth: RequestAuth) -> HttpResponse:
             # A watch as a whole may take any time, but not until it begins.
             async with self._network(self.request_timeout):
-                response = await self._respond(watches, request, grant)
+                response = await self._respond(watches, request, auth)
                 if response.status < 300:
                     opened.append(response)
-                    return Answer(response.status, {}, b"")
+                    return HttpResponse(response.status, {}, b"")
                 async with response:
-                    return Answer(response.status, _lower(response), await response.read())
+                    return HttpResponse(response.status, _lower(response), await response.read())
 
-        await self._insist(request, begin)
+        await self._send_with_retries(request, begin)
         return opened[-1]
 
-    async def _respond(self, session: aiohttp.ClientSession, request: Request, grant: Grant) -> aiohttp.ClientResponse:
+    async def _respond(
+        self, session: aiohttp.ClientSession, request: Request, auth: RequestAuth
+    ) -> aiohttp.ClientResponse:
         headers = {} if request.body is None else {"Content-Type": request.content_type}
-        if grant.authorization is not None:
-            headers["Authorization"] = grant.authorization
+        if auth.authorization is not None:
+            headers["Authorization"] = auth.authorization
         connection = self.connection
         return await session.request(
             request.method,
             URL(self._base + target(request), encoded=True),
             data=_payload(request.body),
             headers=headers,
-            ssl=grant.tls or connection.tls or True,
+            ssl=auth.tls or connection.tls or True,
             server_hostname=connection.tls_server_name,
             proxy=connection.proxy,
             # An API server does not redirect. Whoever does is not to be trusted with what we send.
@@ -262,7 +266,7 @@ def _default_tls() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def _hang_up(response: aiohttp.ClientResponse) -> None:
+def _abort(response: aiohttp.ClientResponse) -> None:
     """Whoever ends a watch does not wait for the server to say goodbye, and the event loop may not be there by then."""
     if response.connection is not None and response.connection.transport is not None:
         response.connection.transport.abort()
@@ -272,7 +276,7 @@ def _lower(response: aiohttp.ClientResponse) -> dict[str, str]:
     return {name.lower(): value for name, value in response.headers.items()}
 
 
-def _refusal(code: int, body: bytes) -> ApiError:
+def _error(code: int, body: bytes) -> ApiError:
     try:
         status = orjson.loads(body)
     except orjson.JSONDecodeError:

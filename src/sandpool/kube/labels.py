@@ -29,7 +29,7 @@ _is_value = re.compile(_VALUE).fullmatch
 _is_subdomain = re.compile(_SUBDOMAIN).fullmatch
 
 
-def key_problems(key: str) -> list[str]:
+def label_key_errors(key: str) -> list[str]:
     """What is wrong with a label key (also called a qualified name); empty if nothing is."""
     prefix, slash, name = key.rpartition("/")
     if "/" in prefix:
@@ -53,7 +53,7 @@ def key_problems(key: str) -> list[str]:
     return problems
 
 
-def value_problems(value: str) -> list[str]:
+def label_value_errors(value: str) -> list[str]:
     """What is wrong with a label value; empty if nothing is."""
     problems = []
     if len(value.encode()) > _MAX_VALUE:

@@ -65,7 +65,7 @@ class PodAccessError(Exception):
 class PodAccess(Protocol):
     """``pod`` is the stored object. Methods raise ``PodAccessError`` if no such pod runs here."""
 
-    def leads_to(self, pod: Object) -> bool:
+    def serves(self, pod: Object) -> bool:
         """Whether this implementation is responsible for the pod, running or not."""
         ...
 

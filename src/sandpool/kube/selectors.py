@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandpool.kube.errors import BadRequest
-from sandpool.kube.labels import key_problems, value_problems
+from sandpool.kube.labels import label_key_errors, label_value_errors
 
 _BINARY = "in, notin, =, ==, !=, gt, lt"
 _END = ""
@@ -83,7 +83,7 @@ _EVERYTHING = LabelSelector()
 def _requirement(key: str, operator: str, values: Iterable[str]) -> Requirement:
     """A requirement whose key and values are allowed; what is wrong with them is all said at once."""
     values = list(values)
-    problems = [f'key: Invalid value: "{key}": {"; ".join(found)}'] if (found := key_problems(key)) else []
+    problems = [f'key: Invalid value: "{key}": {"; ".join(found)}'] if (found := label_key_errors(key)) else []
     if operator in ("in", "notin") and not values:
         problems.append("values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty")
     if operator in ("exists", "!") and values:
@@ -95,7 +95,7 @@ def _requirement(key: str, operator: str, values: Iterable[str]) -> Requirement:
             problems.append(
                 f"values[{place}]: Invalid value: \"{value}\": for 'Gt', 'Lt' operators, the value must be an integer"
             )
-        if found := value_problems(value):
+        if found := label_value_errors(value):
             problems.append(f'values[{place}][{key}]: Invalid value: "{value}": {"; ".join(found)}')
     if problems:
         raise BadRequest(problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
@@ -162,7 +162,7 @@ class _Parser:
             key, word = self._next()
         if not word:
             raise BadRequest(f"found '{key}', expected: identifier")
-        if problems := key_problems(key):
+        if problems := label_key_errors(key):
             raise BadRequest(f'<nil>: Invalid value: "{key}": {"; ".join(problems)}')
         if absent:
             return Requirement(key, "!")

@@ -38,7 +38,7 @@ class NodePodAccess:
         self.agent = agent
         self.log_manager = logs
 
-    def leads_to(self, pod: Object) -> bool:
+    def serves(self, pod: Object) -> bool:
         return bool(pod["spec"].get("nodeName") == self.agent.name)
 
     async def execute(self, pod: Object, container: str, command: tuple[str, ...], client: StreamClient) -> int:

@@ -26,8 +26,8 @@ class RouterPodAccess:
         self.connect = connect
         self.other = other
 
-    def leads_to(self, pod: Object) -> bool:
-        return pod["metadata"]["uid"] in self.own or (self.other is not None and self.other.leads_to(pod))
+    def serves(self, pod: Object) -> bool:
+        return pod["metadata"]["uid"] in self.own or (self.other is not None and self.other.serves(pod))
 
     async def execute(self, pod: Object, container: str, command: tuple[str, ...], client: StreamClient) -> int:
         return await self._other(pod).execute(pod, container, command, client)

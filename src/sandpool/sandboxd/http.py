@@ -292,8 +292,6 @@ class _Connection:
         deadline: float | None = None
         try:
             while True:
-                while self._heads.is_empty and self._data.startswith(b"\r\n", self._start):
-                    self._start += 2  # RFC 9112, 2.2: old clients send an empty line after a body
                 if self.has_data:
                     found = self._heads.take(self._data, self._start)
                     if found is not None:

@@ -26,8 +26,9 @@ _DIGITS = b"0123456789"
 _HEXADECIMAL = b"0123456789abcdefABCDEF"
 _TARGET = bytes(range(0x21, 0x7F)) + bytes(range(0x80, 0x100))
 _TEXT = b"\t " + _TARGET
-# Digits of a length: more than any file has, and far from the limit for conversions of strings to integers.
-_MAX_LENGTH_DIGITS = 15
+# More digits than the size of any file has. What the router forwards is accepted: it has the same limits.
+_MAX_LENGTH_DIGITS = 18
+_MAX_CHUNK_SIZE_DIGITS = 15
 
 _SIZE, _DATA, _DATA_END, _TRAILER = range(4)
 
@@ -46,14 +47,19 @@ class HeadBuffer:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    @property
-    def is_empty(self) -> bool:
-        return not self._buffer
-
     def take(self, data: bytes, start: int) -> tuple[bytes, int] | None:
         """Return the next head without its empty line, and the offset in ``data`` behind it. Return None if the head
-        is incomplete; ``data`` is then kept."""
+        is incomplete; ``data`` is then kept.
+
+        Empty lines before a head are skipped (RFC 9112, 2.2), also if a read ends within one.
+        """
         buffer = self._buffer
+        if buffer == b"\r" and data.startswith(b"\n", start):
+            buffer.clear()
+            start += 1
+        if not buffer:
+            while data.startswith(b"\r\n", start):
+                start += 2
         if not buffer:
             end = data.find(_END_OF_HEAD, start, start + MAX_HEAD_BYTES)
             if end >= 0:
@@ -168,7 +174,7 @@ class BodyReader:
         if self._state == _SIZE:
             size, _, extension = line.partition(b";")
             size = size.rstrip(b" \t")
-            if not size or len(size) > _MAX_LENGTH_DIGITS or not _consists_of(size, _HEXADECIMAL):
+            if not size or len(size) > _MAX_CHUNK_SIZE_DIGITS or not _consists_of(size, _HEXADECIMAL):
                 raise MalformedRequest("invalid chunk size")
             if not _consists_of(extension, _TEXT):
                 raise MalformedRequest("invalid chunk extension")

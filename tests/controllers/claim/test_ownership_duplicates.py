@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandpool.api import labels
-from sandpool.api.events import CLAIM_CONTROLLER, WARNING, Happening, surplus_deleted
+from sandpool.api.events import CLAIM_CONTROLLER, WARNING, EventSpec, duplicates_deleted
 from sandpool.api.kinds import EVENT, SANDBOX
 from sandpool.api.views import ClaimView, SandboxView
 from sandpool.controllers.claim.ownership import duplicate_deletions, duplicates, primary_sandbox
@@ -89,7 +89,9 @@ def test_it_is_deleted_as_it_was_seen_and_only_if_the_api_names_the_other() -> N
 
 def test_people_are_told() -> None:
     note = 'Deleted Sandbox "a", which was given to the claim although it has Sandbox "b"'
-    assert surplus_deleted("a", "b") == Happening(CLAIM_CONTROLLER, WARNING, "SurplusSandboxDeleted", "Deleting", note)
+    assert duplicates_deleted("a", "b") == EventSpec(
+        CLAIM_CONTROLLER, WARNING, "SurplusSandboxDeleted", "Deleting", note
+    )
 
 
 def is_adoption(request: Request) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandpool.api import labels
-from sandpool.api.events import CLAIM_CONTROLLER, NORMAL, Happening
+from sandpool.api.events import CLAIM_CONTROLLER, NORMAL, EventSpec
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
@@ -72,8 +72,8 @@ def without_pool(scene: Observed) -> Observed:
     return replace(scene, pool=None, template=None, revision=None)
 
 
-def event(reason: str, action: str, note: str) -> Happening:
-    return Happening(CLAIM_CONTROLLER, NORMAL, reason, action, note)
+def event(reason: str, action: str, note: str) -> EventSpec:
+    return EventSpec(CLAIM_CONTROLLER, NORMAL, reason, action, note)
 
 
 def own(name: str = "pool-abcde", **metadata: Any) -> Object:

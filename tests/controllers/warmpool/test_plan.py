@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sandpool.api.conditions import find_condition
-from sandpool.api.events import Happening
+from sandpool.api.events import EventSpec
 from sandpool.api.kinds import SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.labels import LAUNCH_TYPE, TEMPLATE_HASH
 from sandpool.api.resource import Object
@@ -216,8 +216,8 @@ def test_r22_edge_28_unschedulable_members_are_reported_once(scene: Scene) -> No
         "2/3 sandboxes are unschedulable past the 5m0s readiness grace period; "
         "holding them instead of replacing (replacements would be equally unschedulable)"
     )
-    warning = Happening("sandboxwarmpool-controller", "Warning", "WarmPoolNotProgressing", "Reconciling", note)
-    relief = Happening(
+    warning = EventSpec("sandboxwarmpool-controller", "Warning", "WarmPoolNotProgressing", "Reconciling", note)
+    relief = EventSpec(
         "sandboxwarmpool-controller", "Normal", "WarmPoolProgressing", "Reconciling", "Warm pool is progressing again"
     )
     first = scene.plan(pool, members, pods=pods)

@@ -76,8 +76,8 @@ async def execute(connection: Connection, pod: str, *command: str) -> Fate:
     """Over a WebSocket of the API server. Nothing that ran can end otherwise than well."""
     query = urlencode([*(("command", word) for word in command), ("stdout", "true"), ("stderr", "true")])
     url = f"{connection.server}/api/v1/namespaces/default/pods/{pod}/exec?{query}"
-    grant = await connection.credentials.grant()
-    headers = {"Authorization": grant.authorization or ""}
+    auth = await connection.credentials.auth()
+    headers = {"Authorization": auth.authorization or ""}
     protocols = ("v5.channel.k8s.io",)
     try:
         async with (

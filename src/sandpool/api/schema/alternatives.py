@@ -6,22 +6,22 @@ from collections.abc import Callable
 from typing import Any
 
 from sandpool.api import causes
-from sandpool.api.schema.compiling import Step
+from sandpool.api.schema.compiler import Step
 from sandpool.api.schema.findings import Findings
 from sandpool.api.schema.shape import MISSING, Shape
 
 # Adds what is wrong with a value.
-Complaints = Callable[[Any, Findings], None]
+AlternativesCheck = Callable[[Any, Findings], None]
 
 
-def compile_alternatives(shape: Shape, compile: Callable[[Shape], Step]) -> Complaints:
+def compile_alternatives(shape: Shape, compile: Callable[[Shape], Step]) -> AlternativesCheck:
     """The complaints of a shape's combinations, their members being compiled by ``compile``."""
     all_of, any_of, one_of = (
-        [_judge(compile(each)) for each in group] for group in (shape.all_of, shape.any_of, shape.one_of)
+        [_validator(compile(each)) for each in group] for group in (shape.all_of, shape.any_of, shape.one_of)
     )
-    excluded = _judge(compile(shape.not_)) if shape.not_ is not None else None
+    excluded = _validator(compile(shape.not_)) if shape.not_ is not None else None
 
-    def complain(value: Any, found: Findings) -> None:
+    def check_alternatives(value: Any, found: Findings) -> None:
         if any_of:
             _at_least_one(any_of, value, found)
         if one_of:
@@ -29,54 +29,57 @@ def compile_alternatives(shape: Shape, compile: Callable[[Shape], Step]) -> Comp
         if all_of:
             _all(all_of, value, found)
         if excluded is not None and not len(excluded(value)):
-            _say(found, "must not validate the schema (not)")
+            _add_invalid(found, "must not validate the schema (not)")
 
-    return complain
-
-
-_Judge = Callable[[Any], Findings]
+    return check_alternatives
 
 
-def _judge(check: Step) -> _Judge:
-    def judge(value: Any) -> Findings:
+_Validator = Callable[[Any], Findings]
+
+
+def _validator(check: Step) -> _Validator:
+    def validate(value: Any) -> Findings:
         found = Findings()
         check(value, MISSING, found)
         return found
 
-    return judge
+    return validate
 
 
-def _at_least_one(judges: list[_Judge], value: Any, found: Findings) -> None:
+def _at_least_one(validators: list[_Validator], value: Any, found: Findings) -> None:
     failures = []
-    for judge in judges:
-        failure = judge(value)
+    for validate in validators:
+        failure = validate(value)
         if not len(failure):
             return
         failures.append(failure)
-    _say(found, "must validate at least one schema (anyOf)")
+    _add_invalid(found, "must validate at least one schema (anyOf)")
     found += failures[0]
 
 
-def _exactly_one(judges: list[_Judge], value: Any, found: Findings) -> None:
-    failures = [failure for judge in judges if len(failure := judge(value))]
-    valid = len(judges) - len(failures)
+def _exactly_one(validators: list[_Validator], value: Any, found: Findings) -> None:
+    failures = [failure for validate in validators if len(failure := validate(value))]
+    valid = len(validators) - len(failures)
     if valid == 1:
         return
     described = f"Found {valid} valid alternatives" if valid else "Found none valid"
-    _say(found, f"must validate one and only one schema (oneOf). {described}")
+    _add_invalid(found, f"must validate one and only one schema (oneOf). {described}")
     if not valid:
         found += failures[0]
 
 
-def _all(judges: list[_Judge], value: Any, found: Findings) -> None:
-    failures = [failure for judge in judges if len(failure := judge(value))]
+def _all(validators: list[_Validator], value: Any, found: Findings) -> None:
+    failures = [failure for validate in validators if len(failure := validate(value))]
     if not failures:
         return
     for failure in failures:
         found += failure
-    _say(found, "must validate all the schemas (allOf)" + (". None validated" if len(failures) == len(judges) else ""))
+    _add_invalid(
+        found,
+        "must validate all the schemas (allOf)" + (". None validated" if len(failures) == len(validators) else ""),
+    )
 
 
-def _say(found: Findings, text: str) -> None:
+def _add_invalid(found: Findings, text: str) -> None:
     # These complaints are about a value as a whole and name its place in the text only.
     found.add(lambda path: causes.invalid("<nil>", "", f"{causes.quoted(path)} {text}"))

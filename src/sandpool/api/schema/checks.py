@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from sandpool.api import causes
 from sandpool.api.schema import scalars
-from sandpool.api.schema.alternatives import Complaints, compile_alternatives
-from sandpool.api.schema.compiling import Compiler, Step
+from sandpool.api.schema.alternatives import AlternativesCheck, compile_alternatives
+from sandpool.api.schema.compiler import Compiler, Step
+from sandpool.api.schema.containers import check_array_limits, check_object_limits
 from sandpool.api.schema.findings import UNDECODABLE, Findings, Key
 from sandpool.api.schema.listtypes import correlator, duplicate_check
 from sandpool.api.schema.metadata import metadata_check
 from sandpool.api.schema.shape import MISSING, Shape
-from sandpool.api.schema.wholes import judge_array, judge_object
 
 Check = Step
 _NOTHING: Final[Mapping[str, Any]] = {}
@@ -44,10 +44,10 @@ class Checks(Compiler):
             return self._array(shape)
         return self._anything(shape)
 
-    def _alternatives(self, shape: Shape) -> Complaints | None:
+    def _alternatives(self, shape: Shape) -> AlternativesCheck | None:
         return compile_alternatives(shape, Checks(pruning=False).compile) if scalars.has_alternatives(shape) else None
 
-    def _misfit(self, shape: Shape, alternatives: Complaints | None) -> Callable[[Any, Findings], Any]:
+    def _misfit(self, shape: Shape, alternatives: AlternativesCheck | None) -> Callable[[Any, Findings], Any]:
         """What becomes of a value that is not of the shape's type: it is complained about, and what is in there is
         unknown, as in any object that is not known to have it."""
         emptying = self.pruning and not shape.preserve_unknown
@@ -156,7 +156,7 @@ class Checks(Compiler):
                 previous = before.get(key, MISSING)
                 new = inner(item, previous, found)
                 if len(found) != count:
-                    found.forgive(count, new, previous)
+                    found.ratchet(count, new, previous)
                     found.within(Key(key) if inner is value_check else key, count)
                 if new is not item:
                     if result is value:
@@ -175,7 +175,7 @@ class Checks(Compiler):
                     if not result.get(name):
                         _missing(name, found)
             if judged:
-                judge_object(shape, result, found, alternatives)
+                check_object_limits(shape, result, found, alternatives)
             return result
 
         return check
@@ -209,7 +209,7 @@ class Checks(Compiler):
                 count = len(found)
                 new = inner(item, previous, found)
                 if len(found) != count:
-                    found.forgive(count, new, previous)
+                    found.ratchet(count, new, previous)
                     found.within(index, count)
                 if new is not item:
                     if result is value:
@@ -218,7 +218,7 @@ class Checks(Compiler):
             if duplicates is not None and (len(result) > 1 or len(found)):
                 duplicates(result, found)
             if judged:
-                judge_array(shape, result, found, alternatives)
+                check_array_limits(shape, result, found, alternatives)
             return result
 
         return check

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sandpool.api.schema import core
-from sandpool.api.schema.compiling import Compiler
+from sandpool.api.schema.compiler import Compiler
 from sandpool.api.schema.findings import Findings, Key
 from sandpool.api.schema.govalues import (
     Decode,

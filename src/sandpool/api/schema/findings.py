@@ -87,7 +87,7 @@ class Findings(list[_Finding]):
         for finding in self[count:]:
             finding.path.append(key)
 
-    def forgive(self, count: int, new: Any, old: Any) -> None:
+    def ratchet(self, count: int, new: Any, old: Any) -> None:
         """A value that was there before and is unchanged may stay, even if the schema has become stricter since."""
         if old is not MISSING and new == old:
             self[count:] = [finding for finding in self[count:] if finding.stage == LIST_TYPE or not finding.make]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from sandpool.api import quantity
-from sandpool.api.schema.compiling import Step
+from sandpool.api.schema.compiler import Step
 from sandpool.api.schema.findings import Findings, Undecodable
 from sandpool.api.schema.shape import Shape
 from sandpool.api.schema.times import read_micro_time, read_time

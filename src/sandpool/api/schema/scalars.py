@@ -154,7 +154,7 @@ def _number_predicate(shape: Shape) -> Predicate:
         found: list[Callable[[str], Cause]] = []
         if type(value) is not int and type(value) is not float:
             return False
-        _complain_about_number(shape, value, found.append)
+        _check_number(shape, value, found.append)
         return not found and (not shape.enum or _in_enum(value, shape.enum))
 
     return fine
@@ -179,7 +179,7 @@ def complain(shape: Shape, value: Any, found: Findings, alternatives: Callable[[
         if type(value) is str:
             _complain_about_string(shape, value, found)
         elif type(value) is int or type(value) is float:
-            _complain_about_number(shape, value, found.add)
+            _check_number(shape, value, found.add)
     if shape.enum and not _in_enum(value, shape.enum) and not (value is None and shape.nullable):
         found.add(lambda path: causes.not_supported(path, value, shape.enum))
     return value
@@ -231,7 +231,7 @@ def _complain_about_string(shape: Shape, value: str, found: Findings) -> None:
         )
 
 
-def _complain_about_number(shape: Shape, value: int | float, add: Callable[[Callable[[str], Cause]], object]) -> None:
+def _check_number(shape: Shape, value: int | float, add: Callable[[Callable[[str], Cause]], object]) -> None:
     if shape.type == "integer":
         low, high = _INTEGERS.get(shape.format, _INTEGERS[""])
         if type(value) is float or not low <= value <= high:
@@ -242,10 +242,10 @@ def _complain_about_number(shape: Shape, value: int | float, add: Callable[[Call
         value = float(value) if abs(value) < 10**300 else math.inf  # what does not fit an integer is read as a float
     for problem in (_multiple_problem(shape, value), _minimum_problem(shape, value), _maximum_problem(shape, value)):
         if problem is not None:
-            _say(add, value, problem)
+            _add_number_error(add, value, problem)
 
 
-def _say(add: Callable[[Callable[[str], Cause]], object], value: int | float, problem: str) -> None:
+def _add_number_error(add: Callable[[Callable[[str], Cause]], object], value: int | float, problem: str) -> None:
     add(lambda path: causes.invalid(path, value, f"{path} in body {problem}"))
 
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from sandpool.api.events import surplus_deleted
+from sandpool.api.events import duplicates_deleted
 from sandpool.api.kinds import NETWORK_POLICY, SANDBOX, SANDBOX_CLAIM
 from sandpool.api.names import network_policy_name
 from sandpool.api.views import ClaimView, NetworkPolicyView, SandboxView
@@ -367,7 +367,7 @@ class ClaimController:
             except Conflict:
                 await self.writer.refresh(SANDBOX, delete.name, claim.namespace)
                 return False
-            self.reporter.record_event(claim, surplus_deleted(delete.name, stays.name))
+            self.reporter.record_event(claim, duplicates_deleted(delete.name, stays.name))
         return bool(deletes)
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from sandpool.api import labels
 from sandpool.api.claim import DELETE, DELETE_FOREGROUND
-from sandpool.api.events import Happening, deleting_claim, sandbox_adopted, sandbox_provisioned
+from sandpool.api.events import EventSpec, deleting_claim, sandbox_adopted, sandbox_provisioned
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
 from sandpool.controllers.claim import adoption, errors, expiry, metrics, ownership, provisioning
@@ -67,7 +67,7 @@ class DeleteClaim:
 
     delete: Delete
     foreground: bool
-    event: Happening
+    event: EventSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Adopt:
 
     sandbox: SandboxView
     patch: Patch
-    event: Happening
+    event: EventSpec
     sample: Sample
 
 
@@ -116,7 +116,7 @@ class CreateCold:
     """Create a sandbox for the claim. If it exists already, the error is ``errors.create_pending``."""
 
     create: Create
-    event: Happening
+    event: EventSpec
     sample: Sample
     is_reference_stale: bool = False
 

@@ -29,7 +29,7 @@ from sandpool.controllers.claim.errors import (
 from sandpool.controllers.claim.ownership import identity_labels
 from sandpool.controllers.options import DEFAULT_LABEL_DOMAINS
 from sandpool.controllers.revision import TemplateRevision, new_sandbox
-from sandpool.kube.labels import key_problems, value_problems
+from sandpool.kube.labels import label_key_errors, label_value_errors
 
 _RESTRICTED_DOMAINS: Final = ("kubernetes.io", "k8s.io", "agents.x-k8s.io")
 _EXEMPT: Final = frozenset({labels.SAFE_TO_EVICT})
@@ -110,7 +110,7 @@ def merge_metadata(existing: Mapping[str, str], added: Mapping[str, str], what: 
 def _label_problem(key: str, value: str, domains: Sequence[str]) -> str:
     if (key.lower(), value.lower()) == _ROUTER_LABEL:
         return f'restricted system label value: "{key}"="{value}" is not allowed in AdditionalPodMetadata'
-    if problems := key_problems(key):
+    if problems := label_key_errors(key):
         return f'invalid label key: "{key}": {"; ".join(problems)}'
     domain, slash, _ = key.lower().rpartition("/")
     if not slash:
@@ -120,13 +120,13 @@ def _label_problem(key: str, value: str, domains: Sequence[str]) -> str:
         )
     if not _is_within(domain, domains):
         return f'label domain "{domain}" is not in the allowlist'
-    if problems := value_problems(value):
+    if problems := label_value_errors(value):
         return f'invalid label value: "{value}" does not match allowed pattern: {"; ".join(problems)}'
     return ""
 
 
 def _annotation_problem(key: str) -> str:
-    if problems := key_problems(key):
+    if problems := label_key_errors(key):
         return f'invalid annotation key: "{key}": {"; ".join(problems)}'
     domain = key.lower().rpartition("/")[0]
     if _is_within(domain, _RESTRICTED_DOMAINS) and key not in _EXEMPT:

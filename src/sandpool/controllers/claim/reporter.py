@@ -22,7 +22,7 @@ from random import Random
 from typing import Final
 
 from sandpool.api import labels
-from sandpool.api.events import Happening
+from sandpool.api.events import EventSpec
 from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.api.labels import LAUNCH_WARM
 from sandpool.api.resource import Object
@@ -117,7 +117,7 @@ class StatusReporter:
             return DONE
         return _AGAIN
 
-    def begin_adoption(self, state: ClaimState, sandbox: str, sample: Sample, event: Happening) -> None:
+    def begin_adoption(self, state: ClaimState, sandbox: str, sample: Sample, event: EventSpec) -> None:
         """Remember an adoption or creation that is about to be written."""
         state.pending_adoption = PendingAdoption(sandbox, sample, event)
 
@@ -129,7 +129,7 @@ class StatusReporter:
             self.record_sample(pending.sample)
             self.record_event(claim, pending.event)
 
-    def record_event(self, claim: ClaimView, event: Happening) -> None:
+    def record_event(self, claim: ClaimView, event: EventSpec) -> None:
         kind = SANDBOX_CLAIM
         self.recorder.event(
             ObjectReference(

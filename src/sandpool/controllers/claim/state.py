@@ -11,7 +11,7 @@ from datetime import datetime
 from random import Random
 from typing import NamedTuple
 
-from sandpool.api.events import Happening
+from sandpool.api.events import EventSpec
 from sandpool.api.views import ClaimView
 from sandpool.controllers.claim.metrics import Sample
 from sandpool.controllers.informers import key_of
@@ -25,7 +25,7 @@ class PendingAdoption(NamedTuple):
 
     sandbox: str
     sample: Sample
-    event: Happening
+    event: EventSpec
 
 
 class PendingAnnotations(NamedTuple):

@@ -18,7 +18,7 @@ from sandpool.api.conditions import (
     remove_condition,
     set_condition,
 )
-from sandpool.api.events import Happening, claim_expired
+from sandpool.api.events import EventSpec, claim_expired
 from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.api.resource import Object
 from sandpool.api.times import timestamp
@@ -61,7 +61,7 @@ class StatusUpdate:
     patch: Patch | None  # None if the API has this status
     requeue_after: float | None  # seconds; None: when an object changes
     is_failure: bool = False  # retry with back-off
-    event: Happening | None = None
+    event: EventSpec | None = None
 
 
 def compute_status(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from sandpool.api.conditions import MULTIPLE_PODS, READY, multiple_pods_message
-from sandpool.api.events import Happening, multiple_pods
+from sandpool.api.events import EventSpec, multiple_pods
 from sandpool.api.resource import Object
 from sandpool.api.times import timestamp
 from sandpool.api.views import PodView, SandboxStatus, SandboxView, ServiceView, VolumeClaimView
@@ -95,14 +95,16 @@ class PerformResult:
     pod_error: str = ""
     service_error: str = ""
     retry_after: float = 0.0  # seconds the API asked us to wait
+    namespace_terminating: bool = False  # cause of one of the errors
 
 
 @dataclass(frozen=True, slots=True)
 class StatusPlan:
     status_patch: Object | None = None  # of the status subresource
-    event: Happening | None = None
+    event: EventSpec | None = None
     errors: tuple[str, ...] = ()  # to be retried with back-off
     retry_after: float = 0.0  # seconds the API asked us to wait before that
+    namespace_terminating: bool = False  # cause of one of the errors
     requeue_after: timedelta | None = None
     waiting: PendingWrites = field(default_factory=PendingWrites)  # for the next reconcile
 
@@ -130,7 +132,13 @@ def compute_status(
     after = status(sandbox, state, timestamp(now), options.cluster_domain)
     event = _event(sandbox, state)
     if has_expired(sandbox, now):
-        return replace(_expire(sandbox, after, now), event=event, errors=state.errors, retry_after=result.retry_after)
+        return replace(
+            _expire(sandbox, after, now),
+            event=event,
+            errors=state.errors,
+            retry_after=result.retry_after,
+            namespace_terminating=result.namespace_terminating,
+        )
     body, status_waits = _status_write(observed, after, options, now)
     waits = (time_to_expiry(sandbox, now), children.pod_waits, status_waits)
     return StatusPlan(
@@ -138,6 +146,7 @@ def compute_status(
         event=event,
         errors=state.errors,
         retry_after=result.retry_after,
+        namespace_terminating=result.namespace_terminating,
         requeue_after=min((wait for wait in waits if wait is not None), default=None),
         waiting=PendingWrites(
             pod=_pod_waiting_since(observed, children, state, now),
@@ -175,7 +184,7 @@ def _children_state(children: ChildrenPlan, result: PerformResult) -> ChildrenSt
     )
 
 
-def _event(sandbox: SandboxView, state: ChildrenState) -> Happening | None:
+def _event(sandbox: SandboxView, state: ChildrenState) -> EventSpec | None:
     """Emit the event once, until the condition has changed."""
     if not state.pod_count or sandbox.status.reason(READY) == MULTIPLE_PODS:
         return None

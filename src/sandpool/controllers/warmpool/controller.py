@@ -14,7 +14,7 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from sandpool.api.events import Happening
+from sandpool.api.events import EventSpec
 from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.api.views import SandboxView, WarmPoolView
 from sandpool.controllers.informers import Caches, key_of
@@ -174,7 +174,7 @@ class WarmPoolController:
         if state is not None:
             self._states[pool.uid] = replace(state, status_written=None)
 
-    def _record_event(self, pool: WarmPoolView, event: Happening) -> None:
+    def _record_event(self, pool: WarmPoolView, event: EventSpec) -> None:
         type = SANDBOX_WARM_POOL
         reference = ObjectReference(
             type.api_version, type.kind, pool.name, pool.namespace, pool.uid, pool.resource_version

@@ -14,7 +14,7 @@ from typing import Final
 
 from sandpool.api import events
 from sandpool.api.conditions import PROGRESSING, UNSCHEDULABLE, find_condition
-from sandpool.api.events import Happening
+from sandpool.api.events import EventSpec
 from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.api.views import PodView, SandboxView, WarmPoolView
 from sandpool.api.warmpool import RECREATE, ROLLING_UPDATE
@@ -74,7 +74,7 @@ class Plan:
     delete: tuple[Delete, ...] = ()  # of members; each deletion is expected before its request
     create: int = 0  # number of members, created in batches of ``slow_start`` sizes
     status: Patch | None = None
-    events: tuple[Happening, ...] = ()
+    events: tuple[EventSpec, ...] = ()
     requeue: float | None = None  # seconds until the next reconcile if no event comes before
 
 
@@ -198,7 +198,7 @@ def _status(
 
 def _events(
     pool: WarmPoolView, counts: MemberCounts, state: PoolState, options: WarmPoolOptions
-) -> tuple[Happening, ...]:
+) -> tuple[EventSpec, ...]:
     """Events when unschedulable members begin or cease to hold up the pool, once each."""
     if (counts.unschedulable > 0) is state.has_warned:
         return ()

@@ -19,6 +19,7 @@ from random import SystemRandom
 from typing import Final, cast
 
 from dnslib import QTYPE, RCODE, RR, A, DNSError, DNSRecord
+from dnslib.label import DNSBuffer, DNSLabelError
 
 from sandpool.node.network.cluster_dns import OutsideClusterDomain
 
@@ -107,7 +108,7 @@ class DnsServer:
             query = DNSRecord.parse(message)
         except (DNSError, ValueError, IndexError):
             return None
-        if query.header.qr or not query.questions:
+        if query.header.qr or not query.questions or not _is_valid(query):
             return None
         name = str(query.q.qname)
         reply = query.reply(ra=1, aa=1)
@@ -178,6 +179,16 @@ class DnsServer:
                         return
                     writer.write(len(reply).to_bytes(_TCP_LENGTH_BYTES) + reply)
                     await writer.drain()
+
+
+def _is_valid(query: DNSRecord) -> bool:
+    """Return whether the reply can repeat the questions. dnslib reads names that it refuses to write."""
+    try:
+        for question in query.questions:
+            question.pack(DNSBuffer())
+    except DNSLabelError:
+        return False
+    return True
 
 
 class _UdpProtocol(asyncio.DatagramProtocol):

@@ -4,62 +4,62 @@ from __future__ import annotations
 
 from typing import Final
 
-from sandpool.api.events import NORMAL, WARNING, Happening
+from sandpool.api.events import NORMAL, WARNING, EventSpec
 from sandpool.node.pods.spec import ProbeKind
 
 NODE_AGENT: Final = "sandpool-node"
 
 
-def _normal(reason: str, action: str, note: str) -> Happening:
-    return Happening(NODE_AGENT, NORMAL, reason, action, note)
+def _normal(reason: str, action: str, note: str) -> EventSpec:
+    return EventSpec(NODE_AGENT, NORMAL, reason, action, note)
 
 
-def _warning(reason: str, action: str, note: str) -> Happening:
-    return Happening(NODE_AGENT, WARNING, reason, action, note)
+def _warning(reason: str, action: str, note: str) -> EventSpec:
+    return EventSpec(NODE_AGENT, WARNING, reason, action, note)
 
 
-def rejected(reason: str, message: str) -> Happening:
+def rejected(reason: str, message: str) -> EventSpec:
     """``reason`` is that of the pod's status."""
     return _warning(reason, "Admitting", message)
 
 
-def pulled(image: str) -> Happening:
+def pulled(image: str) -> EventSpec:
     return _normal("Pulled", "Pulling", f'Successfully pulled image "{image}"')
 
 
-def started(container: str) -> Happening:
+def started(container: str) -> EventSpec:
     return _normal("Started", "Starting", f"Started container {container}")
 
 
-def failed(reason: str, message: str) -> Happening:
+def failed(reason: str, message: str) -> EventSpec:
     return _warning("Failed", "Starting", f"Error: {reason}: {message}" if message else f"Error: {reason}")
 
 
-def not_prepared(reason: str, message: str) -> Happening:
+def not_prepared(reason: str, message: str) -> EventSpec:
     """``reason`` is FailedMount or FailedCreatePodSandBox."""
     return _warning(reason, "Preparing", message)
 
 
-def killing(container: str) -> Happening:
+def killing(container: str) -> EventSpec:
     return _normal("Killing", "Killing", f"Stopping container {container}")
 
 
-def killing_unhealthy(container: str, kind: ProbeKind) -> Happening:
+def killing_unhealthy(container: str, kind: ProbeKind) -> EventSpec:
     return _normal("Killing", "Killing", f"Container {container} failed {kind.value} probe, will be restarted")
 
 
-def unhealthy(kind: ProbeKind, message: str) -> Happening:
+def unhealthy(kind: ProbeKind, message: str) -> EventSpec:
     return _warning("Unhealthy", "Probing", f"{kind.title} probe failed: {message}")
 
 
-def back_off(container: str, pod: str) -> Happening:
+def back_off(container: str, pod: str) -> EventSpec:
     return _warning("BackOff", "Restarting", f"Back-off restarting failed container {container} in pod {pod}")
 
 
-def hook_failed(reason: str, message: str) -> Happening:
+def hook_failed(reason: str, message: str) -> EventSpec:
     """``reason`` is FailedPostStartHook or FailedPreStopHook."""
     return _warning(reason, "Running hook", message)
 
 
-def deadline_exceeded(message: str) -> Happening:
+def deadline_exceeded(message: str) -> EventSpec:
     return _normal("DeadlineExceeded", "Killing", message)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from sandpool.api.events import Happening
+from sandpool.api.events import EventSpec
 from sandpool.api.resource import Object
 from sandpool.engine.clock import within
 from sandpool.kube.errors import ApiError
@@ -130,8 +130,8 @@ class PodWorker:
             with suppress(TimeoutError):
                 await within(self.context.clock, max(at - self.context.clock.monotonic(), 0.0), self._until(None))
 
-    def _record_event(self, happening: Happening) -> None:
-        self.context.recorder.event(self.state.pod.reference, happening)
+    def _record_event(self, spec: EventSpec) -> None:
+        self.context.recorder.event(self.state.pod.reference, spec)
 
     def _record_transitions(self, before: PodState, after: PodState) -> None:
         if after.failure is not None and before.failure is None:

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any, Final
 
 from sandpool.api.conditions import FALSE, POD_SCHEDULED, UNSCHEDULABLE, condition_of
-from sandpool.api.events import NORMAL, WARNING, Happening
+from sandpool.api.events import NORMAL, WARNING, EventSpec
 from sandpool.api.kinds import NODE, POD, RUNTIME_CLASS
 from sandpool.api.resource import Object
 from sandpool.api.views.pod import FAILED, SUCCEEDED
@@ -267,7 +267,7 @@ class Scheduler:
             self._forget_assumed(key)
             raise
         note = f"Successfully assigned {key} to {node}"
-        self.recorder.event(_reference(pod), Happening(SCHEDULER, NORMAL, "Scheduled", "Binding", note))
+        self.recorder.event(_reference(pod), EventSpec(SCHEDULER, NORMAL, "Scheduled", "Binding", note))
 
     async def _report_unschedulable(self, pod: QueuedPod, why: str) -> None:
         if pod.reported == why:
@@ -275,7 +275,7 @@ class Scheduler:
         now = timestamp(self.clock.now())
         condition = {"type": POD_SCHEDULED, "status": FALSE, "reason": UNSCHEDULABLE, "message": why}
         body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [{**condition, "lastTransitionTime": now}]}}
-        self.recorder.event(_reference(pod), Happening(SCHEDULER, WARNING, "FailedScheduling", "Scheduling", why))
+        self.recorder.event(_reference(pod), EventSpec(SCHEDULER, WARNING, "FailedScheduling", "Scheduling", why))
         try:
             answer = await self.client.patch(POD, pod.name, StrategicPatch(body), pod.namespace, subresource="status")
         except (NotFound, Conflict):

@@ -19,7 +19,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from sandpool.api.events import WARNING, Happening
+from sandpool.api.events import WARNING, EventSpec
 from sandpool.api.kinds import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
 from sandpool.api.resource import Object
 from sandpool.engine.cache.reflector import Reflector
@@ -111,7 +111,7 @@ class Provisioner:
         if why := _not_offered(claim["spec"]) if ours else await self._missing_class(claim["spec"]):
             type = PERSISTENT_VOLUME_CLAIM
             about = ObjectReference(type.api_version, type.kind, key.name, key.namespace, claim["metadata"]["uid"])
-            self.recorder.event(about, Happening(PROVISIONER, WARNING, "ProvisioningFailed", "Provisioning", why))
+            self.recorder.event(about, EventSpec(PROVISIONER, WARNING, "ProvisioningFailed", "Provisioning", why))
         if why or not ours:
             return DONE
         volume = self.volumes.get(Key("", volume_name(claim))) or await self._create_volume(claim)

@@ -21,7 +21,7 @@ from sandpool.api.kinds import NAMESPACE, NODE_LEASES
 from sandpool.api.resource import Object, ResourceType
 from sandpool.engine.clock import Clock, timestamp
 from sandpool.engine.controller import DONE, Controller, Result
-from sandpool.kube.errors import AlreadyExists, ApiError, Forbidden, NotFound, forbidden, not_found
+from sandpool.kube.errors import AlreadyExists, ApiError, Forbidden, NotFound, namespace_terminating, not_found
 from sandpool.server.controllers.owner_graph import Ref
 from sandpool.server.kinds.namespaces import FINALIZER
 
@@ -74,14 +74,7 @@ def check_create(namespace: Object | None, name: str, type: ResourceType, object
         raise not_found(NAMESPACE, name)
     if (namespace.get("status") or {}).get("phase") != "Terminating":
         return
-    why = f"unable to create new content in namespace {name} because it is being terminated"
-    refusal = forbidden(type, object_name, why)
-    cause = {
-        "reason": "NamespaceTerminating",
-        "message": f"namespace {name} is being terminated",
-        "field": "metadata.namespace",
-    }
-    raise Forbidden(refusal.message, details={**refusal.details, "causes": [cause]})
+    raise namespace_terminating(type, object_name, name)
 
 
 # Decisions ----------------------------------------------------------------------------------------------------------

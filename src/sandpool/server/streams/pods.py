@@ -33,7 +33,7 @@ class PodStreams:
     async def answer(self, request: ServerRequest, subresource: str, pod: Object) -> Response:
         query = StreamQuery(request.raw_query or "&".join(f"{name}={value}" for name, value in request.query.items()))
         if pod["spec"].get("nodeName"):
-            if self.pod_access is not None and self.pod_access.leads_to(pod):
+            if self.pod_access is not None and self.pod_access.serves(pod):
                 return self._local(self.pod_access, request, subresource, pod, query)
             if self.kubelets is not None and (endpoint := self.kubelets.endpoint(pod)) is not None:
                 try:

@@ -27,7 +27,7 @@ _GZIP: Final = 16 + zlib.MAX_WBITS
 _REPEATABLE: Final = frozenset({"GET", "PUT", "DELETE"})
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """The names of headers are in lower case."""
 
     status: int
@@ -35,7 +35,7 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class _Stale(ConnectionError):
+class _StaleConnection(ConnectionError):
     """The connection was closed before anything of an answer came."""
 
 
@@ -47,13 +47,13 @@ class _Parser(Protocol):
     def should_keep_alive(self) -> bool: ...
 
 
-class Wire(asyncio.Protocol):
+class PooledConnection(asyncio.Protocol):
     """One connection. The methods that begin with ``on_`` are called by the parser."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._transport: asyncio.Transport | None = None
-        self._waiter: asyncio.Future[Answer] | None = None  # of the request that is under way
+        self._waiter: asyncio.Future[HttpResponse] | None = None  # of the request that is under way
         self._parser: _Parser = httptools.HttpResponseParser(self)
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
@@ -65,11 +65,11 @@ class Wire(asyncio.Protocol):
     def open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    async def exchange(self, message: bytes, within: float) -> Answer:
+    async def exchange(self, message: bytes, within: float) -> HttpResponse:
         """Send a request and wait for the answer; the connection is closed if there is none."""
         assert self._transport is not None and self._waiter is None
         self._begun = self._headed = False
-        waiter: asyncio.Future[Answer] = self._loop.create_future()
+        waiter: asyncio.Future[HttpResponse] = self._loop.create_future()
         self._waiter = waiter
         timer = self._loop.call_later(within, self.close, TimeoutError("no answer in time"))
         self._transport.write(message)
@@ -110,7 +110,7 @@ class Wire(asyncio.Protocol):
         if error is None and self._headed and self._ends_with_the_connection():
             self.on_message_complete()
         why = "the connection was closed before the end of the answer"
-        self._fail(ConnectionError(why) if self._begun else _Stale(str(error or "the connection was closed")))
+        self._fail(ConnectionError(why) if self._begun else _StaleConnection(str(error or "the connection was closed")))
 
     def _ends_with_the_connection(self) -> bool:
         names = {name.lower() for name, _ in self._headers}
@@ -146,13 +146,13 @@ class Wire(asyncio.Protocol):
         except zlib.error as error:
             self.close(ConnectionError(f"the answer cannot be unpacked: {error}"))
             return
-        self._waiter.set_result(Answer(status, headers, body))
+        self._waiter.set_result(HttpResponse(status, headers, body))
         self.used = self._loop.time()
         if not self._parser.should_keep_alive() and self._transport is not None:
             self._transport.close()
 
 
-class Wires:
+class ConnectionPool:
     """The connections to one server, at most ``limit`` at a time. Whoever finds none that is free waits in line.
 
     Raises ``TimeoutError`` when connecting, or an answer, takes too long, and ``OSError`` for everything else.
@@ -163,114 +163,118 @@ class Wires:
         self.port = port
         self.connect_timeout = connect_timeout
         self._limit = limit
-        self._under_way = 0
-        self._line: deque[asyncio.Future[None]] = deque()  # who waits until others are done
+        self._in_flight = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()  # who waits until others are done
         self._connecting: set[asyncio.Timeout] = set()
-        self._wires: set[Wire] = set()  # all that are open, and some that have been closed while nobody used them
+        self._connections: set[PooledConnection] = (
+            set()
+        )  # all that are open, and some that have been closed while nobody used them
         # Those that nobody uses, the one used last at the end, by how they are encrypted: that is, by who we are.
-        self._idle: dict[ssl.SSLContext | None, deque[Wire]] = {}
+        self._idle: dict[ssl.SSLContext | None, deque[PooledConnection]] = {}
         self._closed = False
 
     async def exchange(
         self, method: str, message: bytes, within: float, tls: ssl.SSLContext | None, server_name: str | None
-    ) -> Answer:
+    ) -> HttpResponse:
         if self._closed:
             raise _closed()
-        if self._under_way < self._limit:
-            self._under_way += 1
+        if self._in_flight < self._limit:
+            self._in_flight += 1
         else:
             async with asyncio.timeout(within):
-                await self._place()
+                await self._wait_for_slot()
         try:
-            if (wire := self._take(tls)) is not None:
+            if (connection := self._take(tls)) is not None:
                 try:
-                    return await self._over(wire, message, within, tls)
-                except _Stale:
+                    return await self._exchange_on(connection, message, within, tls)
+                except _StaleConnection:
                     if method not in _REPEATABLE:
                         raise
-            return await self._over(await self._connect(tls, server_name), message, within, tls)
+            return await self._exchange_on(await self._connect(tls, server_name), message, within, tls)
         finally:
-            self._leave()
+            self._release_slot()
 
     def close(self) -> None:
         self._closed = True
-        while self._line:
-            given = self._line.popleft()
+        while self._waiting:
+            given = self._waiting.popleft()
             if not given.done():
                 given.set_exception(_closed())
         for connecting in self._connecting:
             if not connecting.expired():
                 connecting.reschedule(asyncio.get_running_loop().time())
-        for wire in self._wires:
-            wire.close(_closed())
-        self._wires.clear()
+        for connection in self._connections:
+            connection.close(_closed())
+        self._connections.clear()
         self._idle.clear()
 
-    async def _place(self) -> None:
+    async def _wait_for_slot(self) -> None:
         """Wait for the place of somebody who is done."""
         given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._line.append(given)
+        self._waiting.append(given)
         try:
             await given
         except asyncio.CancelledError:
             if given.done() and not given.cancelled() and given.exception() is None:
-                self._leave()
+                self._release_slot()
             raise
 
-    def _leave(self) -> None:
-        while self._line:
-            given = self._line.popleft()
+    def _release_slot(self) -> None:
+        while self._waiting:
+            given = self._waiting.popleft()
             if not given.done():
                 given.set_result(None)
                 return
-        self._under_way -= 1
+        self._in_flight -= 1
 
-    async def _over(self, wire: Wire, message: bytes, within: float, tls: ssl.SSLContext | None) -> Answer:
+    async def _exchange_on(
+        self, connection: PooledConnection, message: bytes, within: float, tls: ssl.SSLContext | None
+    ) -> HttpResponse:
         try:
-            answer = await wire.exchange(message, within)
+            answer = await connection.exchange(message, within)
         except BaseException:
-            self._wires.discard(wire)
+            self._connections.discard(connection)
             raise
-        if wire.open:
-            self._idle.setdefault(tls, deque()).append(wire)
+        if connection.open:
+            self._idle.setdefault(tls, deque()).append(connection)
         else:
-            self._wires.discard(wire)
+            self._connections.discard(connection)
         return answer
 
-    def _take(self, tls: ssl.SSLContext | None) -> Wire | None:
+    def _take(self, tls: ssl.SSLContext | None) -> PooledConnection | None:
         idle = self._idle.get(tls)
         while idle:
-            wire = idle.pop()
-            if self._is_good(wire):
-                return wire
-            self._drop(wire)
+            connection = idle.pop()
+            if self._is_reusable(connection):
+                return connection
+            self._drop(connection)
         return None
 
-    def _is_good(self, wire: Wire) -> bool:
-        return wire.open and asyncio.get_running_loop().time() - wire.used < IDLE
+    def _is_reusable(self, connection: PooledConnection) -> bool:
+        return connection.open and asyncio.get_running_loop().time() - connection.used < IDLE
 
-    def _drop(self, wire: Wire) -> None:
-        wire.close()
-        self._wires.discard(wire)
+    def _drop(self, connection: PooledConnection) -> None:
+        connection.close()
+        self._connections.discard(connection)
 
-    def _sweep(self) -> None:
+    def _drop_unusable(self) -> None:
         """Let go of what will not be used again: what has waited for too long, and was of who we were before."""
         for tls, idle in list(self._idle.items()):
-            while idle and not self._is_good(idle[0]):
+            while idle and not self._is_reusable(idle[0]):
                 self._drop(idle.popleft())
             if not idle:
                 del self._idle[tls]
 
-    async def _connect(self, tls: ssl.SSLContext | None, server_name: str | None) -> Wire:
-        self._sweep()
+    async def _connect(self, tls: ssl.SSLContext | None, server_name: str | None) -> PooledConnection:
+        self._drop_unusable()
         loop = asyncio.get_running_loop()
         name = (server_name or self.host) if tls is not None else None
         try:
             async with asyncio.timeout(self.connect_timeout) as connecting:
                 self._connecting.add(connecting)
                 try:
-                    _, wire = await loop.create_connection(
-                        partial(Wire, loop), self.host, self.port, ssl=tls, server_hostname=name
+                    _, connection = await loop.create_connection(
+                        partial(PooledConnection, loop), self.host, self.port, ssl=tls, server_hostname=name
                     )
                 finally:
                     self._connecting.discard(connecting)
@@ -279,10 +283,10 @@ class Wires:
                 raise _closed() from error
             raise
         if self._closed:
-            wire.close()
+            connection.close()
             raise _closed()
-        self._wires.add(wire)
-        return wire
+        self._connections.add(connection)
+        return connection
 
 
 def _closed() -> ConnectionError:

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sandpool.kube import wire
-from sandpool.kube.message import Messages
+from sandpool.kube import connection_pool
+from sandpool.kube.connection_pool import ConnectionPool, HttpResponse
+from sandpool.kube.request_encoder import RequestEncoder
 from sandpool.kube.transport import Request
-from sandpool.kube.wire import Answer, Wires
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -37,14 +37,14 @@ class Server:
 
 
 @asynccontextmanager
-async def talking(talk: Talk, *, limit: int = 10) -> AsyncIterator[tuple[Wires, Server]]:
+async def talking(talk: Talk, *, limit: int = 10) -> AsyncIterator[tuple[ConnectionPool, Server]]:
     server = Server(talk)
     listening = await asyncio.start_server(server.accept, "127.0.0.1", 0)
-    wires = Wires("127.0.0.1", listening.sockets[0].getsockname()[1], limit=limit, connect_timeout=30.0)
+    pool = ConnectionPool("127.0.0.1", listening.sockets[0].getsockname()[1], limit=limit, connect_timeout=30.0)
     try:
-        yield wires, server
+        yield pool, server
     finally:
-        wires.close()
+        pool.close()
         listening.close()
 
 
@@ -59,35 +59,35 @@ def always(answer: bytes, *, times: int = 1000) -> Talk:
     return talk
 
 
-async def ask(wires: Wires, method: str = "GET", within: float = 30.0) -> Answer:
-    message = Messages("http://api", "test").encode(Request(method, "/"), None)
-    return await wires.exchange(method, message, within, None, None)
+async def ask(pool: ConnectionPool, method: str = "GET", within: float = 30.0) -> HttpResponse:
+    message = RequestEncoder("http://api", "test").encode(Request(method, "/"), None)
+    return await pool.exchange(method, message, within, None, None)
 
 
 async def test_one_connection_serves_one_request_after_the_other() -> None:
-    async with talking(always(OK)) as (wires, server):
+    async with talking(always(OK)) as (pool, server):
         for _ in range(3):
-            assert await ask(wires) == Answer(200, {"content-length": "2"}, b"{}")
+            assert await ask(pool) == HttpResponse(200, {"content-length": "2"}, b"{}")
         assert server.connections == 1
 
 
 async def test_requests_at_once_have_a_connection_each_up_to_the_limit() -> None:
-    async with talking(always(OK), limit=2) as (wires, server):
-        answers = await asyncio.gather(*(ask(wires) for _ in range(7)))
+    async with talking(always(OK), limit=2) as (pool, server):
+        answers = await asyncio.gather(*(ask(pool) for _ in range(7)))
         assert [each.status for each in answers] == [200] * 7
         assert server.connections == 2
 
 
 async def test_who_gives_up_waiting_for_a_connection_takes_none_from_others() -> None:
-    async with talking(always(OK), limit=1) as (wires, _):
-        requests = [asyncio.create_task(ask(wires)) for _ in range(4)]
+    async with talking(always(OK), limit=1) as (pool, _):
+        requests = [asyncio.create_task(ask(pool)) for _ in range(4)]
         await asyncio.sleep(0)
         requests[1].cancel()
         await requests[0]
         requests[2].cancel()  # at the moment when it was given the place
         await asyncio.gather(*requests, return_exceptions=True)
         assert [request.cancelled() for request in requests] == [False, True, True, False]
-        assert (await asyncio.wait_for(ask(wires), 30)).status == 200
+        assert (await asyncio.wait_for(ask(pool), 30)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -99,43 +99,43 @@ async def test_who_gives_up_waiting_for_a_connection_takes_none_from_others() ->
     ],
 )
 async def test_ways_to_answer(answer: bytes) -> None:
-    async with talking(always(answer)) as (wires, _):
-        assert [(await ask(wires)).body for _ in range(2)] == [b"{}", b"{}"]
+    async with talking(always(answer)) as (pool, _):
+        assert [(await ask(pool)).body for _ in range(2)] == [b"{}", b"{}"]
 
 
 async def test_an_answer_may_end_with_the_connection() -> None:
-    async with talking(always(b"HTTP/1.1 200 OK\r\nServer: old\r\n\r\n{}", times=1)) as (wires, _):
-        assert (await ask(wires)).body == b"{}"
+    async with talking(always(b"HTTP/1.1 200 OK\r\nServer: old\r\n\r\n{}", times=1)) as (pool, _):
+        assert (await ask(pool)).body == b"{}"
 
 
 @pytest.mark.parametrize("answer", [b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}"])
 async def test_what_is_no_answer_is_a_connection_error(answer: bytes) -> None:
-    async with talking(always(answer, times=1)) as (wires, _):
+    async with talking(always(answer, times=1)) as (pool, _):
         with pytest.raises(ConnectionError):
-            await ask(wires)
+            await ask(pool)
 
 
 async def test_a_broken_archive_is_a_connection_error() -> None:
     answer = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}"
-    async with talking(always(answer)) as (wires, _):
+    async with talking(always(answer)) as (pool, _):
         with pytest.raises(ConnectionError, match="unpacked"):
-            await ask(wires)
+            await ask(pool)
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
 async def test_what_can_be_repeated_is_if_an_old_connection_turns_out_to_be_closed(method: str) -> None:
-    async with talking(closing_after_the_first()) as (wires, server):
-        assert (await ask(wires)).status == 200
-        assert (await ask(wires, method)).status == 200
+    async with talking(closing_after_the_first()) as (pool, server):
+        assert (await ask(pool)).status == 200
+        assert (await ask(pool, method)).status == 200
         assert server.connections == 2
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH"])
 async def test_what_may_have_been_carried_out_is_not_repeated(method: str) -> None:
-    async with talking(closing_after_the_first()) as (wires, server):
-        assert (await ask(wires)).status == 200
+    async with talking(closing_after_the_first()) as (pool, server):
+        assert (await ask(pool)).status == 200
         with pytest.raises(ConnectionError):
-            await ask(wires, method)
+            await ask(pool, method)
         assert server.connections == 1
 
 
@@ -151,9 +151,9 @@ def closing_after_the_first() -> Talk:
 
 
 async def test_a_new_connection_that_is_closed_is_not_tried_again() -> None:
-    async with talking(always(OK, times=0)) as (wires, server):
+    async with talking(always(OK, times=0)) as (pool, server):
         with pytest.raises(ConnectionError):
-            await ask(wires)
+            await ask(pool)
         assert server.connections == 1
 
 
@@ -168,19 +168,19 @@ async def test_the_answer_to_a_request_that_was_given_up_is_nobody_elses() -> No
         else:
             writer.write(OK)
 
-    async with talking(talk) as (wires, server):
+    async with talking(talk) as (pool, server):
         with pytest.raises(TimeoutError):
-            await ask(wires, within=0.01)
-        given_up = asyncio.create_task(ask(wires))
+            await ask(pool, within=0.01)
+        given_up = asyncio.create_task(ask(pool))
         await asyncio.sleep(0)
         given_up.cancel()
         await asyncio.gather(given_up, return_exceptions=True)
         answered.set()
-        assert (await ask(wires)).status == 200
+        assert (await ask(pool)).status == 200
 
 
 async def test_nobody_can_write_more_into_the_head_than_is_meant_to_be_there() -> None:
-    messages = Messages("https://api", "test")
+    messages = RequestEncoder("https://api", "test")
     for request, authorization in [
         (Request("GET", "/a HTTP/1.1\r\nHost: other\r\n\r\n"), None),
         (Request("GET", "/a"), "Bearer x\nImpersonate-User: root"),
@@ -198,26 +198,26 @@ async def test_nobody_can_write_more_into_the_head_than_is_meant_to_be_there() -
     ],
 )
 async def test_half_a_head_is_no_answer(head: bytes) -> None:
-    async with talking(always(head, times=1)) as (wires, _):
+    async with talking(always(head, times=1)) as (pool, _):
         with pytest.raises(ConnectionError):
-            await ask(wires)
+            await ask(pool)
 
 
 @pytest.mark.parametrize("behind", [b"HTTP/1.1 200 OK\r\nContent-Le", OK])
 async def test_what_nobody_asked_for_is_not_taken_for_the_next_answer(behind: bytes) -> None:
-    async with talking(always(OK + behind)) as (wires, server):
+    async with talking(always(OK + behind)) as (pool, server):
         for _ in range(3):
-            assert await ask(wires) == Answer(200, {"content-length": "2"}, b"{}")
+            assert await ask(pool) == HttpResponse(200, {"content-length": "2"}, b"{}")
         assert server.connections == 3
 
 
 async def test_waiting_for_a_connection_is_limited_too() -> None:
-    async with talking(never, limit=1) as (wires, server):
-        first = asyncio.create_task(ask(wires))
+    async with talking(never, limit=1) as (pool, server):
+        first = asyncio.create_task(ask(pool))
         await asyncio.sleep(0)
         with pytest.raises(TimeoutError):
-            await ask(wires, within=0.01)
-        wires.close()
+            await ask(pool, within=0.01)
+        pool.close()
         await asyncio.gather(first, return_exceptions=True)
         assert server.connections <= 1
 
@@ -231,33 +231,33 @@ async def test_closing_ends_every_wait() -> None:
         reached.set()
         await reader.read()
 
-    async with talking(talk, limit=2) as (wires, _):
-        requests = [asyncio.create_task(ask(wires))]
+    async with talking(talk, limit=2) as (pool, _):
+        requests = [asyncio.create_task(ask(pool))]
         await reached.wait()
-        requests += [asyncio.create_task(ask(wires)) for _ in range(3)]
+        requests += [asyncio.create_task(ask(pool)) for _ in range(3)]
         await asyncio.sleep(0)
-        wires.close()
+        pool.close()
         outcomes = await asyncio.wait_for(asyncio.gather(*requests, return_exceptions=True), 30)
         assert [str(each) for each in outcomes] == ["the transport was closed"] * 4
         with pytest.raises(ConnectionError, match="closed"):
-            await ask(wires)
+            await ask(pool)
 
 
 async def test_nothing_is_kept_of_connections_that_failed_or_of_who_we_were_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with talking(always(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", times=1)) as (wires, _):
+    async with talking(always(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", times=1)) as (pool, _):
         for _ in range(3):
             with pytest.raises(ConnectionError):
-                await ask(wires)
-        assert not wires._wires
-    async with talking(always(OK)) as (wires, _):
-        await asyncio.gather(ask(wires), ask(wires))
-        wires._idle[ssl.create_default_context()] = wires._idle.pop(None)
-        monkeypatch.setattr(wire, "IDLE", 0.0)
-        await ask(wires)
-        assert len(wires._wires) == 1
-        assert list(wires._idle) == [None]
+                await ask(pool)
+        assert not pool._connections
+    async with talking(always(OK)) as (pool, _):
+        await asyncio.gather(ask(pool), ask(pool))
+        pool._idle[ssl.create_default_context()] = pool._idle.pop(None)
+        monkeypatch.setattr(connection_pool, "IDLE", 0.0)
+        await ask(pool)
+        assert len(pool._connections) == 1
+        assert list(pool._idle) == [None]
 
 
 async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from sandpool.api import causes
-from sandpool.api.schema.alternatives import Complaints
+from sandpool.api.schema.alternatives import AlternativesCheck
 from sandpool.api.schema.findings import Findings
 from sandpool.api.schema.shape import Shape
 
 
-def judge_object(shape: Shape, value: dict[str, Any], found: Findings, alternatives: Complaints | None) -> None:
+def check_object_limits(
+    shape: Shape, value: dict[str, Any], found: Findings, alternatives: AlternativesCheck | None
+) -> None:
     if alternatives is not None:
         alternatives(value, found)
     size, fewest, most = len(value), shape.min_properties, shape.max_properties
@@ -22,7 +24,7 @@ def judge_object(shape: Shape, value: dict[str, Any], found: Findings, alternati
         found.add(lambda path: causes.not_supported(path, value, shape.enum))
 
 
-def judge_array(shape: Shape, value: list[Any], found: Findings, alternatives: Complaints | None) -> None:
+def check_array_limits(shape: Shape, value: list[Any], found: Findings, alternatives: AlternativesCheck | None) -> None:
     if alternatives is not None:
         alternatives(value, found)
     size, fewest, most = len(value), shape.min_items, shape.max_items

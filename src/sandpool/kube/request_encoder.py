@@ -13,7 +13,7 @@ from sandpool.kube.transport import JSON, Request
 _WITH_A_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 
 
-class Messages:
+class RequestEncoder:
     """For one server; a path in its address is kept in front of every request's."""
 
     def __init__(self, server: str, user_agent: str) -> None:

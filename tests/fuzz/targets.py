@@ -1,0 +1,423 @@
+"""Fuzz targets: the decoders of bytes that clients and sandboxes send, each with an oracle.
+
+A target takes an input and raises if the decoder violates a rule: an exception other than its declared ones, output
+without bound, a different result for another split into reads, or a second message hidden in the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from sandpool.api.kinds import POD
+from sandpool.api.schema.shape import Shape
+from sandpool.kube.errors import BadRequest, PatchError, TooLarge
+from sandpool.kube.jsonpatch import json_patch
+from sandpool.kube.patches import merge_patch
+from sandpool.kube.strategic import strategic_merge_patch
+from sandpool.node.network.cluster_dns import OutsideClusterDomain
+from sandpool.node.network.dns import DnsServer
+from sandpool.router import http1 as router_http1
+from sandpool.router.headers import RequestHeaders
+from sandpool.sandboxd import http1 as sandboxd_http1
+from sandpool.sandboxd import process_messages
+from sandpool.server.request import body
+from sandpool.server.streams import spdy
+from sandpool.server.streams.options import StdStreams
+from sandpool.server.streams.port_forward import forward
+from sandpool.server.streams.remote_command import over_websocket
+from sandpool.server.streams.spdy_session import SpdySession
+from sandpool.server.streams.websocket import WebSocket
+from tests.server.streams.test_hostile_streams import Dialler, Script, lived, work
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """``check`` gets an input and randomness for choices that are not part of it, such as the split into reads.
+    ``tokens`` are pieces of the grammar."""
+
+    name: str
+    check: Callable[[bytes, random.Random], None]
+    tokens: tuple[bytes, ...]
+
+
+def reads(data: bytes, rng: random.Random) -> Iterator[bytes]:
+    """Split an input as a network might."""
+    start = 0
+    while start < len(data):
+        size = rng.choice((1, 1, 2, 3, 7, 50, 1000))
+        yield data[start : start + size]
+        start += size
+
+
+# --- HTTP ------------------------------------------------------------------------------------------------------------
+
+_HTTP = (
+    *(b"\r\n", b"\r\n\r\n", b"\n", b"\r", b" HTTP/1.1", b" HTTP/1.0", b"GET / HTTP/1.1\r\n", b"POST /a HTTP/1.1\r\n"),
+    *(b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 101 X\r\n", b"HTTP/1.1 204 No\r\n\r\n"),
+    *(b"HTTP/1.0 200 OK\r\n", b"Content-Length: 5\r\n", b"Content-Length: 0\r\n", b"content-length:+5\r\n"),
+    *(b"Content-Length: 5, 5\r\n", b"Transfer-Encoding: chunked\r\n", b"Transfer-Encoding: gzip, chunked\r\n"),
+    *(b"Connection: close\r\n", b"Connection: Upgrade\r\nUpgrade: x\r\n", b"Connection: content-length\r\n"),
+    *(
+        b"5\r\nabcde\r\n",
+        b"0\r\n\r\n",
+        b"5;a=b\r\n",
+        b"0\r\nA: b\r\n\r\n",
+        b"ffffffffffffffff\r\n",
+        b"abcde",
+        b" folded",
+    ),
+    *(b"Host: x\r\n", b"X-Sandbox-ID: a\r\n", b"Expect: 100-continue\r\n", b"\x00", b"\t", b"X" * 200),
+)
+
+Response = tuple[int | None, bytes, bool]
+
+
+def _response(pieces: Iterable[bytes], *, head_only: bool) -> Response | None:
+    """Return status, body and whether the response is complete; None if it is malformed."""
+    parser = router_http1.ResponseParser()
+    parser.begin(head_only=head_only, upgrade_requested=False)
+    received = bytearray()
+    try:
+        for piece in pieces:
+            received += parser.feed(piece)
+    except router_http1.MalformedMessage:
+        return None
+    if parser.is_complete:
+        try:
+            parser.feed(b"HTTP/1.1 200 OK\r\n\r\n")
+        except router_http1.MalformedMessage:
+            pass
+        else:
+            raise AssertionError("a second response was accepted")
+    return parser.head.status if parser.head else None, bytes(received), parser.is_complete
+
+
+def check_router_response(data: bytes, rng: random.Random) -> None:
+    for head_only in (False, True):
+        whole = _response([data] if data else [], head_only=head_only)
+        assert _response(reads(data, rng), head_only=head_only) == whole
+        if whole is not None:
+            assert len(whole[1]) <= len(data)
+            assert not (head_only and whole[1]), "a response to HEAD has a body"
+
+
+Message = tuple[bytes, bytes, bytes]  # method, target, body
+
+
+def _router_requests(pieces: Iterable[bytes]) -> list[Message] | None:
+    """Parse requests as ``router.downstream`` does, except that no empty line is skipped, and check each head that
+    would be forwarded. Return None if a byte is malformed."""
+    heads = router_http1.HeadBuffer()
+    reader: router_http1.BodyReader | None = None
+    found: list[Message] = []
+    try:
+        for data in pieces:
+            start = 0
+            while start < len(data):
+                if reader is not None:
+                    content, start = reader.feed(data, start)
+                    method, target, before = found[-1]
+                    found[-1] = method, target, before + content
+                    if reader.is_complete:
+                        reader = None
+                    continue
+                taken = heads.take(data, start)
+                if taken is None:
+                    break
+                heads.reset()
+                head, start = taken
+                line, _, block = head.partition(b"\r\n")
+                method, target, is_http_1_0 = router_http1.parse_request_line(line)
+                headers = RequestHeaders(router_http1.parse_fields(block), is_http_1_0=is_http_1_0)
+                _check_forwarded(method, target, headers)
+                found.append((method, target, b""))
+                if headers.has_body:
+                    reader = router_http1.BodyReader(headers.framing)
+                elif headers.upgrade:
+                    return found
+    except router_http1.MalformedMessage:
+        return None
+    return found
+
+
+def _check_forwarded(method: bytes, target: bytes, headers: RequestHeaders) -> None:
+    """What the router forwards is one head, and sandboxd reads the same method, target and length from it."""
+    forwarded = headers.head(method, target, host="sandbox", client="192.0.2.1")
+    assert forwarded.endswith(b"\r\n\r\n")
+    assert forwarded.count(b"\r\n\r\n") == 1
+    assert forwarded.count(b"\n") == forwarded.count(b"\r") == forwarded.count(b"\r\n")
+    if len(forwarded) > sandboxd_http1.MAX_HEAD_BYTES or forwarded.count(b"\n") > sandboxd_http1.MAX_HEADERS:
+        return
+    taken = sandboxd_http1.HeadBuffer().take(forwarded, 0)
+    assert taken is not None
+    parsed = sandboxd_http1.RequestHead(taken[0])
+    assert (parsed.method.encode(), parsed.target.encode("latin-1")) == (method, target)
+    assert parsed.is_chunked == headers.framing.is_chunked
+    assert (parsed.length or 0) == (headers.framing.length or 0)
+
+
+def check_router_request(data: bytes, rng: random.Random) -> None:
+    whole = _router_requests([data])
+    assert _router_requests(reads(data, rng)) == whole
+    assert whole is None or sum(len(content) for _, _, content in whole) <= len(data)
+
+
+def _sandboxd_requests(pieces: Iterable[bytes]) -> tuple[list[Message], bool]:
+    """Return the requests and whether all bytes were well-formed."""
+    heads = sandboxd_http1.HeadBuffer()
+    reader: sandboxd_http1.BodyReader | None = None
+    found: list[Message] = []
+    try:
+        for data in pieces:
+            start = 0
+            while start < len(data):
+                if reader is not None:
+                    content, start = reader.feed(data, start)
+                    found[-1] = (*found[-1][:2], found[-1][2] + content)
+                    if reader.is_complete:
+                        reader = None
+                    continue
+                taken = heads.take(data, start)
+                if taken is None:
+                    break
+                raw, start = taken
+                head = sandboxd_http1.RequestHead(raw)
+                found.append((head.method.encode(), head.target.encode("latin-1"), b""))
+                if head.length != 0:
+                    reader = sandboxd_http1.BodyReader(head)
+    except sandboxd_http1.MalformedRequest:
+        return found, False
+    return found, True
+
+
+def check_sandboxd_request(data: bytes, rng: random.Random) -> None:
+    whole = _sandboxd_requests([data])
+    assert _sandboxd_requests(reads(data, rng)) == whole
+    assert sum(len(content) for _, _, content in whole[0]) <= len(data)
+
+
+# --- bodies of API requests ------------------------------------------------------------------------------------------
+
+
+def check_json(data: bytes, rng: random.Random) -> None:
+    try:
+        decoded = body.decode(data, "application/json", POD)
+    except BadRequest:
+        return
+    assert isinstance(decoded.value, dict)
+    assert body.decode_json(orjson.dumps(decoded.value)).value == decoded.value
+
+
+def check_yaml(data: bytes, rng: random.Random) -> None:
+    try:
+        decoded = body.decode_yaml(data)
+    except BadRequest:
+        return
+    assert len(orjson.dumps(decoded.value)) <= 8 * body.MAX_BODY
+    assert len(decoded.duplicates) <= 100
+
+
+def check_protobuf(data: bytes, rng: random.Random) -> None:
+    try:
+        decoded = body.decode(data, body.PROTOBUF, POD)
+    except BadRequest:
+        return
+    assert len(orjson.dumps(decoded.value)) <= 64 * len(data) + 1024
+
+
+def check_process_messages(data: bytes, rng: random.Random) -> None:
+    for decode in (
+        process_messages.execute_request,
+        process_messages.start_request,
+        process_messages.write_stdin_request,
+        process_messages.signal_request,
+        process_messages.resize_request,
+    ):
+        try:
+            decode(data)
+        except process_messages.Malformed:
+            continue
+
+
+# --- patches ---------------------------------------------------------------------------------------------------------
+
+_TEXT = Shape(type="string")
+_ITEM = Shape(type="object", name="Item", properties={"name": _TEXT, "value": _TEXT})
+_SHAPE = Shape(
+    type="object",
+    name="Object",
+    properties={
+        "name": _TEXT,
+        "a": Shape(type="object", name="Inner", properties={"name": _TEXT}),
+        "items": Shape(type="array", items=_ITEM, patch_strategy="merge", patch_merge_key="name"),
+        "finalizers": Shape(type="array", items=_TEXT, patch_strategy="merge"),
+    },
+)
+
+
+def _check_patch(apply: Callable[[Any, Any], Any], target: Any, patch: Any) -> Any:
+    """Apply a patch. Neither argument may change, and the result must be bounded JSON."""
+    before = deepcopy((target, patch))
+    try:
+        result = apply(target, patch)
+    except (PatchError, TooLarge):
+        result = None
+    assert (target, patch) == before, "a patch changed its arguments"
+    encoded = orjson.dumps(result)
+    assert len(encoded) <= (4 << 20)
+    return result
+
+
+def check_patches(data: bytes, rng: random.Random) -> None:
+    """The input is a JSON list of a target and a patch."""
+    try:
+        target, patch = orjson.loads(data)
+    except (ValueError, TypeError):
+        return
+    _check_patch(json_patch, target, patch)
+    merged = _check_patch(merge_patch, target, patch)
+    if merged is not None:
+        assert merge_patch(merged, patch) == merged, "a merge patch is idempotent"
+    if isinstance(target, dict):
+        _check_patch(lambda target, patch: strategic_merge_patch(target, patch, _SHAPE), target, patch)
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------
+
+
+def _frames(pieces: Iterable[bytes]) -> tuple[list[spdy.Control | spdy.Data], bool]:
+    decoder = spdy.Decoder()
+    found: list[spdy.Control | spdy.Data] = []
+    try:
+        for piece in pieces:
+            found.extend(frame for frame in decoder.feed(piece))
+    except spdy.SpdyError:
+        return found, False
+    return found, True
+
+
+def check_spdy(data: bytes, rng: random.Random) -> None:
+    whole, is_valid = _frames([data])
+    split, is_split_valid = _frames(reads(data, rng))
+    assert is_split_valid == is_valid
+    if is_valid:
+        assert split == whole
+        assert sum(len(frame.data) for frame in whole if isinstance(frame, spdy.Data)) <= len(data)
+
+
+def check_port_forward(data: bytes, rng: random.Random) -> None:
+    dial = Dialler()
+    lived(forward(SpdySession(Script(data, rng.choice((1, 16, 4096)))), dial))
+    dial.check()
+
+
+def check_websocket(data: bytes, rng: random.Random) -> None:
+    client = Script(data, rng.choice((1, 16, 4096)))
+    streams = StdStreams(True, stdout=True, stderr=True, terminal=rng.random() < 0.5)
+    lived(over_websocket(WebSocket(client), work, streams))
+    assert len(client.sent) <= len(data) + 4096
+
+
+# --- DNS -------------------------------------------------------------------------------------------------------------
+
+
+def _resolve(name: str) -> list[str] | None:
+    if not name.lower().endswith("cluster.local."):
+        raise OutsideClusterDomain(name)
+    return [f"10.0.0.{number}" for number in range(4)] if name.startswith("a") else None
+
+
+def check_dns(data: bytes, rng: random.Random) -> None:
+    reply = asyncio.run(DnsServer(_resolve).answer(data))
+    if reply is not None:
+        assert reply[:2] == data[:2], "a reply carries the number of its query"
+        assert reply[2] & 0x80, "a reply is marked as one"
+        assert len(reply) <= 2 * len(data) + 512, "a reply amplifies its query"
+
+
+_JSON = (b"{", b"}", b"[", b"]", b":", b",", b'"a"', b"null", b"true", b"1e999", b"-0", b'"\\u003a"', b'"kind":"Pod"')
+_YAML = (
+    b"\n",
+    b"- ",
+    b"a: ",
+    b"&a ",
+    b"*a",
+    b"<<: *a",
+    b"!!int ",
+    b"!!binary ",
+    b"? ",
+    b"|\n ",
+    b"'",
+    b'"',
+    b"---\n",
+    b"  ",
+)
+_PATCH = (
+    *(
+        *_JSON,
+        b'{"op":"add","path":"/a","value":1}',
+        b'"op":"copy"',
+        b'"op":"test"',
+        b'"from":"/a"',
+        b'"path":"/items/-"',
+    ),
+    *(b'"$patch":"delete"', b'"$patch":"replace"', b'"$retainKeys":["a"]'),
+    *(b'"$setElementOrder/items":[{"name":"x"}]', b"{}"),
+    *(b'"$deleteFromPrimitiveList/finalizers":["x"]', b'"items":[{"name":"x","value":"y"}]', b'"finalizers":["x"]'),
+)
+_PROTOBUF = (
+    b"k8s\x00",
+    b"\x0a\x02v1",
+    b"\x12\x03Pod",
+    b"\x0a",
+    b"\x12",
+    b"\x08\x01",
+    b"\x1a\x00",
+    b"\xff" * 9 + b"\x01",
+)
+_SPDY = tuple(
+    itertools.chain(
+        (bytes((0x80, 3, 0, kind)) for kind in range(1, 10)),
+        (b"\x00\x00\x00\x01", b"\x00\x00\x00\x08", b"\x01\x00\x00\x04", b"\x00\xff\xff\xff"),
+    )
+)
+_WEBSOCKET = (
+    b"\x82\x81\0\0\0\0\x00",
+    b"\x88\x80\0\0\0\0",
+    b"\x89\x80\0\0\0\0",
+    b"\x02\x81\0\0\0\0\x00",
+    b"\x81\xfe",
+    b"\x82\xff",
+)
+_DNS = (
+    b"\x01a\x05local\0",
+    b"\x07cluster\x05local\0",
+    b"\xc0\x0c",
+    b"\x00\x01\x00\x01",
+    b"\x00\xff\x00\x01",
+    b"\x3f",
+    b"\0\0\x29",
+)
+
+TARGETS = (
+    Target("router-response", check_router_response, _HTTP),
+    Target("router-request", check_router_request, _HTTP),
+    Target("sandboxd-request", check_sandboxd_request, _HTTP),
+    Target("json", check_json, _JSON),
+    Target("yaml", check_yaml, _YAML),
+    Target("protobuf", check_protobuf, _PROTOBUF),
+    Target("process-messages", check_process_messages, _PROTOBUF),
+    Target("patches", check_patches, _PATCH),
+    Target("spdy", check_spdy, _SPDY),
+    Target("port-forward", check_port_forward, _SPDY),
+    Target("websocket", check_websocket, _WEBSOCKET),
+    Target("dns", check_dns, _DNS),
+)
