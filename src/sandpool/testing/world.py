@@ -284,7 +284,7 @@ class World:
         ]
 
     def written(self) -> list[str]:
-        """The controllers' writes since the last call, from the audit log, without Events: ``patch sandboxes/status``."""
+        """The controllers' writes since the last call by the audit log, without Events: ``patch sandboxes/status``."""
         requests = self.audited_requests()
         new, self._reported = requests[self._reported :], len(requests)
         return [str(each) for each in new if each.writes and each.resource != "events"]
