@@ -31,6 +31,7 @@ from typing import Final
 
 from sandpool.api.views import SandboxView
 from sandpool.controllers.options import WarmPoolOptions
+from sandpool.engine.ratelimit import backoff_delay
 
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -173,8 +174,7 @@ class CreationBreaker:
 def _pause_after(failures: int, namespace_terminating: bool) -> float:
     if namespace_terminating:
         return LONGEST_PAUSE
-    # Beyond 2^64 every pause is the longest, and far beyond it a float overflows.
-    return min(FIRST_PAUSE * 2.0 ** min(failures - 1, 64), LONGEST_PAUSE) if failures else 0.0
+    return backoff_delay(failures, first=FIRST_PAUSE, longest=LONGEST_PAUSE) if failures else 0.0
 
 
 @dataclass(frozen=True, slots=True)
