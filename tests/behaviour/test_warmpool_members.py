@@ -14,7 +14,7 @@ from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.api.warmpool import ON_REPLENISH, RECREATE
 from sandpool.controllers.options import WarmPoolOptions
-from sandpool.kube.errors import ApiError, Forbidden
+from sandpool.kube.errors import ApiError, namespace_terminating
 from sandpool.kube.transport import Request
 from sandpool.node.simulated import Fate, all_ready
 from sandpool.testing.objects import owner_reference, pod_template
@@ -373,10 +373,9 @@ async def test_e22_a_member_that_hangs_is_replaced_after_its_grace_period(world:
     assert order == ["delete", "create"], "one for one, and one after the other"
 
 
-async def test_in_a_namespace_that_is_being_deleted_it_is_tried_once_and_said_once(world: World) -> None:
+async def test_pool_in_a_terminating_namespace_attempts_one_creation_and_reports_it_once(world: World) -> None:
     def refuse(request: Request) -> ApiError | None:
-        why = f"unable to create new content in namespace {world.namespace} because it is being terminated"
-        return Forbidden(f"sandboxes is forbidden: {why}") if request.method == "POST" else None
+        return namespace_terminating(SANDBOX, "", world.namespace) if request.method == "POST" else None
 
     await world.template()
     await world.pool(3)

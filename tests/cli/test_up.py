@@ -112,7 +112,7 @@ def test_it_says_what_to_do_next(tmp_path: Path) -> None:
     assert "1 simulated node: pods become ready, but nothing runs in them" in said
     assert said[-1].startswith("try kubectl apply -f ")
     assert Path(said[-1].removeprefix("try kubectl apply -f ")).exists()
-    assert 'workqueue_depth{controller="sandboxclaim",name="sandboxclaim"} 0.0' in text
+    assert 'workqueue_depth{controller="sandboxclaim",name="sandboxclaim",priority="0"} 0.0' in text
 
 
 def test_without_a_node_it_says_so() -> None:

@@ -2,22 +2,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from sandpool.api.kinds import POD
+from sandpool.engine.cache.store import Key
 from sandpool.engine.controller import DEFAULT_PRIORITY, DONE, Controller, ReconcileIncomplete, Result
 from sandpool.engine.metrics.controller import ERROR, REQUEUE_AFTER, SUCCESS
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.workqueue.metrics import QueueMetrics
 from sandpool.engine.workqueue.queue import WorkQueue
-from sandpool.kube.errors import Conflict, Forbidden, TooManyRequests
+from sandpool.kube.errors import Conflict, Forbidden, TooManyRequests, namespace_terminating
 from sandpool.server.controllers.namespaces import check_create
 from sandpool.testing.clock import ManualClock
+
+K = TypeVar("K", bound=Hashable)
 
 
 class Passes:
@@ -63,7 +66,7 @@ def controller_of(passes: Passes, **options: Any) -> Controller[str]:
 
 
 @asynccontextmanager
-async def running(controller: Controller[str]) -> AsyncIterator[Controller[str]]:
+async def running(controller: Controller[K]) -> AsyncIterator[Controller[K]]:
     task = asyncio.create_task(controller.run())
     try:
         yield controller
@@ -220,17 +223,19 @@ async def test_what_people_were_told_of_is_tried_again_without_a_traceback(caplo
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-async def test_a_namespace_that_goes_is_waited_for_without_a_word(
+async def test_key_in_a_terminating_namespace_is_retried_rarely_without_a_warning(
     caplog: pytest.LogCaptureFixture, wrapped: bool
 ) -> None:
-    """None that anybody is to hear who has not asked for more."""
+    """The cause counts, whatever the message is."""
     caplog.set_level(logging.WARNING)
 
     async def refused(key: str) -> Result:
         try:
             check_create({"status": {"phase": "Terminating"}}, "team", POD, key)
         except Forbidden as error:
-            raise ReconcileIncomplete(str(error)) if wrapped else error from None
+            if wrapped:
+                raise ReconcileIncomplete("no pod", namespace_terminating=True) from error
+            raise Forbidden("no pod", details=error.details) from error
         return DONE
 
     passes = Passes(refused)
@@ -248,22 +253,36 @@ async def test_a_namespace_that_goes_is_waited_for_without_a_word(
     assert caplog.messages == []
 
 
-async def test_of_a_namespace_that_goes_one_line_tells(caplog: pytest.LogCaptureFixture) -> None:
-    async def refused(key: str) -> Result:
-        check_create({"status": {"phase": "Terminating"}}, key.partition("/")[0], POD, key)
-        return DONE
+@pytest.mark.parametrize("wrapped", [False, True])
+async def test_message_about_a_terminating_namespace_without_the_cause_is_an_ordinary_failure(wrapped: bool) -> None:
+    message = str(namespace_terminating(POD, "a", "team"))
 
-    caplog.set_level(logging.INFO)
+    async def refused(key: str) -> Result:
+        raise ReconcileIncomplete(message) if wrapped else Forbidden(message)
+
     passes = Passes(refused)
     async with running(controller_of(passes)) as controller:
-        for key in ("team/a", "team/b", "other/a", "team/a"):
+        controller.enqueue("a")
+        await passes.clock.advance(0.006)
+        assert passes.times == [0, 0.005]
+
+
+async def test_terminating_namespace_is_logged_once_per_namespace(caplog: pytest.LogCaptureFixture) -> None:
+    async def refused(key: Key) -> Result:
+        raise namespace_terminating(POD, key.name, key.namespace)
+
+    caplog.set_level(logging.INFO)
+    clock = ManualClock()
+    async with running(Controller("claim", refused, clock, Random(0))) as controller:
+        for key in (Key("team", "a"), Key("team", "b"), Key("other", "a"), Key("team", "a")):
             controller.enqueue(key)
-            await passes.clock.settle()
-        told = "waits for the end of namespace {}, which is being deleted"
+            await clock.settle()
+        waits = "waits: its namespace is being deleted"
         ours = [message for message in caplog.messages if "namespace" in message]
-        assert ours == [f"claim team/a {told.format('team')}", f"claim other/a {told.format('other')}"]
-        await passes.clock.advance(301)
-        assert len([message for message in caplog.messages if told.format("team") in message]) == 2, "it is still there"
+        assert ours == [f"claim team/a {waits}", f"claim other/a {waits}"]
+        await clock.advance(301)
+        again = [message for message in caplog.messages if message.startswith("claim team/") and waits in message]
+        assert len(again) == 2, "the namespace still exists"
 
 
 async def test_success_forgets_the_failures() -> None:

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from sandpool.api.metrics import Metric
-from sandpool.engine.health import Answer, Checks, Endpoint, Page, metrics_page, parse_address
+from sandpool.engine.health import Checks, HealthServer, Page, PageResponse, metrics_page, parse_address
 from sandpool.engine.metrics.registry import MetricsRegistry
 
 
@@ -27,7 +27,7 @@ class Visitor:
 
 @asynccontextmanager
 async def visitor(pages: Mapping[str, Page]) -> AsyncIterator[Visitor]:
-    endpoint = Endpoint("127.0.0.1:0", pages)
+    endpoint = HealthServer("127.0.0.1:0", pages)
     await endpoint.start()
     try:
         async with aiohttp.ClientSession() as session:
@@ -104,7 +104,7 @@ async def test_what_is_not_there() -> None:
 
 
 async def test_broken_page(caplog: pytest.LogCaptureFixture) -> None:
-    async def broken(request: web.BaseRequest) -> Answer:
+    async def broken(request: web.BaseRequest) -> PageResponse:
         raise ValueError("no")
 
     async with visitor({"/broken": broken, **Checks("healthz").pages()}) as me:
@@ -116,12 +116,12 @@ async def test_broken_page(caplog: pytest.LogCaptureFixture) -> None:
 async def test_stopping_waits_for_an_answer_under_way() -> None:
     entered, leave = asyncio.Event(), asyncio.Event()
 
-    async def slow(request: web.BaseRequest) -> Answer:
+    async def slow(request: web.BaseRequest) -> PageResponse:
         entered.set()
         await leave.wait()
-        return Answer(b"done")
+        return PageResponse(b"done")
 
-    endpoint = Endpoint("127.0.0.1:0", {"/slow": slow})
+    endpoint = HealthServer("127.0.0.1:0", {"/slow": slow})
     await endpoint.start()
     async with aiohttp.ClientSession() as session:
         me = Visitor(session, endpoint.port)
@@ -138,12 +138,12 @@ async def test_stopping_waits_for_an_answer_under_way() -> None:
 async def test_stopping_does_not_wait_for_ever() -> None:
     entered = asyncio.Event()
 
-    async def stuck(request: web.BaseRequest) -> Answer:
+    async def stuck(request: web.BaseRequest) -> PageResponse:
         entered.set()
         await asyncio.get_running_loop().create_future()
         raise AssertionError
 
-    endpoint = Endpoint("127.0.0.1:0", {"/stuck": stuck})
+    endpoint = HealthServer("127.0.0.1:0", {"/stuck": stuck})
     await endpoint.start()
     async with aiohttp.ClientSession() as session:
         asking = asyncio.create_task(Visitor(session, endpoint.port).get("/stuck"))
@@ -155,15 +155,15 @@ async def test_stopping_does_not_wait_for_ever() -> None:
 
 
 async def test_port_in_use_is_said() -> None:
-    one = Endpoint("127.0.0.1:0", {})
+    one = HealthServer("127.0.0.1:0", {})
     await one.start()
     with pytest.raises(OSError, match="in use"):
-        await Endpoint(f"127.0.0.1:{one.port}", {}).start()
+        await HealthServer(f"127.0.0.1:{one.port}", {}).start()
     await one.stop()
 
 
 async def test_no_address() -> None:
-    endpoint = Endpoint("0", {})
+    endpoint = HealthServer("0", {})
     await endpoint.start()
     assert endpoint.port == 0
     await endpoint.stop()

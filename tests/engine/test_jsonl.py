@@ -71,7 +71,7 @@ def test_a_full_disk_drops_and_recovers(
     log.note(Numbered(1))
     log.flush()
     assert log.dropped == 2
-    assert caplog.text.count("lines are being dropped: [Errno 28]") == 1
+    assert caplog.text.count("dropping lines: [Errno 28]") == 1
     monkeypatch.undo()
     log.note(Numbered(2))
     log.flush()

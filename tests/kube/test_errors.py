@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sandpool.api.kinds import POD
 from sandpool.kube import errors
 from sandpool.kube.errors import ApiError, PatchError, from_status
 
@@ -60,3 +61,13 @@ def test_a_refused_patch_arrives_as_an_ordinary_error() -> None:
     arrived = from_status(PatchError("testing value /a failed: test failed").status(), 422)
     assert type(arrived) is errors.Invalid
     assert arrived.details["causes"][0]["message"] == "testing value /a failed: test failed"
+
+
+def test_terminating_namespace_is_recognised_by_the_cause_and_not_by_the_message() -> None:
+    refusal = errors.namespace_terminating(POD, "late", "team")
+    arrived = from_status(refusal.status() | {"message": "no"}, 403)
+    assert errors.is_namespace_terminating(arrived)
+    assert not errors.is_namespace_terminating(errors.Forbidden(refusal.message))
+    assert not errors.is_namespace_terminating(errors.Forbidden("no", details={"causes": [{"reason": "Other"}, "x"]}))
+    assert not errors.is_namespace_terminating(errors.Forbidden("no", details={"causes": "NamespaceTerminating"}))
+    assert not errors.is_namespace_terminating(TimeoutError(refusal.message))

@@ -262,7 +262,9 @@ STRANGE = st.tuples(st.binary(max_size=8), st.binary(max_size=12)).map(lambda pa
 @example(b"POST", b"/", [("Transfer-Encoding", "chunked, identity")], b"3\r\nabc\r\n0\r\n\r\n", "box")
 @example(b"GET", b"/", [("Connection", "close, Content-Length"), ("Content-Length", "3")], b"abc", "box")
 @example(b"GET", b"/", [("Connection", "Upgrade"), ("Upgrade", "h2c\r\nX: y")], b"", "box")
-def test_hostile_heads(method: bytes, target: bytes, headers: list[tuple[str, str]], body: bytes, sandbox: str) -> None:
+def test_hostile_heads_reach_a_sandbox_well_formed_or_not_at_all(
+    method: bytes, target: bytes, headers: list[tuple[str, str]], body: bytes, sandbox: str
+) -> None:
     lines = [("Host", "x"), *([("X-Sandbox-ID", sandbox)] if sandbox else []), *headers]
     head = b"".join(f"{name}: {value}\r\n".encode("latin-1") for name, value in lines)
     heard, _ = _RUNNER[0].send(method + b" " + target + b" HTTP/1.1\r\n" + head + b"\r\n" + body)
@@ -284,7 +286,7 @@ def test_hostile_heads(method: bytes, target: bytes, headers: list[tuple[str, st
     st.none() | st.lists(st.integers(1, 50), min_size=1, max_size=8),
     st.text(st.sampled_from("abc/%20.~-"), max_size=20).map(lambda text: f"/{text}".encode()),
 )
-def test_a_body_arrives_as_it_was_sent(method: bytes, body: bytes, chunks: list[int] | None, target: bytes) -> None:
+def test_body_arrives_as_sent(method: bytes, body: bytes, chunks: list[int] | None, target: bytes) -> None:
     if chunks is None:
         framing, framed = f"Content-Length: {len(body)}", body
     else:
@@ -302,7 +304,7 @@ def test_a_body_arrives_as_it_was_sent(method: bytes, body: bytes, chunks: list[
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes(data: bytes) -> None:
+def test_router_survives_arbitrary_bytes(data: bytes) -> None:
     heard, _ = _RUNNER[0].send(data)
     assert heard == []
     assert _RUNNER[0].is_alive()
@@ -326,7 +328,7 @@ def test_any_bytes(data: bytes) -> None:
         ("X-Sandbox-ID: other\r\n", 404, "There is no such sandbox."),
     ],
 )
-def test_the_contract_on_the_wire(headers: str, status: int, detail: str) -> None:
+def test_invalid_destination_headers_are_rejected(headers: str, status: int, detail: str) -> None:
     heard, answer = _RUNNER[0].send(f"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n".encode())
     assert answer.startswith(f"HTTP/1.1 {status} ".encode())
     assert answer.endswith(f'\r\n\r\n{{"detail":"{detail}"}}'.encode())

@@ -47,7 +47,7 @@ class Reviewer(Client):
 
 
 class TestScopedTokens:
-    async def test_a_token_is_for_one_sandbox_and_a_time(self) -> None:
+    async def test_token_is_valid_for_one_sandbox_until_it_expires(self) -> None:
         clock = ManualClock()
         tokens = TokenSigner(b"x" * 32)
         guard = ScopedTokenAuthorizer(tokens, clock)
@@ -60,7 +60,7 @@ class TestScopedTokens:
         await clock.advance(60)
         assert await refused(guard, token) == 401
 
-    async def test_the_address_that_clients_send_along_does_no_harm(self) -> None:
+    async def test_address_header_does_not_affect_authorization(self) -> None:
         tokens = TokenSigner(b"x" * 32)
         token = tokens.make(TokenScope("default", ("box",), 1 << 40))
         guard = ScopedTokenAuthorizer(tokens, ManualClock())
@@ -120,7 +120,7 @@ class TestTokenReviews:
         assert await refused(guard, "Bearer bad") == 401
 
     @pytest.mark.parametrize(("required", "status"), [(True, 401), (False, 0)])
-    async def test_without_a_token(self, required: bool, status: int) -> None:
+    async def test_request_without_a_token(self, required: bool, status: int) -> None:
         reviewer = Reviewer()
         assert (
             await refused(TokenReviewAuthorizer(reviewer, ManualClock(), TokenReviewOptions(required=required)), "")
@@ -128,7 +128,7 @@ class TestTokenReviews:
         )
         assert not reviewer.asked
 
-    async def test_an_answer_holds_for_a_while(self) -> None:
+    async def test_review_is_cached(self) -> None:
         clock, reviewer = ManualClock(), Reviewer()
         guard = TokenReviewAuthorizer(reviewer, clock, TokenReviewOptions(lifetime=30))
         for _ in range(5):
@@ -138,7 +138,7 @@ class TestTokenReviews:
         await refused(guard, "Bearer bad")
         assert len(reviewer.asked) == 2
 
-    async def test_not_to_know_is_no_answer_and_holds_less_long(self) -> None:
+    async def test_failed_review_is_cached_for_a_shorter_time(self) -> None:
         clock, reviewer = ManualClock(), Reviewer()
         guard = TokenReviewAuthorizer(reviewer, clock, TokenReviewOptions(lifetime=30))
         reviewer.works = False
@@ -148,14 +148,14 @@ class TestTokenReviews:
         await clock.advance(10)
         assert await refused(guard, "Bearer good") == 0
 
-    async def test_only_so_many_answers_are_kept(self) -> None:
+    async def test_cache_of_reviews_is_bounded(self) -> None:
         reviewer = Reviewer()
         guard = TokenReviewAuthorizer(reviewer, ManualClock(), TokenReviewOptions(max_entries=2))
         for token in ("1", "2", "3", "1"):
             await refused(guard, f"Bearer {token}")
         assert [each["token"] for each in reviewer.asked] == ["1", "2", "3", "1"]
 
-    async def test_whom_tokens_are_meant_for_is_asked(self) -> None:
+    async def test_review_names_the_audiences(self) -> None:
         reviewer = Reviewer()
         await refused(
             TokenReviewAuthorizer(reviewer, ManualClock(), TokenReviewOptions(audiences=("router",))), "Bearer good"

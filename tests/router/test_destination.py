@@ -31,7 +31,7 @@ HEADERS = ("x-sandbox-id", "x-sandbox-namespace", "x-sandbox-port", "x-sandbox-p
         ({"x-sandbox-id": "a" * 63}, Destination("default", "a" * 63, 8888, 180.0)),
     ],
 )
-def test_where_a_request_goes(headers: dict[str, str], wanted: Destination) -> None:
+def test_headers_select_the_destination(headers: dict[str, str], wanted: Destination) -> None:
     assert parse_destination(headers) == wanted
 
 
@@ -58,7 +58,7 @@ def test_where_a_request_goes(headers: dict[str, str], wanted: Destination) -> N
         ),
     ],
 )
-def test_what_is_wrong_is_said(headers: dict[str, str], detail: str) -> None:
+def test_invalid_header_is_named_in_the_error(headers: dict[str, str], detail: str) -> None:
     with pytest.raises(RequestRejected) as refusal:
         parse_destination(headers)
     assert (refusal.value.status, refusal.value.detail) == (400, detail)
@@ -69,7 +69,7 @@ def test_what_is_wrong_is_said(headers: dict[str, str], detail: str) -> None:
         st.sampled_from(["x-sandbox-id", "x-sandbox-namespace", "x-sandbox-port", "x-sandbox-pod-ip"]), st.text()
     )
 )
-def test_nothing_else_gets_through(headers: dict[str, str]) -> None:
+def test_arbitrary_headers_give_a_valid_destination_or_an_error(headers: dict[str, str]) -> None:
     try:
         wanted = parse_destination(headers)
     except RequestRejected:

@@ -92,7 +92,7 @@ async def ask(connection: Connection, request: bytes) -> tuple[int, bytes]:
     return await answer(reader)
 
 
-async def test_thousands_of_requests_at_once_are_answered_one_after_the_other(connection: Connection) -> None:
+async def test_thousands_of_pipelined_requests_are_answered_in_order(connection: Connection) -> None:
     reader, writer = connection
     writer.write(get("/healthz") * 3000 + get("/last"))
     assert {await answer(reader) for _ in range(3000)} == {(200, b'{"status":"ok"}')}
@@ -108,9 +108,7 @@ async def test_each_request_has_its_own_deadline(connection: Connection) -> None
     assert await ask(connection, get("/three")) == (200, b"/three")
 
 
-async def test_what_is_remembered_of_a_request_is_not_taken_for_the_next(
-    connection: Connection, sandbox: Sandbox
-) -> None:
+async def test_cached_headers_do_not_leak_into_the_next_request(connection: Connection, sandbox: Sandbox) -> None:
     for box in ("one", "two", "two", "one"):
         assert await ask(connection, get("/", f"X-Mine: {box}", "Authorization: secret", sandbox=box)) == (200, b"/")
     marks = [next(line for line in head.split(b"\r\n") if line.startswith(b"X-Mine")) for head in sandbox.heads]
@@ -120,7 +118,7 @@ async def test_what_is_remembered_of_a_request_is_not_taken_for_the_next(
     assert (await ask(connection, get("/", sandbox="-")))[0] == 400
 
 
-async def test_lost_connections_are_gone_without_the_garbage_collector(router: Router) -> None:
+async def test_lost_connections_are_freed_without_the_garbage_collector(router: Router) -> None:
     async def use_one() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", router.ports[0])
         for path in ("/one", "/ends"):

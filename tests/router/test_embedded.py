@@ -52,9 +52,9 @@ async def health(sock: socket.socket) -> bytes:
     return answer
 
 
-class TestPresence:
+class TestRegistration:
     @pytest.mark.parametrize("namespace", NAMESPACES)
-    async def test_there_is_a_service_with_a_pod_that_is_ready(self, server: ApiServer, namespace: str) -> None:
+    async def test_service_has_a_ready_pod(self, server: ApiServer, namespace: str) -> None:
         client = server.client()
         async with routed(server):
             service = await client.get(SERVICE, SERVICE_NAME, namespace)
@@ -65,7 +65,7 @@ class TestPresence:
             ready = condition_of(found, "Ready")
             assert ready is not None and ready["status"] == "True"
 
-    async def test_afterwards_there_is_no_pod(self, server: ApiServer) -> None:
+    async def test_pod_is_deleted_on_stop(self, server: ApiServer) -> None:
         client = server.client()
         async with routed(server):
             pass
@@ -73,7 +73,7 @@ class TestPresence:
             with pytest.raises(NotFound):
                 await client.get(POD, POD_NAME, namespace)
 
-    async def test_what_an_earlier_process_has_left_is_replaced(self, server: ApiServer) -> None:
+    async def test_objects_of_an_earlier_process_are_replaced(self, server: ApiServer) -> None:
         client = server.client()
         async with routed(server) as first:
             before = set(first.registration.uids)
@@ -83,7 +83,7 @@ class TestPresence:
                 assert found["metadata"]["uid"] in second.registration.uids
 
     @pytest.mark.parametrize("grace", [0, None], ids=["at once", "with grace, for a node that is not there"])
-    async def test_a_pod_that_was_deleted_comes_back(self, server: ApiServer, grace: int | None) -> None:
+    async def test_deleted_pod_is_recreated(self, server: ApiServer, grace: int | None) -> None:
         client = server.client()
         async with routed(server) as router:
             before = await client.get(POD, POD_NAME, "default")
@@ -102,7 +102,7 @@ class TestPresence:
             assert found is not None
             assert (await health(await router.pod_access(None).dial(found, PORT))).endswith(b'{"status":"ok"}')
 
-    async def test_who_has_taken_over_is_left_alone(self, server: ApiServer) -> None:
+    async def test_pod_of_a_successor_is_kept(self, server: ApiServer) -> None:
         clock = ManualClock()
         presence = RouterRegistration(server.client(name="router"), clock, ("default",))
         await presence.register()
@@ -118,25 +118,25 @@ class TestPresence:
         await asyncio.gather(keeping, return_exceptions=True)
 
 
-class TestDoor:
-    async def test_the_port_of_its_pod_is_where_it_listens(self, server: ApiServer) -> None:
+class TestPodAccess:
+    async def test_port_of_the_pod_reaches_the_router(self, server: ApiServer) -> None:
         async with routed(server) as router:
             found = await server.client().get(POD, POD_NAME, "default")
             assert (await health(await router.pod_access(None).dial(found, PORT))).endswith(b'{"status":"ok"}')
 
-    async def test_it_has_no_other_port(self, server: ApiServer) -> None:
+    async def test_other_ports_are_refused(self, server: ApiServer) -> None:
         async with routed(server) as router:
             found = await server.client().get(POD, POD_NAME, "default")
             with pytest.raises(ConnectionRefusedError):
                 await router.pod_access(None).dial(found, 22)
 
-    async def test_nothing_else_can_be_done_with_it(self, server: ApiServer) -> None:
+    async def test_other_subresources_are_refused(self, server: ApiServer) -> None:
         async with routed(server) as router:
             found = await server.client().get(POD, POD_NAME, "default")
             with pytest.raises(PodAccessError, match="is the router"):
                 router.pod_access(None).logs(found, LogQuery("router"))
 
-    async def test_a_pod_that_nobody_runs(self, server: ApiServer) -> None:
+    async def test_pod_without_a_node_is_unreachable(self, server: ApiServer) -> None:
         client = server.client()
         async with routed(server) as router:
             made = await client.create(POD, pod("lonely"), "default")
@@ -144,7 +144,7 @@ class TestDoor:
                 await router.pod_access(None).dial(made, 80)
 
 
-async def test_a_sandbox_on_a_simulated_node_is_not_there_to_be_reached(server: ApiServer) -> None:
+async def test_sandbox_on_a_simulated_node_is_unreachable(server: ApiServer) -> None:
     client = server.client()
     async with routed(server) as router, aiohttp.ClientSession(router.url) as session:
         box = await client.create(SANDBOX, new(SANDBOX, "box", spec={"podTemplate": pod_template()}), "default")
@@ -197,7 +197,7 @@ class Gatekeeper:
 
 
 class TestGateways(Gatekeeper):
-    async def test_its_address_is_one_where_the_router_listens(self, server: ApiServer) -> None:
+    async def test_gateway_address_reaches_the_router(self, server: ApiServer) -> None:
         client, port = server.client(), _free_port()
         async with routed(server):
             await self.made(client, self.gateway(port))
@@ -207,7 +207,7 @@ class TestGateways(Gatekeeper):
             sock.setblocking(False)
             assert (await health(sock)).endswith(b'{"status":"ok"}')
 
-    async def test_without_it_nothing_listens_there_any_more(self, server: ApiServer) -> None:
+    async def test_deleted_gateway_stops_listening(self, server: ApiServer) -> None:
         client, port = server.client(), _free_port()
         async with routed(server) as router:
             await self.made(client, self.gateway(port))
@@ -219,7 +219,7 @@ class TestGateways(Gatekeeper):
 
             await until(closed)
 
-    async def test_a_port_that_is_taken_is_said(self, server: ApiServer) -> None:
+    async def test_taken_port_is_reported_in_the_status(self, server: ApiServer) -> None:
         client = server.client()
         with socket.create_server(("127.0.0.77", 0)) as other:
             async with routed(server):
@@ -229,7 +229,7 @@ class TestGateways(Gatekeeper):
                 assert condition is not None and "cannot listen on 127.0.0.77" in condition["message"]
                 assert not found["status"].get("addresses")
 
-    async def test_gateways_of_others_are_left_alone(self, server: ApiServer) -> None:
+    async def test_gateways_of_other_controllers_are_ignored(self, server: ApiServer) -> None:
         client, port = server.client(), _free_port()
         async with routed(server) as router:
             await self.made(client, self.gateway(port, "istio"))
@@ -242,7 +242,7 @@ class TestGateways(Gatekeeper):
             assert "status" not in await client.get(GATEWAY, "door", "default")
             assert router.gateways.ports == [port]
 
-    async def test_the_kinds_are_served(self, server: ApiServer) -> None:
+    async def test_gateway_api_kinds_are_served(self, server: ApiServer) -> None:
         client = server.client()
         async with routed(server):
             await self.made(client, self.gateway(_free_port()))
@@ -286,7 +286,7 @@ class TestRoutes(Gatekeeper):
             text: str = (await answer.json())["detail"]
             return text
 
-    async def test_it_says_what_is_let_in(self, server: ApiServer) -> None:
+    async def test_route_admits_matching_requests_only(self, server: ApiServer) -> None:
         client, port = server.client(), _free_port()
         no_route = "No HTTPRoute of the Gateway matches the request."
         no_sandbox = "Sandbox none not found in namespace default."
@@ -313,7 +313,7 @@ class TestRoutes(Gatekeeper):
 
             await until(open_again)
 
-    async def test_nobody_gets_around_it(self, server: ApiServer) -> None:
+    async def test_route_cannot_be_bypassed(self, server: ApiServer) -> None:
         client, port = server.client(), _free_port()
         async with routed(server):
             await self.made(client, self.gateway(port))
@@ -327,7 +327,7 @@ class TestRoutes(Gatekeeper):
             assert await self.detail(port, "//a") == "No HTTPRoute of the Gateway matches the request."
             assert await self.detail(port, "/%61/1?of=../b") == no_sandbox
 
-    async def test_one_that_leads_elsewhere_leads_nowhere_and_says_so(self, server: ApiServer) -> None:
+    async def test_route_to_another_backend_is_reported_and_not_served(self, server: ApiServer) -> None:
         client, port = server.client(), _free_port()
         async with routed(server):
             await self.made(client, self.gateway(port))
@@ -337,7 +337,7 @@ class TestRoutes(Gatekeeper):
             assert await self.told(client, "one") == told
             assert await self.detail(port, "/") == "No HTTPRoute of the Gateway matches the request."
 
-    async def test_one_that_was_there_before_its_gateway(self, server: ApiServer) -> None:
+    async def test_route_created_before_its_gateway_is_served(self, server: ApiServer) -> None:
         client, port = server.client(), _free_port()
         async with routed(server):
 

@@ -113,7 +113,7 @@ _PIECE = bytes(200_000)
 _ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(_PIECE), _PIECE)
 
 
-async def test_a_connection_to_the_sandbox_is_good_for_the_next_when_its_last_user_is_slow(
+async def test_upstream_connection_is_reused_while_the_last_client_reads_slowly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -137,7 +137,7 @@ async def test_a_connection_to_the_sandbox_is_good_for_the_next_when_its_last_us
         other.writer.close()
 
 
-async def test_who_does_not_read_stops_the_sandbox_whichever_answer_it_is() -> None:
+async def test_slow_reader_stops_the_sandbox_for_every_kind_of_response() -> None:
     """Neither does it get into our memory."""
     sent = 0
 
@@ -167,7 +167,7 @@ async def test_who_does_not_read_stops_the_sandbox_whichever_answer_it_is() -> N
         assert sent < 250, "it has gone on although nobody reads"
 
 
-async def test_when_the_sandbox_ends_what_is_no_longer_http_the_client_hears_of_it() -> None:
+async def test_end_of_an_upgraded_connection_reaches_the_client() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\nhello")
@@ -181,7 +181,7 @@ async def test_when_the_sandbox_ends_what_is_no_longer_http_the_client_hears_of_
         assert await client.rest() == b""
 
 
-async def test_a_sandbox_cannot_speak_something_else_unasked() -> None:
+async def test_unrequested_upgrade_is_rejected() -> None:
     """It would be sent everything that comes over the connection as it is: other requests, and who makes them."""
     heard = b""
 
@@ -199,7 +199,7 @@ async def test_a_sandbox_cannot_speak_something_else_unasked() -> None:
     assert heard == b""
 
 
-async def test_what_came_behind_a_request_for_something_else_is_not_taken_for_half_a_request() -> None:
+async def test_bytes_after_a_refused_upgrade_are_not_parsed_as_a_request() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(OK)
@@ -211,7 +211,7 @@ async def test_what_came_behind_a_request_for_something_else_is_not_taken_for_ha
 
 
 @pytest.mark.parametrize(("path", "box", "status"), [("/", "other", b"404"), ("/healthz", "box", b"200")])
-async def test_an_answer_of_our_own_to_head_has_no_body(path: str, box: str, status: bytes) -> None:
+async def test_own_response_to_head_has_no_body(path: str, box: str, status: bytes) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(OK)
@@ -223,7 +223,7 @@ async def test_an_answer_of_our_own_to_head_has_no_body(path: str, box: str, sta
         assert (await client.rest()).startswith(b"HTTP/1.1 200 OK\r\n")
 
 
-async def test_a_request_with_a_body_is_not_sent_again_without_it() -> None:
+async def test_request_with_a_body_is_not_retried_without_it() -> None:
     heard: list[bytes] = []
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -242,7 +242,7 @@ async def test_a_request_with_a_body_is_not_sent_again_without_it() -> None:
     assert len(heard) == 1
 
 
-async def test_what_follows_a_body_is_not_taken_for_headers_of_the_next_request() -> None:
+async def test_trailers_are_not_parsed_as_the_next_request() -> None:
     heads: list[bytes] = []
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -310,15 +310,13 @@ def saying(*answers: bytes) -> Talk:
 
 @pytest.mark.parametrize("answer", [_CHUNKED + _END, b"HTTP/1.0 200 OK\r\n\r\nall of it"])
 @pytest.mark.parametrize("lines", [(), ("Connection: keep-alive",)])
-async def test_who_knows_no_chunks_gets_a_body_that_ends_with_the_connection(
-    lines: tuple[str, ...], answer: bytes
-) -> None:
+async def test_http_1_0_client_gets_a_body_that_ends_with_the_connection(lines: tuple[str, ...], answer: bytes) -> None:
     async with routed(saying(answer)) as (_, client):
         client.ask(*lines, version="1.0")
         assert await client.rest() == b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nall of it"
 
 
-async def test_who_speaks_http_1_0_may_ask_to_stay_connected() -> None:
+async def test_http_1_0_client_may_request_keep_alive() -> None:
     async with routed(saying(OK, OK, _CHUNKED + _END)) as (_, client):
         client.ask("Connection: keep-alive", version="1.0")
         assert b"\r\nConnection: keep-alive\r\n" in await client.head()
@@ -329,7 +327,7 @@ async def test_who_speaks_http_1_0_may_ask_to_stay_connected() -> None:
         assert await client.rest() == b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
 
 
-async def test_the_version_of_a_request_is_not_taken_for_that_of_the_next() -> None:
+async def test_version_of_a_request_does_not_leak_into_the_next() -> None:
     async with routed(saying(_CHUNKED + _END, OK, _CHUNKED + _END)) as (_, client):
         client.ask("Connection: keep-alive")
         assert b"\r\nTransfer-Encoding: chunked\r\n" in await client.head()
@@ -341,21 +339,21 @@ async def test_the_version_of_a_request_is_not_taken_for_that_of_the_next() -> N
         assert b"\r\nTransfer-Encoding: chunked\r\n" in await client.head()
 
 
-async def test_a_body_that_ends_with_the_connection_does_not_seem_complete_when_it_breaks_off() -> None:
+async def test_aborted_body_without_a_length_does_not_look_complete() -> None:
     async with routed(saying(_CHUNKED)) as (_, client):
         client.ask(version="1.0")
         with pytest.raises(ConnectionResetError):
             await client.rest()
 
 
-async def test_a_body_in_chunks_that_http_1_0_does_not_know_is_the_last_thing_on_its_connection() -> None:
+async def test_chunked_request_of_http_1_0_closes_the_connection() -> None:
     async with routed(saying(OK)) as (_, client):
         lines = ("Connection: keep-alive", "Transfer-Encoding: chunked")
         client.ask(*lines, method="POST", body=b"1\r\nx\r\n" + _END, version="1.0")
         assert b"\r\nConnection: close\r\n" in await client.rest()
 
 
-async def test_http_1_0_knows_no_other_protocols_and_no_continuing() -> None:
+async def test_http_1_0_gets_neither_upgrade_nor_continue() -> None:
     heads: list[bytes] = []
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -34,7 +34,7 @@ from sandpool.router.routes import PathMatch
         ("*", "*"),
     ],
 )
-def test_what_is_compared(path: str, compared: str) -> None:
+def test_path_is_normalized_for_comparison(path: str, compared: str) -> None:
     assert comparable(path) == compared
 
 
@@ -63,7 +63,7 @@ def test_what_is_compared(path: str, compared: str) -> None:
         "http://a/a/../b",
     ],
 )
-def test_what_can_be_read_as_another_path_is_refused(path: str) -> None:
+def test_ambiguous_path_is_rejected(path: str) -> None:
     with pytest.raises(RequestRejected) as refused:
         comparable(path)
     assert refused.value.status == 400
@@ -84,7 +84,7 @@ def _readings(path: str) -> set[str]:
 
 
 @given(st.lists(st.sampled_from(_PIECES), max_size=8).map("".join))
-def test_whatever_a_prefix_lets_in_is_below_it_however_it_is_read(rest: str) -> None:
+def test_admitted_path_is_below_its_prefix_in_every_reading(rest: str) -> None:
     path = f"/a{rest}"
     try:
         let_in = PathMatch("/a").matches(comparable(path))

@@ -97,25 +97,25 @@ async def raw(router: Router, data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
-async def test_every_method_gets_there_and_back(session: aiohttp.ClientSession, method: str) -> None:
+async def test_every_method_is_forwarded(session: aiohttp.ClientSession, method: str) -> None:
     async with session.request(method, "/path", data=b"content" if method != "GET" else None) as answer:
         assert (answer.status, answer.headers["X-Method"]) == (200, method)
         assert await answer.read() == (b"" if method == "GET" else b"content")
 
 
-async def test_a_head_has_no_body(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
+async def test_response_to_head_has_no_body(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
     for _ in range(3):
         async with session.head("/") as answer:
             assert answer.status == 200
 
 
-async def test_path_and_query_arrive_as_they_were_sent(router: Router, sandbox: Sandbox) -> None:
+async def test_path_and_query_arrive_as_sent(router: Router, sandbox: Sandbox) -> None:
     path = b"/download/a%2Fb%20c//../d?x=%2F&y"
     await raw(router, b"GET %b HTTP/1.1\r\nHost: localhost\r\nX-Sandbox-ID: box\r\nConnection: close\r\n\r\n" % path)
     assert sandbox.seen[0].raw_path == path.decode()
 
 
-async def test_what_is_ours_stays_with_us(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
+async def test_router_headers_are_not_forwarded(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
     headers = {
         "Authorization": "Bearer secret",
         "X-Sandbox-Port": "8888",
@@ -134,14 +134,14 @@ async def test_what_is_ours_stays_with_us(session: aiohttp.ClientSession, sandbo
     assert seen["Host"] == "10.231.0.9:8888"
 
 
-async def test_connections_are_used_again(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
+async def test_connections_are_reused(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
     for _ in range(20):
         async with session.get("/") as answer:
             await answer.read()
     assert sandbox.dialled == 1
 
 
-async def test_a_body_without_a_length(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
+async def test_body_without_a_length_is_forwarded(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         for _ in range(100):
             yield b"x" * 10_000
@@ -150,7 +150,7 @@ async def test_a_body_without_a_length(session: aiohttp.ClientSession, sandbox: 
         assert await answer.read() == b"x" * 1_000_000
 
 
-async def test_events_come_as_they_are_sent(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
+async def test_server_sent_events_are_not_delayed(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
     go = asyncio.Event()
 
     async def stream(request: web.BaseRequest) -> web.StreamResponse:
@@ -168,7 +168,7 @@ async def test_events_come_as_they_are_sent(session: aiohttp.ClientSession, sand
         assert await answer.content.read() == b"data: 2\n\n"
 
 
-async def test_much_both_ways_without_keeping_it(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
+async def test_large_bodies_are_streamed_both_ways(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
     content = bytes(20_000_000)
 
     async def count(request: web.BaseRequest) -> web.StreamResponse:
@@ -183,7 +183,7 @@ async def test_much_both_ways_without_keeping_it(session: aiohttp.ClientSession,
         assert len(await answer.read()) == 20_000_000
 
 
-async def test_a_body_that_comes_slowly_goes_on_as_it_comes(router: Router, sandbox: Sandbox) -> None:
+async def test_slow_request_body_is_forwarded_as_it_arrives(router: Router, sandbox: Sandbox) -> None:
     arrived: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def listen(request: web.BaseRequest) -> web.StreamResponse:
@@ -202,7 +202,7 @@ async def test_a_body_that_comes_slowly_goes_on_as_it_comes(router: Router, sand
     writer.close()
 
 
-async def test_who_does_not_read_stops_the_sandbox(router: Router, sandbox: Sandbox) -> None:
+async def test_slow_reader_stops_the_sandbox(router: Router, sandbox: Sandbox) -> None:
     """Neither does it get into our memory."""
     piece, enough = bytes(1 << 20), 64
     sent = 0
@@ -237,7 +237,7 @@ async def test_who_does_not_read_stops_the_sandbox(router: Router, sandbox: Sand
     writer.close()
 
 
-async def test_a_websocket(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
+async def test_websocket_is_forwarded(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
     async def echo(request: web.BaseRequest) -> web.StreamResponse:
         socket = web.WebSocketResponse(protocols=("chat",))
         await socket.prepare(request)
@@ -262,7 +262,7 @@ async def test_a_websocket(session: aiohttp.ClientSession, sandbox: Sandbox) -> 
         ({"X-Sandbox-Port": "9"}, 502, "Could not connect to the backend sandbox: box"),
     ],
 )
-async def test_what_goes_nowhere_is_answered_at_once(
+async def test_unroutable_request_is_answered_at_once(
     session: aiohttp.ClientSession, sandbox: Sandbox, headers: dict[str, str], status: int, detail: str
 ) -> None:
     async with session.post("/", data=b"x" * 1000, headers=headers) as answer:
@@ -270,12 +270,12 @@ async def test_what_goes_nowhere_is_answered_at_once(
     assert sandbox.seen == []
 
 
-async def test_health(router: Router) -> None:
+async def test_health_is_ok(router: Router) -> None:
     answer = await raw(router, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     assert answer.endswith(b'\r\n\r\n{"status":"ok"}')
 
 
-async def test_a_sandbox_that_does_not_answer_in_time(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
+async def test_slow_sandbox_is_answered_with_504(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
     gone = asyncio.Event()
 
     async def never(request: web.BaseRequest) -> web.StreamResponse:
@@ -290,7 +290,7 @@ async def test_a_sandbox_that_does_not_answer_in_time(session: aiohttp.ClientSes
         assert (answer.status, await answer.json()) == (504, {"detail": "The sandbox did not answer in time."})
 
 
-async def test_when_the_client_goes_the_sandbox_hears_of_it(router: Router, sandbox: Sandbox) -> None:
+async def test_disconnect_of_the_client_reaches_the_sandbox(router: Router, sandbox: Sandbox) -> None:
     arrived, lost = asyncio.Event(), asyncio.Event()
 
     async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -312,7 +312,7 @@ async def test_when_the_client_goes_the_sandbox_hears_of_it(router: Router, sand
     server.close()
 
 
-async def test_an_answer_that_breaks_off_breaks_off(router: Router, sandbox: Sandbox) -> None:
+async def test_aborted_response_is_aborted_for_the_client(router: Router, sandbox: Sandbox) -> None:
     async def half(request: web.BaseRequest) -> web.StreamResponse:
         assert request.transport is not None
         request.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
@@ -324,7 +324,7 @@ async def test_an_answer_that_breaks_off_breaks_off(router: Router, sandbox: San
     assert answer.endswith(b"\r\n\r\nhalf")
 
 
-async def test_an_answer_without_a_length_ends_with_the_connection(router: Router, sandbox: Sandbox) -> None:
+async def test_response_without_a_length_ends_with_the_connection(router: Router, sandbox: Sandbox) -> None:
     async def old(request: web.BaseRequest) -> web.StreamResponse:
         assert request.transport is not None
         request.transport.write(b"HTTP/1.0 200 OK\r\n\r\nall of it")
@@ -336,7 +336,7 @@ async def test_an_answer_without_a_length_ends_with_the_connection(router: Route
     assert answer.endswith(b"\r\n\r\n9\r\nall of it\r\n0\r\n\r\n")
 
 
-async def test_a_connection_that_died_while_idle_is_replaced(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
+async def test_connection_that_died_while_idle_is_replaced(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
     async with session.get("/") as answer:
         await answer.read()
     assert sandbox.seen[0].transport is not None
@@ -368,7 +368,7 @@ async def test_malformed_request_reaches_no_sandbox(router: Router, sandbox: San
     assert sandbox.seen == []
 
 
-async def test_requests_sent_all_at_once_are_answered_in_order(router: Router, sandbox: Sandbox) -> None:
+async def test_pipelined_requests_are_answered_in_order(router: Router, sandbox: Sandbox) -> None:
     one = b"POST /%d HTTP/1.1\r\nHost: localhost\r\nX-Sandbox-ID: box\r\nContent-Length: 1\r\n\r\n%d"
     last = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     answer = await raw(router, b"".join(one % (number, number) for number in range(5)) + last)
@@ -376,7 +376,7 @@ async def test_requests_sent_all_at_once_are_answered_in_order(router: Router, s
     assert bodies == [b"0", b"1", b"2", b"3", b"4"]
 
 
-async def test_a_token_opens_one_sandbox(sandbox: Sandbox) -> None:
+async def test_token_opens_one_sandbox(sandbox: Sandbox) -> None:
     tokens = TokenSigner(b"x" * 32)
 
     guard = ScopedTokenAuthorizer(tokens, SystemClock())
@@ -405,7 +405,7 @@ def retrying(targets: Resolver, dial: Dial, times: int) -> Router:
     return Router(targets, dial, SystemClock(), RouterMetrics(MetricsRegistry()), options=options)
 
 
-async def test_a_sandbox_that_does_not_listen_yet_is_tried_again(sandbox: Sandbox) -> None:
+async def test_connection_is_retried_until_the_sandbox_listens(sandbox: Sandbox) -> None:
     tries = 0
 
     async def dial(target: Target, port: int) -> socket.socket:
@@ -424,7 +424,7 @@ async def test_a_sandbox_that_does_not_listen_yet_is_tried_again(sandbox: Sandbo
     assert (tries, len(sandbox.seen)) == (3, 1)
 
 
-async def test_a_sandbox_that_goes_while_it_is_tried_is_not_there(sandbox: Sandbox) -> None:
+async def test_sandbox_deleted_during_retries_is_not_found(sandbox: Sandbox) -> None:
     class Going(Sandbox):
         found = 0
 
@@ -442,9 +442,7 @@ async def test_a_sandbox_that_goes_while_it_is_tried_is_not_there(sandbox: Sandb
     await router.stop(0)
 
 
-async def test_where_a_sandbox_sends_a_client_is_up_to_the_client(
-    session: aiohttp.ClientSession, sandbox: Sandbox
-) -> None:
+async def test_redirect_of_a_sandbox_is_not_followed(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
     async def elsewhere(request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(status=302, headers={"Location": "http://169.254.169.254/secrets"})
 
@@ -454,7 +452,7 @@ async def test_where_a_sandbox_sends_a_client_is_up_to_the_client(
     assert len(sandbox.seen) == 1
 
 
-async def test_nothing_is_lost_under_load(router: Router, sandbox: Sandbox) -> None:
+async def test_no_request_is_lost_under_load(router: Router, sandbox: Sandbox) -> None:
     """Ten thousand requests, of which two hundred are under way at once: the first ones wait for each other."""
     together = asyncio.Barrier(200)
 
@@ -475,7 +473,7 @@ async def test_nothing_is_lost_under_load(router: Router, sandbox: Sandbox) -> N
     assert len(sandbox.seen) == 10_000
 
 
-async def test_what_is_left_of_a_request_is_not_taken_for_the_next(router: Router, sandbox: Sandbox) -> None:
+async def test_rest_of_a_request_is_not_parsed_as_the_next(router: Router, sandbox: Sandbox) -> None:
     """A sandbox may answer before it has heard everything. It still waits for the rest, on that connection."""
     heard: list[bytes] = []
 

@@ -39,11 +39,11 @@ def path(value: str, kind: str = "PathPrefix") -> dict[str, Any]:
         ("/a", "/A", False),
     ],
 )
-def test_a_prefix_is_of_whole_names(prefix: str, asked: str, leads: bool) -> None:
+def test_prefix_matches_whole_segments(prefix: str, asked: str, leads: bool) -> None:
     assert PathMatch(prefix).matches(asked) is leads
 
 
-def test_an_exact_path_is_exact() -> None:
+def test_exact_path_matches_only_itself() -> None:
     assert PathMatch("/a", exact=True).matches("/a")
     assert not PathMatch("/a", exact=True).matches("/a/b")
 
@@ -62,29 +62,29 @@ def test_an_exact_path_is_exact() -> None:
         (["a.example", "b.example"], "b.example:80", True),
     ],
 )
-def test_names_of_hosts(hostnames: list[str], host: str, admitted: bool) -> None:
+def test_hostnames_match_with_wildcards(hostnames: list[str], host: str, admitted: bool) -> None:
     assert PortRoutes(((HERE, route(hostnames=hostnames)),)).admits(host, "/") is admitted
 
 
-def test_a_listener_may_be_for_one_host() -> None:
+def test_listener_is_limited_to_its_hostname() -> None:
     gate = PortRoutes(((Listener("http", 80, "a.example"), route()),))
     assert gate.admits("a.example", "/")
     assert not gate.admits("b.example", "/")
 
 
-def test_without_a_route_everything_is_let_in_and_with_one_what_it_matches() -> None:
+def test_routes_limit_what_is_admitted() -> None:
     assert PortRoutes(None).admits("anybody", "/anywhere")
     assert not PortRoutes(()).admits("anybody", "/anywhere")
     gate = PortRoutes(((HERE, route(**path("/a"))), (HERE, route(**path("/b", "Exact")))))
     assert [gate.admits("x", each) for each in ("/a/1", "/b", "/b/1", "/c")] == [True, True, False, False]
 
 
-def test_a_path_means_the_same_however_it_is_written() -> None:
+def test_encoded_path_matches_like_the_plain_one() -> None:
     gate = PortRoutes(((HERE, route(**path("/%7euser"))),))
     assert gate.admits("x", "/~user/1")
 
 
-def test_a_route_to_the_router() -> None:
+def test_route_to_the_router_is_accepted() -> None:
     verdict = route().judge(PARENT, [HERE])
     assert verdict.is_effective
     assert verdict.listeners == (HERE,)
@@ -110,7 +110,7 @@ def test_a_route_to_the_router() -> None:
         (route(namespace="agent-sandbox-system"), {"namespace": "default"}, "NotAllowedByListeners", "", "its own"),
     ],
 )
-def test_what_is_wrong_is_said(
+def test_invalid_route_is_reported_in_its_status(
     given: Route, reference: dict[str, Any], accepted: str, resolved: str, message: str
 ) -> None:
     verdict = given.judge({**PARENT, **reference}, [HERE])
@@ -119,17 +119,17 @@ def test_what_is_wrong_is_said(
     assert not verdict.is_effective
 
 
-def test_a_listener_that_takes_routes_of_everybody() -> None:
+def test_listener_accepts_routes_of_all_namespaces() -> None:
     elsewhere = route(namespace="agent-sandbox-system")
     assert elsewhere.judge({**PARENT, "namespace": "default"}, [Listener("http", 80, all_namespaces=True)]).is_effective
 
 
-def test_a_listener_for_other_hosts() -> None:
+def test_route_without_a_common_hostname_is_not_accepted() -> None:
     verdict = route(hostnames=["a.example"]).judge(PARENT, [Listener("http", 80, "*.test")])
     assert verdict.accepted == "NoMatchingListenerHostname"
     assert route(hostnames=["*.test"]).judge(PARENT, [Listener("http", 80, "a.test")]).is_effective
 
 
-def test_only_gateways_are_meant() -> None:
+def test_other_parents_than_gateways_are_ignored() -> None:
     assert is_gateway({"name": "gate"})
     assert not is_gateway({"name": "gate", "kind": "Service", "group": ""})

@@ -64,7 +64,7 @@ def refused(targets: SandboxResolver, destination: Destination) -> tuple[int, st
     return refusal.value.status, refusal.value.detail
 
 
-def test_a_sandbox_that_is_somebodys(targets: SandboxResolver) -> None:
+def test_claimed_sandbox_is_resolved(targets: SandboxResolver) -> None:
     assert targets.find(wanted()) == Target("default", "box", "pod-box", OWN)
     assert targets.find(wanted(hint=OWN)).address == OWN
     assert targets.find(wanted(uid="sandbox-box")).address == OWN
@@ -85,18 +85,18 @@ def test_a_sandbox_that_is_somebodys(targets: SandboxResolver) -> None:
         ("::ffff:127.0.0.1", 503),
     ],
 )
-def test_an_address_that_is_not_the_sandboxs_leads_nowhere(targets: SandboxResolver, hint: str, status: int) -> None:
+def test_foreign_address_is_rejected(targets: SandboxResolver, hint: str, status: int) -> None:
     assert refused(targets, wanted(hint=hint))[0] == status
 
 
-def test_an_address_it_had_before_does_no_harm(targets: SandboxResolver) -> None:
+def test_former_address_is_ignored(targets: SandboxResolver) -> None:
     box = sandbox("box")
     saw(targets, box, ready_pod(box, "10.231.0.9", uid="another", resourceVersion="5"))
     assert targets.find(wanted(hint=OWN)).address == "10.231.0.9"
     assert targets.find(wanted(hint="10.231.0.9")).address == "10.231.0.9"
 
 
-def test_a_sandbox_that_waits_in_a_pool_is_nobodys(targets: SandboxResolver) -> None:
+def test_unclaimed_pool_sandbox_is_not_found(targets: SandboxResolver) -> None:
     waiting = sandbox("waiting")
     waiting["metadata"]["ownerReferences"] = _owned_by(stored(SANDBOX_WARM_POOL, "pool"))
     saw(targets, waiting, ready_pod(waiting, "10.231.0.7"))
@@ -108,19 +108,19 @@ def test_a_sandbox_that_waits_in_a_pool_is_nobodys(targets: SandboxResolver) -> 
         assert refused(targets, destination) == (404, "Sandbox waiting not found in namespace default.")
 
 
-def test_another_of_the_same_name_is_another(targets: SandboxResolver) -> None:
+def test_namesake_in_another_namespace_is_another_sandbox(targets: SandboxResolver) -> None:
     assert refused(targets, wanted(uid="of-before"))[0] == 404
     assert refused(targets, wanted(namespace="elsewhere"))[0] == 404
 
 
-def test_a_pod_of_its_name_that_is_not_its_own(targets: SandboxResolver) -> None:
+def test_pod_of_the_same_name_without_ownership_is_ignored(targets: SandboxResolver) -> None:
     box = sandbox("box")
     foreign = ready_pod(box, OWN, uid="foreign", resourceVersion="7", ownerReferences=[])
     targets.pods.observe(foreign)
     assert refused(targets, wanted()) == (503, "Sandbox box has no running pod.")
 
 
-def test_one_that_is_going_or_not_ready(targets: SandboxResolver) -> None:
+def test_terminating_or_unready_sandbox_is_unavailable(targets: SandboxResolver) -> None:
     box = sandbox("box")
     going = ready_pod(box, OWN, resourceVersion="7", deletionTimestamp="2026-01-01T00:00:00Z")
     targets.pods.observe(going)
@@ -131,7 +131,7 @@ def test_one_that_is_going_or_not_ready(targets: SandboxResolver) -> None:
     assert refused(targets, wanted("other")) == (503, "Sandbox other is not ready.")
 
 
-def test_one_that_is_suspended(targets: SandboxResolver) -> None:
+def test_suspended_sandbox_is_unavailable(targets: SandboxResolver) -> None:
     box = sandbox("box", spec={"operatingMode": "Suspended"})
     box["metadata"]["resourceVersion"] = "8"
     targets.sandboxes.observe(box)
@@ -147,7 +147,7 @@ def test_one_that_is_suspended(targets: SandboxResolver) -> None:
     assert targets.find(wanted(hint=OWN)).address == "10.231.0.9"
 
 
-def test_what_is_gone_is_gone(targets: SandboxResolver) -> None:
+def test_deleted_sandbox_is_not_found(targets: SandboxResolver) -> None:
     box = sandbox("box")
     targets.sandboxes.observe_deletion({**box, "metadata": {**box["metadata"], "resourceVersion": "9"}})
     assert refused(targets, wanted()) == (404, "Sandbox box not found in namespace default.")

@@ -19,12 +19,12 @@ def refused(token: str, namespace: str = "team", sandbox: str = "box", now: floa
     return refusal.value.status
 
 
-def test_a_token_opens_its_sandbox_until_its_time() -> None:
+def test_token_opens_its_sandbox_until_it_expires() -> None:
     TOKENS.check(TOKEN, "team", "box", 999.9)
     assert refused(TOKEN, now=1000) == 401
 
 
-def test_a_token_opens_no_other() -> None:
+def test_token_opens_no_other_sandbox() -> None:
     assert refused(TOKEN, sandbox="other") == 403
     assert refused(TOKEN, namespace="other") == 403
 
@@ -49,21 +49,21 @@ def test_token_of_the_owner_opens_every_sandbox() -> None:
 
 
 @pytest.mark.parametrize("token", ["", "v1", "v1..", "v2" + TOKEN[2:], TOKEN[:-1], TOKEN + "x", "v1." + TOKEN, FORGED])
-def test_what_we_have_not_signed_opens_nothing(token: str) -> None:
+def test_unsigned_token_is_rejected(token: str) -> None:
     assert refused(token) == 401
 
 
 @given(st.text(max_size=40), st.text(max_size=40))
-def test_nobody_guesses_one(payload: str, signature: str) -> None:
+def test_forged_token_is_rejected(payload: str, signature: str) -> None:
     assert refused(f"v1.{payload}.{signature}") == 401
 
 
-def test_a_short_secret_is_none() -> None:
+def test_short_secret_is_rejected() -> None:
     with pytest.raises(ValueError, match="at least 32 are required"):
         TokenSigner(b"short" + b" " * 40)
 
 
-def test_the_format_is_the_known_one() -> None:
+def test_token_has_the_documented_format() -> None:
     version, payload, signature = TOKEN.split(".")
     assert version == "v1"
     assert payload == "eyJucyI6InRlYW0iLCJuYW1lIjoiYm94IiwiZXhwIjoxMDAwfQ"
@@ -83,5 +83,5 @@ def test_the_format_is_the_known_one() -> None:
         ("", ""),
     ],
 )
-def test_the_token_of_a_header(header: str, token: str) -> None:
+def test_token_is_read_from_the_authorization_header(header: str, token: str) -> None:
     assert token_of(header) == token

@@ -108,13 +108,13 @@ class Tree(RuleBasedStateMachine):
             (self.root / "dir").mkdir()
 
     @invariant()
-    def nothing_outside_has_changed(self) -> None:
+    def nothing_outside_the_root_has_changed(self) -> None:
         assert sorted(os.listdir(self.directory)) == ["outside", "root"]
         assert os.listdir(self.directory / "outside") == ["secret"]
         assert (self.directory / "outside" / "secret").read_bytes() == SECRET
 
     @invariant()
-    def nothing_is_left_behind(self) -> None:
+    def no_temporary_file_is_left(self) -> None:
         for directory, _, files in os.walk(self.root):
             unfinished = [name for name in files if name.startswith(".") and len(name.rpartition(".")[2]) == 12]
             assert not unfinished, (directory, unfinished)
@@ -151,7 +151,7 @@ KINDS = st.sampled_from(
 
 
 @given(FORMS, KINDS)
-def test_forms(body: bytes, kind: str) -> None:
+def test_hostile_forms_change_nothing_outside_the_root(body: bytes, kind: str) -> None:
     with sandbox() as (directory, older, newer):
         for talker, method, path in ((older, "POST", "/upload"), (newer, "PUT", "/v1/files/form")):
             answer = talker.ask(method, path, body, {"Content-Type": kind})
@@ -191,7 +191,7 @@ HEADS = st.lists(
 
 
 @given(HEADS | st.binary(max_size=300))
-def test_any_bytes(data: bytes) -> None:
+def test_server_survives_hostile_heads(data: bytes) -> None:
     with sandbox() as (_, older, newer):
         for talker, path in ((older, "/"), (newer, "/v1/health")):
             talker.raw(data)

@@ -29,7 +29,7 @@ def _come_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("echo \\$HOME", ["echo", "$HOME"]),
     ],
 )
-def test_a_plain_command_needs_no_shell(command: str, argv: list[str]) -> None:
+def test_plain_command_runs_without_a_shell(command: str, argv: list[str]) -> None:
     assert arguments(command) == argv
 
 
@@ -49,64 +49,64 @@ def test_a_plain_command_needs_no_shell(command: str, argv: list[str]) -> None:
         "(a)",
     ],
 )
-def test_what_only_a_shell_understands_gets_one(command: str) -> None:
+def test_shell_syntax_runs_in_a_shell(command: str) -> None:
     assert arguments(command) == ["/bin/sh", "-c", command]
 
 
 @pytest.mark.parametrize(("command", "why"), [("", "empty"), ("   ", "empty"), ("echo 'a", "No closing quotation")])
-def test_what_cannot_be_split_is_said(command: str, why: str) -> None:
+def test_unsplittable_command_is_not_started(command: str, why: str) -> None:
     with pytest.raises(NotStarted, match=why):
         arguments(command)
 
 
-def test_output_and_code(tmp_path: Path) -> None:
+def test_output_and_exit_code_are_returned(tmp_path: Path) -> None:
     outcome = run(["sh", "-c", "pwd; echo oops >&2; exit 3"], str(tmp_path))
     assert _said(outcome) == (3, f"{tmp_path}\n".encode(), b"oops\n", False)
 
 
-def test_a_signal_is_a_negative_code(tmp_path: Path) -> None:
+def test_signal_becomes_a_negative_code(tmp_path: Path) -> None:
     assert run(["sh", "-c", "kill -TERM $$"], str(tmp_path)).code == -signal.SIGTERM
 
 
-def test_there_is_nothing_to_read(tmp_path: Path) -> None:
+def test_standard_input_is_empty(tmp_path: Path) -> None:
     assert _said(run(["cat"], str(tmp_path))) == (0, b"", b"", False)
 
 
-def test_a_missing_program_is_said(tmp_path: Path) -> None:
+def test_missing_program_is_not_started(tmp_path: Path) -> None:
     with pytest.raises(NotStarted, match="No such file or directory: 'no-such-program'"):
         run(["no-such-program"], str(tmp_path))
 
 
-def test_when_time_is_up_the_whole_group_ends(tmp_path: Path) -> None:
+def test_timeout_kills_the_process_group(tmp_path: Path) -> None:
     outcome = run(["sh", "-c", "echo begun; sleep 1000 & echo $! > child; wait"], str(tmp_path), timeout=0.5)
     assert (outcome.code, outcome.stdout, outcome.timed_out) == (124, b"begun\n", True)
     _gone(int((tmp_path / "child").read_text()))
 
 
-def test_when_nobody_wants_the_answer_it_ends(tmp_path: Path) -> None:
+def test_disconnect_kills_the_command(tmp_path: Path) -> None:
     begun = tmp_path / "me"
     outcome = run(["sh", "-c", "echo $$ > me; sleep 1000"], str(tmp_path), is_wanted=lambda: not begun.exists())
     assert outcome.timed_out
     _gone(int(begun.read_text()))
 
 
-def test_what_stays_in_the_background_is_not_waited_for(tmp_path: Path) -> None:
+def test_background_process_does_not_delay_the_result(tmp_path: Path) -> None:
     outcome = run(["sh", "-c", "sleep 1000 & echo $!"], str(tmp_path))
     assert outcome.code == 0
     os.kill(int(outcome.stdout), signal.SIGKILL)
 
 
-def test_large_output(tmp_path: Path) -> None:
+def test_large_output_is_returned_whole(tmp_path: Path) -> None:
     assert len(run(["head", "-c", "20000000", "/dev/zero"], str(tmp_path)).stdout) == 20_000_000
 
 
-def test_a_directory_can_be_a_handle(tmp_path: Path) -> None:
+def test_working_directory_can_be_a_descriptor(tmp_path: Path) -> None:
     handle = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
     assert run(["pwd"], handle).stdout == f"{tmp_path}\n".encode()
     os.close(handle)
 
 
-def test_variables_that_are_given_are_all_there_are(tmp_path: Path) -> None:
+def test_given_environment_replaces_the_own_one(tmp_path: Path) -> None:
     program = tmp_path / "mine"
     program.write_text("#!/bin/sh\necho $A $HOME\n")
     program.chmod(0o755)
@@ -115,7 +115,7 @@ def test_variables_that_are_given_are_all_there_are(tmp_path: Path) -> None:
         run(["mine"], "/", {"A": "b"})
 
 
-def test_nothing_of_ours_is_open_in_a_command(tmp_path: Path) -> None:
+def test_command_inherits_no_descriptors(tmp_path: Path) -> None:
     """What the tests were started with is not ours: whoever started them may have had more open than he needed."""
     ours = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
     before = {descriptor for descriptor in map(int, os.listdir("/proc/self/fd")) if _is_passed_on(descriptor)}
@@ -131,12 +131,12 @@ def _is_passed_on(descriptor: int) -> bool:
         return False  # of the listing itself
 
 
-def test_signals_are_as_a_program_expects_them(tmp_path: Path) -> None:
+def test_command_starts_with_default_signal_actions(tmp_path: Path) -> None:
     ignored = int(run(["grep", "^SigIgn", "/proc/self/status"], str(tmp_path)).stdout.split()[1], 16)
     assert [number for number in (signal.SIGPIPE, signal.SIGXFSZ) if ignored & 1 << number - 1] == []
 
 
-def test_commands_are_started_where_they_belong_however_many_at_once(tmp_path: Path) -> None:
+def test_concurrent_commands_start_in_their_own_directories(tmp_path: Path) -> None:
     places = [tmp_path / str(number) for number in range(8)]
     for place in places:
         place.mkdir()
@@ -162,9 +162,7 @@ def _gone(pid: int) -> None:
     raise AssertionError(f"{pid} runs on")
 
 
-def test_a_command_for_which_there_are_too_few_descriptors_leaves_none_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_command_that_fails_for_lack_of_descriptors_leaks_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
 
     def one(name: str) -> int:

@@ -18,13 +18,13 @@ _VALUES = st.recursive(
 
 
 @given(_VALUES)
-def test_what_is_written_is_what_json_writes(value: Any) -> None:
+def test_to_json_writes_what_json_writes(value: Any) -> None:
     assert to_json(value) == json.dumps(value)
     assert from_json(to_json(value).encode()) == value
 
 
 @given(_VALUES, st.sampled_from(["", " ", "\n\t "]))
-def test_what_others_write_can_be_read(value: Any, blank: str) -> None:
+def test_from_json_reads_what_json_writes(value: Any, blank: str) -> None:
     text = blank + json.dumps(value, ensure_ascii=False, indent=1) + blank
     assert from_json(text.encode()) == value
 
@@ -32,20 +32,20 @@ def test_what_others_write_can_be_read(value: Any, blank: str) -> None:
 @pytest.mark.parametrize(
     "text", [b"", b"  ", b"{", b"{]", b'{"a"}', b"nope", b"1 2", b'"a', b'"\n"', b"[1,]", b"\xff", b"{'a': 1}"]
 )
-def test_what_is_not_json_is_refused(text: bytes) -> None:
+def test_invalid_json_raises_value_error(text: bytes) -> None:
     with pytest.raises(ValueError):
         from_json(text)
 
 
-def test_what_has_no_json_is_a_mistake_of_ours() -> None:
+def test_value_without_json_raises_type_error() -> None:
     with pytest.raises(TypeError, match="bytes"):
         to_json({"a": b""})
 
 
 @given(st.text("ab%/+2C3fAé \x80", max_size=12))
-def test_paths_are_decoded_as_urllib_does(path: str) -> None:
+def test_unquote_decodes_as_urllib_does(path: str) -> None:
     assert unquote(path) == urllib.parse.unquote(path, errors="surrogateescape")
 
 
-def test_a_path_that_is_not_utf_8() -> None:
+def test_unquote_keeps_bytes_that_are_not_utf_8() -> None:
     assert unquote("a%ff%E2%82%ACb") == "a\udcff€b"

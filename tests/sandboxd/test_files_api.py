@@ -34,7 +34,7 @@ def talker(api: FilesApi) -> Iterator[Talker]:
 
 
 class TestReading:
-    def test_a_file(self, talker: Talker, directory: Path) -> None:
+    def test_file_is_returned_with_its_headers(self, talker: Talker, directory: Path) -> None:
         (directory / "file").write_bytes(b"content")
         os.utime(directory / "file", (0, 0))
         answer = talker.ask("GET", "/v1/files/file")
@@ -42,7 +42,7 @@ class TestReading:
         assert answer.headers["content-type"] == "application/octet-stream"
         assert answer.headers["last-modified"] == "Thu, 01 Jan 1970 00:00:00 GMT"
 
-    def test_only_its_head(self, talker: Talker, directory: Path) -> None:
+    def test_head_request_returns_no_content(self, talker: Talker, directory: Path) -> None:
         (directory / "file").write_bytes(b"content")
         answer = talker.ask("HEAD", "/v1/files/file")
         assert (answer.status, answer.headers["content-length"], answer.body) == (200, "7", b"")
@@ -60,25 +60,25 @@ class TestReading:
             ("bytes=-", 200, b"0123456789", None),
         ],
     )
-    def test_a_part(
+    def test_range_is_returned(
         self, talker: Talker, directory: Path, wanted: str, status: int, content: bytes, where: str | None
     ) -> None:
         (directory / "file").write_bytes(b"0123456789")
         answer = talker.ask("GET", "/v1/files/file", headers={"Range": wanted})
         assert (answer.status, answer.body, answer.headers.get("content-range")) == (status, content, where)
 
-    def test_a_part_that_is_not_there(self, talker: Talker, directory: Path) -> None:
+    def test_range_beyond_the_end_is_not_satisfiable(self, talker: Talker, directory: Path) -> None:
         (directory / "file").write_bytes(b"0123456789")
         assert talker.ask("GET", "/v1/files/file", headers={"Range": "bytes=10-"}).status == 416
 
     @pytest.mark.parametrize("path", ["", "/", "/.", "/%2E", "/%2F", "/a/.."])
-    def test_the_root_however_it_is_called(self, talker: Talker, directory: Path, path: str) -> None:
+    def test_root_is_listed_under_all_its_names(self, talker: Talker, directory: Path, path: str) -> None:
         (directory / "a").mkdir()
         answer = talker.ask("GET", f"/v1/files{path}")
         assert answer.status == 200
         assert [entry["name"] for entry in answer.json["entries"]] == ["a"]
 
-    def test_a_directory(self, talker: Talker, directory: Path) -> None:
+    def test_directory_is_listed(self, talker: Talker, directory: Path) -> None:
         (directory / "d" / "sub").mkdir(parents=True)
         (directory / "d" / "file").write_bytes(b"123")
         (directory / "d" / "file").chmod(0o640)
@@ -104,7 +104,9 @@ class TestReading:
             ("pipe", 400, "INVALID_ARGUMENT"),
         ],
     )
-    def test_what_cannot_be_read(self, talker: Talker, directory: Path, path: str, status: int, code: str) -> None:
+    def test_unreadable_path_has_a_status_and_a_code(
+        self, talker: Talker, directory: Path, path: str, status: int, code: str
+    ) -> None:
         (directory / "file").write_bytes(b"")
         (directory / "out").symlink_to("../outside")
         os.mkfifo(directory / "pipe")
@@ -113,19 +115,19 @@ class TestReading:
 
 
 class TestWriting:
-    def test_a_file_appears_with_its_parents(self, talker: Talker, directory: Path) -> None:
+    def test_write_creates_parent_directories(self, talker: Talker, directory: Path) -> None:
         assert talker.ask("PUT", "/v1/files/a%2Fb%20c%2Ffile", b"content").status == 204
         assert (directory / "a" / "b c" / "file").read_bytes() == b"content"
         assert (directory / "a" / "b c" / "file").stat().st_mode & 0o777 == 0o644
 
-    def test_it_replaces_what_is_there(self, talker: Talker, directory: Path) -> None:
+    def test_write_replaces_a_file(self, talker: Talker, directory: Path) -> None:
         (directory / "file").write_bytes(b"a long content")
         assert talker.ask("PUT", "/v1/files/file?mode=0600", b"short").status == 204
         assert (directory / "file").read_bytes() == b"short"
         assert (directory / "file").stat().st_mode & 0o777 == 0o600
         assert os.listdir(directory) == ["file"]
 
-    def test_the_file_of_a_form(self, talker: Talker, directory: Path) -> None:
+    def test_file_of_a_form_is_written(self, talker: Talker, directory: Path) -> None:
         body = b'--x\r\nContent-Disposition: form-data; name="file"; filename="ignored"\r\n\r\nin a form\r\n--x--\r\n'
         answer = talker.ask("PUT", "/v1/files/file", body, {"Content-Type": "multipart/form-data; boundary=x"})
         assert answer.status == 204
@@ -143,7 +145,7 @@ class TestWriting:
             ("x?mode=07777", 400),
         ],
     )
-    def test_what_cannot_be_written(self, talker: Talker, directory: Path, path: str, status: int) -> None:
+    def test_unwritable_path_is_rejected(self, talker: Talker, directory: Path, path: str, status: int) -> None:
         (directory / "d").mkdir()
         (directory / "file").write_bytes(b"")
         (directory / "out").symlink_to("../outside")
@@ -152,7 +154,7 @@ class TestWriting:
 
 
 class TestDeleting:
-    def test_a_file_and_a_directory(self, talker: Talker, directory: Path) -> None:
+    def test_files_and_directories_are_deleted(self, talker: Talker, directory: Path) -> None:
         (directory / "file").write_bytes(b"")
         (directory / "empty").mkdir()
         (directory / "full" / "sub").mkdir(parents=True)
@@ -163,7 +165,7 @@ class TestDeleting:
         assert talker.ask("DELETE", "/v1/files/full").status == 404
         assert os.listdir(directory) == []
 
-    def test_a_link_and_not_what_it_points_to(self, talker: Talker, directory: Path) -> None:
+    def test_deleting_a_link_keeps_its_target(self, talker: Talker, directory: Path) -> None:
         (directory / "kept").mkdir()
         (directory / "link").symlink_to("kept")
         (directory / "out").symlink_to("../outside")
@@ -172,7 +174,7 @@ class TestDeleting:
         assert os.listdir(directory) == ["kept"]
         assert (directory.parent / "outside").exists()
 
-    def test_the_root_stays(self, talker: Talker, directory: Path) -> None:
+    def test_root_directory_is_never_deleted(self, talker: Talker, directory: Path) -> None:
         (directory / "a" / "b").mkdir(parents=True)
         (directory / "link").symlink_to("..")
         assert talker.ask("DELETE", "/v1/files/").status == 409
@@ -181,20 +183,20 @@ class TestDeleting:
         assert (directory.parent / "outside").exists()
 
 
-def test_health(talker: Talker, api: FilesApi) -> None:
+def test_health_reports_uptime_and_shutdown(talker: Talker, api: FilesApi) -> None:
     assert talker.ask("GET", "/v1/health").json == {"status": "ok", "uptime_seconds": 0}
     api.stopping = True
     assert talker.ask("GET", "/v1/health").status == 503
 
 
-def test_what_is_shown_of_the_environment(talker: Talker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_hides_secrets(talker: Talker, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SANDBOX_NAME", "SANDBOX_API_TOKEN", "SANDBOX_Private_X", "OTHER"):
         monkeypatch.setenv(name, "value")
     assert talker.ask("GET", "/v1/metadata").json == {"env": {"SANDBOX_NAME": "value"}}
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("POST", "/v1/files/x", 405), ("GET", "/v2", 404)])
-def test_what_there_is_not(talker: Talker, method: str, path: str, status: int) -> None:
+def test_unknown_resources_and_methods_are_rejected(talker: Talker, method: str, path: str, status: int) -> None:
     assert talker.ask(method, path).status == status
 
 
@@ -204,7 +206,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["GET", "HEAD", "PUT", "DELETE"]), st
 
 @given(STEPS)
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
-def test_whatever_is_asked_nothing_outside_is_touched(
+def test_no_request_touches_files_outside_the_root(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, list[str]]]
 ) -> None:
     directory = tmp_path_factory.mktemp("around")

@@ -94,7 +94,7 @@ def sandbox(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sandbox]
     ids=["runtime", "files-form", "files"],
     indirect=["sandbox"],
 )
-def test_in(
+def test_large_upload_is_streamed(
     sandbox: Sandbox, method: str, path: str, headers: dict[str, str], form: tuple[bytes, bytes], tmp_path: Path
 ) -> None:
     before = sandbox.most_memory
@@ -109,7 +109,7 @@ def test_in(
     ids=["runtime", "files"],
     indirect=["sandbox"],
 )
-def test_out(sandbox: Sandbox, path: str, tmp_path: Path) -> None:
+def test_large_download_is_streamed(sandbox: Sandbox, path: str, tmp_path: Path) -> None:
     with (tmp_path / "large").open("wb") as large:
         large.truncate(SIZE)
     before = sandbox.most_memory

@@ -74,14 +74,14 @@ def pty(columns: int, rows: int) -> bytes:
 
 
 class TestExecute:
-    def test_a_command(self, call: Caller) -> None:
+    def test_execute_returns_output_and_code(self, call: Caller) -> None:
         script = "echo $A; echo err >&2; exit 3"
         assert call("Execute", config("/bin/sh", "-c", script, A="b")) == {1: 3, 2: b"b\n", 3: b"err\n"}
 
-    def test_killed_by_a_signal(self, call: Caller) -> None:
+    def test_signal_is_reported_as_minus_one(self, call: Caller) -> None:
         assert call("Execute", config("/bin/sh", "-c", "kill -9 $$"))[1] == (1 << 64) - 1
 
-    def test_where_it_runs(self, call: Caller, tmp_path: Path) -> None:
+    def test_working_directory_and_environment_are_applied(self, call: Caller, tmp_path: Path) -> None:
         (tmp_path / "root" / "sub").mkdir()
         assert call("Execute", config("pwd"))[2] == f"{tmp_path}/root\n".encode()
         assert call("Execute", config("pwd", cwd="/sub"))[2] == f"{tmp_path}/root/sub\n".encode()
@@ -97,10 +97,10 @@ class TestExecute:
             (config("true\0"), "INVALID_ARGUMENT"),
         ],
     )
-    def test_what_cannot_be_run(self, call: Caller, request_: bytes, code: str) -> None:
+    def test_command_that_cannot_run_has_a_status_code(self, call: Caller, request_: bytes, code: str) -> None:
         assert call.fails("Execute", request_) == code
 
-    def test_when_nobody_waits_any_more_it_goes(self, call: Caller, tmp_path: Path) -> None:
+    def test_cancelled_call_kills_the_command(self, call: Caller, tmp_path: Path) -> None:
         pid = tmp_path / "root" / "pid"
         script = "echo $$ > pid.new; mv pid.new pid; exec sleep 4712"
         asked = call.channel.unary_unary(f"/{SERVICE}/Execute").future(config("/bin/sh", "-c", script))
@@ -109,19 +109,19 @@ class TestExecute:
         number_ = int(pid.read_text())
         call.until(lambda: not os.path.exists(f"/proc/{number_}"))
 
-    def test_an_answer_that_is_late_is_not_waited_for(self, call: Caller) -> None:
+    def test_deadline_ends_the_call(self, call: Caller) -> None:
         assert call.fails("Execute", config("sleep", "4713"), timeout=0.5) == "DEADLINE_EXCEEDED"
 
 
 class TestStart:
-    def test_what_it_writes_and_how_it_ends(self, call: Caller) -> None:
+    def test_output_is_streamed_until_the_exit_event(self, call: Caller) -> None:
         answers = [read(each) for each in call.stream(config("/bin/sh", "-c", "echo out; echo err >&2; exit 4"))]
         assert read(answers[0][1]) == {1: 1}
         assert b"".join(each.get(2, b"") for each in answers) == b"out\n"
         assert b"".join(each.get(3, b"") for each in answers) == b"err\n"
         assert read(answers[-1][4]) == {1: 4}
 
-    def test_what_is_typed(self, call: Caller) -> None:
+    def test_standard_input_reaches_the_process(self, call: Caller) -> None:
         stream = call.stream(config("cat"))
         process = read(read(next(stream))[1])[1]
         call("WriteStdin", number(1, process) + message(2, b"hello"))
@@ -130,7 +130,7 @@ class TestStart:
         assert read(next(stream)) == {4: b""}
         assert call.fails("WriteStdin", number(1, process) + message(2, b"x")) == "NOT_FOUND"
 
-    def test_signals(self, call: Caller) -> None:
+    def test_signals_reach_the_process(self, call: Caller) -> None:
         script = 'trap "echo told; exit 0" TERM; echo ready; while true; do sleep 0.05; done'
         stream = call.stream(config("/bin/sh", "-c", script))
         process = read(read(next(stream))[1])[1]
@@ -142,7 +142,7 @@ class TestStart:
         assert b"".join(each.get(2, b"") for each in rest) == b"told\n"
         assert rest[-1] == {4: b""}
 
-    def test_a_terminal(self, call: Caller) -> None:
+    def test_process_has_a_terminal_of_the_given_size(self, call: Caller) -> None:
         stream = call.stream(config("/bin/sh", "-c", "stty -echo; stty size; read x; stty size; tty") + pty(100, 30))
         process = read(read(next(stream))[1])[1]
         seen = read(next(stream))[2]
@@ -155,7 +155,7 @@ class TestStart:
         assert b"/dev/pts/" in shown
         assert read(rest[-1][4]) == {}
 
-    def test_interrupted_from_the_keyboard(self, call: Caller) -> None:
+    def test_ctrl_c_interrupts_the_process(self, call: Caller) -> None:
         stream = call.stream(config("/bin/sh", "-c", "stty -echo; echo ready; exec sleep 1000") + pty(80, 24))
         process = read(read(next(stream))[1])[1]
         assert read(next(stream))[2].strip() == b"ready"
@@ -163,13 +163,13 @@ class TestStart:
         rest = [read(each) for each in stream]
         assert read(rest[-1][4]) == {1: (1 << 64) - 1}
 
-    def test_what_has_no_terminal_has_no_size(self, call: Caller) -> None:
+    def test_resize_without_a_terminal_is_rejected(self, call: Caller) -> None:
         stream = call.stream(config("cat"))
         process = read(read(next(stream))[1])[1]
         assert call.fails("ResizeTTY", number(1, process) + number(2, 1) + number(3, 1)) == "FAILED_PRECONDITION"
         stream.cancel()
 
-    def test_a_size_that_no_terminal_has(self, call: Caller) -> None:
+    def test_oversized_terminal_is_rejected(self, call: Caller) -> None:
         with pytest.raises(grpc.RpcError) as raised:
             list(call.stream(config("true") + pty(70_000, 24)))
         assert raised.value.code().name == "INVALID_ARGUMENT"
@@ -179,11 +179,11 @@ class TestStart:
         stream.cancel()
 
     @pytest.mark.parametrize("with_terminal", [False, True])
-    def test_a_program_that_is_not_there(self, call: Caller, with_terminal: bool) -> None:
+    def test_missing_program_is_not_found(self, call: Caller, with_terminal: bool) -> None:
         with pytest.raises(grpc.RpcError) as raised:
             list(call.stream(config("no-such-program") + (pty(80, 24) if with_terminal else b"")))
         assert raised.value.code().name == "NOT_FOUND"
 
-    def test_what_it_leaves_behind_is_not_waited_for(self, call: Caller) -> None:
+    def test_background_process_does_not_delay_the_exit_event(self, call: Caller) -> None:
         answers = [read(each) for each in call.stream(config("/bin/sh", "-c", "sleep 30 & echo done"))]
         assert [each.get(2) for each in answers[1:-1]] == [b"done\n"]

@@ -46,7 +46,7 @@ def described(channel: Any, request: bytes) -> Any:
 
 
 @pytest.mark.parametrize("service", reflection.SERVICES)
-def test_what_is_there(channel: Any, service: str) -> None:
+def test_services_are_listed(channel: Any, service: str) -> None:
     assert SERVICE.encode() in ask(channel, message(7, b""), service)[6]
 
 
@@ -58,7 +58,7 @@ def test_what_is_there(channel: Any, service: str) -> None:
         message(4, b"process.v1.StartRequest"),
     ],
 )
-def test_what_it_takes_and_gives(channel: Any, request_: bytes) -> None:
+def test_file_describes_messages_and_methods(channel: Any, request_: bytes) -> None:
     service = described(channel, request_).FindServiceByName(SERVICE)
     shapes = {
         method.name: (method.input_type.name, method.output_type.name, method.server_streaming)
@@ -73,7 +73,7 @@ def test_what_it_takes_and_gives(channel: Any, request_: bytes) -> None:
     }
 
 
-def test_a_call_made_of_nothing_else(channel: Any) -> None:
+def test_described_messages_are_enough_for_a_call(channel: Any) -> None:
     pool = described(channel, message(4, SERVICE.encode()))
     asked, answered = (
         message_factory.GetMessageClass(pool.FindMessageTypeByName(f"process.v1.Execute{each}"))
@@ -89,7 +89,7 @@ def test_a_call_made_of_nothing_else(channel: Any) -> None:
     assert answer.stderr.endswith(b"/root\n")
 
 
-def test_one_of_several(channel: Any) -> None:
+def test_oneof_is_described(channel: Any) -> None:
     pool = described(channel, message(4, SERVICE.encode()))
     kind = message_factory.GetMessageClass(pool.FindMessageTypeByName("process.v1.StartResponse"))
     event = kind.FromString(b"\x22\x03\x08\xac\x02")
@@ -97,5 +97,5 @@ def test_one_of_several(channel: Any) -> None:
 
 
 @pytest.mark.parametrize("request_", [message(3, b"other.proto"), message(4, b"other.Service"), message(5, b""), b""])
-def test_what_is_not_there(channel: Any, request_: bytes) -> None:
+def test_unknown_names_are_not_found(channel: Any, request_: bytes) -> None:
     assert read(ask(channel, request_)[7])[1] == 5

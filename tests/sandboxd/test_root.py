@@ -61,58 +61,58 @@ def read(root: Root, path: str) -> str:
         ("sub/up", "file"),
     ],
 )
-def test_a_path_below_the_root(root: Root, path: str, content: str) -> None:
+def test_path_below_the_root_is_opened(root: Root, path: str, content: str) -> None:
     assert read(root, path) == content
 
 
 @pytest.mark.parametrize(
     "path", ["..", "../outside/secret", "sub/../../outside", "/../x", "absolute-out", "relative-out", "dir-out/secret"]
 )
-def test_a_path_that_leads_out(root: Root, path: str) -> None:
+def test_path_out_of_the_root_is_rejected(root: Root, path: str) -> None:
     with pytest.raises(PathEscape):
         root.open(path)
 
 
 @pytest.mark.parametrize("path", ["nothing", "nothing/deeper", "broken", "a\0b"])
-def test_a_path_that_leads_nowhere(root: Root, path: str) -> None:
+def test_missing_path_is_not_found(root: Root, path: str) -> None:
     with pytest.raises(FileNotFoundError):
         root.open(path)
 
 
-def test_a_file_is_no_directory(root: Root) -> None:
+def test_file_as_a_parent_is_rejected(root: Root) -> None:
     with pytest.raises(NotADirectoryError):
         root.open("file/deeper")
 
 
-def test_links_in_a_circle_end(root: Root) -> None:
+def test_loop_of_links_is_rejected(root: Root) -> None:
     with pytest.raises(OSError, match="Too many levels of symbolic links"):
         root.open("loop")
 
 
-def test_a_link_can_be_meant_itself(root: Root) -> None:
+def test_last_link_is_not_followed_on_request(root: Root) -> None:
     with root.find("absolute-out", follow=False) as place:
         assert place.name == "absolute-out"
 
 
-def test_parents_are_made(root: Root, base: Path) -> None:
+def test_parents_are_created_on_request(root: Root, base: Path) -> None:
     with root.find("new/deep/file", create_parents=True) as place:
         os.close(place.open(os.O_WRONLY | os.O_CREAT))
     assert (base / "new/deep/file").exists()
 
 
-def test_the_root_itself(root: Root, base: Path) -> None:
+def test_root_itself_is_a_place(root: Root, base: Path) -> None:
     for path in ("", "/", ".", "sub/.."):
         handle = root.open(path, os.O_RDONLY | os.O_DIRECTORY)
         assert os.fstat(handle).st_ino == base.stat().st_ino
         os.close(handle)
 
 
-def test_a_fifo_makes_nobody_wait(root: Root, base: Path) -> None:
+def test_opening_a_fifo_does_not_block(root: Root, base: Path) -> None:
     os.mkfifo(base / "fifo")
     os.close(root.open("fifo"))
 
 
-def test_somebody_who_exchanges_directories_for_links_gets_nothing(root: Root, base: Path, tmp_path: Path) -> None:
+def test_swapping_directories_for_links_does_not_escape(root: Root, base: Path, tmp_path: Path) -> None:
     """The race that a check before the use would lose."""
     (base / "turn").mkdir()
     (base / "turn/secret").write_text("harmless")
@@ -146,7 +146,7 @@ NAMES = st.sampled_from(
 
 
 @given(st.lists(NAMES, max_size=8))
-def test_no_path_reaches_what_is_outside(names: list[str]) -> None:
+def test_no_path_reaches_a_file_outside(names: list[str]) -> None:
     root = Root(str(_shared()))
     before = len(os.listdir("/proc/self/fd"))
     try:

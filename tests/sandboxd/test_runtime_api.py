@@ -29,7 +29,7 @@ def upload(talker: Talker, name: str, content: bytes, field: str = "file") -> An
     return talker.ask("POST", "/upload", body, {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"})
 
 
-def test_it_says_that_it_is_there(talker: Talker) -> None:
+def test_status_is_ok(talker: Talker) -> None:
     assert talker.ask("GET", "/").json == {"status": "ok", "message": "Sandbox Runtime is active."}
 
 
@@ -60,16 +60,16 @@ def test_it_says_that_it_is_there(talker: Talker) -> None:
         ),
     ],
 )
-def test_a_command(talker: Talker, command: str, answer: Any) -> None:
+def test_command_returns_output_and_code(talker: Talker, command: str, answer: Any) -> None:
     response = talker.ask("POST", "/execute", {"command": command})
     assert (response.status, response.json) == (200, answer)
 
 
-def test_a_command_runs_in_the_base_directory(talker: Talker, tmp_path: Path) -> None:
+def test_command_runs_in_the_base_directory(talker: Talker, tmp_path: Path) -> None:
     assert talker.ask("POST", "/execute", {"command": "pwd"}).json["stdout"] == f"{tmp_path}/app\n"
 
 
-def test_a_command_that_takes_too_long(talker: Talker) -> None:
+def test_command_times_out(talker: Talker) -> None:
     answer = talker.ask("POST", "/execute", {"command": "sh -c 'echo a; sleep 100'", "timeout_seconds": 0.3}).json
     assert answer == {
         "stdout": "a\n",
@@ -91,13 +91,13 @@ def test_a_command_that_takes_too_long(talker: Talker) -> None:
         {"command": "a", "timeout_seconds": float("nan")},
     ],
 )
-def test_a_request_without_a_command(talker: Talker, body: Any) -> None:
+def test_request_without_a_command_is_unprocessable(talker: Talker, body: Any) -> None:
     answer = talker.ask("POST", "/execute", body if isinstance(body, dict) else str(body))
     assert answer.status == 422
     assert answer.json["detail"][0]["loc"][0] == "body"
 
 
-def test_a_file_goes_in_and_comes_out(talker: Talker) -> None:
+def test_uploaded_file_is_downloaded_unchanged(talker: Talker) -> None:
     content = os.urandom(1_000_000)
     assert upload(talker, "deep/er/file.bin", content).json == {
         "message": "File 'deep/er/file.bin' uploaded successfully."
@@ -109,7 +109,7 @@ def test_a_file_goes_in_and_comes_out(talker: Talker) -> None:
 
 
 @pytest.mark.parametrize("name", ["e%20f", "ü", "a b", "-rf", "..hidden", "a;b"])
-def test_hostile_names_are_names(talker: Talker, tmp_path: Path, name: str) -> None:
+def test_hostile_file_names_are_plain_names(talker: Talker, tmp_path: Path, name: str) -> None:
     from urllib.parse import quote
 
     assert upload(talker, name, b"content").status == 200
@@ -118,7 +118,7 @@ def test_hostile_names_are_names(talker: Talker, tmp_path: Path, name: str) -> N
     assert talker.ask("GET", f"/exists/{quote(name)}").json == {"path": name, "exists": True}
 
 
-def test_a_directory_is_listed(talker: Talker, tmp_path: Path) -> None:
+def test_directory_is_listed(talker: Talker, tmp_path: Path) -> None:
     (tmp_path / "app/sub").mkdir()
     (tmp_path / "app/file").write_text("four")
     (tmp_path / "app/link").symlink_to("/etc/passwd")
@@ -148,13 +148,13 @@ def test_a_directory_is_listed(talker: Talker, tmp_path: Path) -> None:
         ("/execute", 405, {"detail": "Method Not Allowed"}),
     ],
 )
-def test_what_is_not_there_and_what_is_not_allowed(talker: Talker, path: str, status: int, answer: Any) -> None:
+def test_missing_and_forbidden_paths_are_rejected(talker: Talker, path: str, status: int, answer: Any) -> None:
     response = talker.ask("GET", path)
     assert (response.status, response.json) == (status, answer)
 
 
 @pytest.mark.parametrize("path", ["x" * 300, "file/below", "loop", "socket", "a%00b"])
-def test_a_path_that_leads_nowhere_is_no_failure(talker: Talker, tmp_path: Path, path: str) -> None:
+def test_impossible_path_is_not_found_rather_than_an_error(talker: Talker, tmp_path: Path, path: str) -> None:
     """Which clients would take for something that passes."""
     (tmp_path / "app/file").write_text("x")
     (tmp_path / "app/loop").symlink_to("loop")
@@ -165,7 +165,7 @@ def test_a_path_that_leads_nowhere_is_no_failure(talker: Talker, tmp_path: Path,
         assert talker.ask("GET", f"/exists/{path}").json["exists"] is (path == "socket")
 
 
-def test_a_link_out_of_the_base_directory_leads_nowhere(talker: Talker, tmp_path: Path) -> None:
+def test_link_out_of_the_base_directory_is_rejected(talker: Talker, tmp_path: Path) -> None:
     (tmp_path / "app/out").symlink_to("/etc")
     for path in ("/download/out/passwd", "/list/out", "/exists/out/passwd"):
         assert talker.ask("GET", path).status == 403
@@ -173,12 +173,12 @@ def test_a_link_out_of_the_base_directory_leads_nowhere(talker: Talker, tmp_path
     assert upload(talker, "../evil", b"x").status == 403
 
 
-def test_an_upload_without_a_file(talker: Talker) -> None:
+def test_upload_without_a_file_is_unprocessable(talker: Talker) -> None:
     assert upload(talker, "a", b"x", field="other").status == 422
     assert talker.ask("POST", "/upload", b"abc").status == 422
 
 
-def test_an_upload_that_breaks_off_leaves_what_was_there(talker: Talker, tmp_path: Path) -> None:
+def test_aborted_upload_keeps_the_old_file(talker: Talker, tmp_path: Path) -> None:
     upload(talker, "file", b"before")
     head = (
         b"POST /upload HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=frontier\r\n"
@@ -190,7 +190,7 @@ def test_an_upload_that_breaks_off_leaves_what_was_there(talker: Talker, tmp_pat
     assert [path.name for path in (tmp_path / "app").iterdir()] == ["file"]
 
 
-def test_an_upload_onto_a_directory_is_refused(talker: Talker, tmp_path: Path) -> None:
+def test_upload_onto_a_directory_is_rejected(talker: Talker, tmp_path: Path) -> None:
     (tmp_path / "app/sub").mkdir()
     answer = upload(talker, "sub", b"x")
     assert (answer.status, answer.json) == (500, {"message": "File upload failed: Is a directory"})

@@ -10,7 +10,7 @@ from sandpool.sandboxd.shell_words import split
 
 
 @given(st.text("ab \t\n'\"\\\\$é", max_size=12))
-def test_words_are_those_shlex_finds(command: str) -> None:
+def test_split_finds_the_words_of_shlex(command: str) -> None:
     try:
         expected = shlex.split(command)
     except ValueError as error:
@@ -21,5 +21,5 @@ def test_words_are_those_shlex_finds(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["a'b'c", "''", "a ''", '"a\\"b"', '"a\\b"', "a\\ b", "'a\\'", "  a  "])
-def test_quotes_and_backslashes(command: str) -> None:
+def test_split_handles_quotes_as_shlex_does(command: str) -> None:
     assert split(command) == shlex.split(command)

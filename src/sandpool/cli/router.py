@@ -19,7 +19,7 @@ from sandpool.cli.addresses import address
 from sandpool.cli.flags import duration, switch
 from sandpool.cli.routing import connection_limits, scoped_tokens
 from sandpool.engine.clock import Clock, SystemClock
-from sandpool.engine.health import Checks, Endpoint, metrics_page, parse_address
+from sandpool.engine.health import Checks, HealthServer, metrics_page, parse_address
 from sandpool.engine.logging import JSON
 from sandpool.engine.metrics.process import export_build_info
 from sandpool.engine.metrics.registry import MetricsRegistry
@@ -231,8 +231,8 @@ async def _route(options: Options, stopping: asyncio.Event) -> None:
         return "" if targets.is_synced else "the informer of sandboxes has not synced"
 
     ready, alive = Checks("readyz", {"sandboxes": unready}), Checks("healthz", {"ping": lambda: ""})
-    pages = [Endpoint(options.metrics, metrics_page(metrics))]
-    pages.append(Endpoint(options.health, {**alive.pages(), **ready.pages()}))
+    pages = [HealthServer(options.metrics, metrics_page(metrics))]
+    pages.append(HealthServer(options.health, {**alive.pages(), **ready.pages()}))
     knowing = asyncio.create_task(targets.run(), name="sandbox informer")
     try:
         for page in pages:

@@ -19,7 +19,7 @@ from sandpool.cli.nodes import NAMES, Choice, node_options, nodeless, nodes
 from sandpool.controllers.leader import ControllerProcess
 from sandpool.controllers.options import ControllerOptions, ProcessOptions
 from sandpool.engine.clock import SystemClock
-from sandpool.engine.health import Endpoint
+from sandpool.engine.health import HealthServer
 from sandpool.engine.logging import TEXT
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.tracing import Tracing
@@ -141,7 +141,7 @@ def _greeting(daemon: Daemon, process: ControllerProcess, nodes: str, router: ro
     return "\n".join(line for line in lines if line)
 
 
-def _shown(what: str, endpoint: Endpoint, path: str) -> str:
+def _shown(what: str, endpoint: HealthServer, path: str) -> str:
     if not endpoint.port:
         return ""
     host = endpoint.address.rpartition(":")[0] or "127.0.0.1"

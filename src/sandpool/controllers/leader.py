@@ -26,7 +26,7 @@ from sandpool.controllers.preflight import find_missing
 from sandpool.engine.background import BackgroundGate
 from sandpool.engine.clock import Clock
 from sandpool.engine.events import EventRecorder
-from sandpool.engine.health import Checks, Endpoint, metrics_page
+from sandpool.engine.health import Checks, HealthServer, metrics_page
 from sandpool.engine.jsonl import JsonlWriter
 from sandpool.engine.leaderelection import LeaderElector
 from sandpool.engine.metrics.process import export_build_info, export_event_counts, export_leadership, export_watch_age
@@ -88,8 +88,8 @@ class ControllerProcess:
         self.recorder = EventRecorder(Client(self._limited(telling)), clock, options.instance, gate=self.gate)
         health = Checks("healthz", {"ping": lambda: ""})
         ready = Checks("readyz", {"api": lambda: self._missing, "caches": self._unseen})
-        self.metrics_endpoint = Endpoint(process_options.metrics_address, metrics_page(metrics))
-        self.health_endpoint = Endpoint(process_options.health_address, {**health.pages(), **ready.pages()})
+        self.metrics_endpoint = HealthServer(process_options.metrics_address, metrics_page(metrics))
+        self.health_endpoint = HealthServer(process_options.health_address, {**health.pages(), **ready.pages()})
         self._show()
         self._living: asyncio.Task[None] | None = None
 

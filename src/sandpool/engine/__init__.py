@@ -1,1 +1,1 @@
-"""What makes a controller: clock, reflector, cache and indexes, work queue, expectations, lease, events."""
+"""Controller runtime: clock, informer cache, work queue, reconcile loop, expectations, leader election, events."""

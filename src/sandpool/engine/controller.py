@@ -28,13 +28,14 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, Generic, Protocol, TypeVar
 
+from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock, within
 from sandpool.engine.logging import log_context
 from sandpool.engine.metrics.controller import ERROR, PANIC, REQUEUE_AFTER, SUCCESS, TERMINAL, TIMEOUT
 from sandpool.engine.ratelimit import Backoff, PerKeyRateLimit
 from sandpool.engine.workqueue.delaying import DelayedAdds
 from sandpool.engine.workqueue.queue import ShutDown, WorkQueue
-from sandpool.kube.errors import ApiError, terminating_namespace
+from sandpool.kube.errors import ApiError, is_namespace_terminating
 
 _log = logging.getLogger(__name__)
 
@@ -59,12 +60,13 @@ class ReconcileIncomplete(Exception):
     """A reconcile could not finish, and the status of the object reports why.
 
     It is retried with back-off, and not before ``retry_after`` seconds if the API asked for that. It is an expected
-    failure, so the log has no traceback.
+    failure, so the log has no traceback. ``namespace_terminating``: the API refused a create for that cause.
     """
 
-    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+    def __init__(self, message: str, *, retry_after: float | None = None, namespace_terminating: bool = False) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+        self.namespace_terminating = namespace_terminating
 
 
 # Expected failures. Anything else is a bug: it is logged with a traceback and counted as a panic.
@@ -233,8 +235,8 @@ class Controller(Generic[K]):
     def _failed(self, key: K, error: BaseException) -> str:
         """Log a failure and arrange for the retry. Returns the kind of error."""
         self.failures += 1
-        if (namespace := terminating_namespace(error)) is not None:
-            self._log_terminating(namespace, key)
+        if _is_namespace_terminating(error):
+            self._log_terminating(key)
             self._requeue(key, _TERMINATING_DELAY)
             return ""
         if isinstance(error, TerminalError):
@@ -260,12 +262,13 @@ class Controller(Generic[K]):
             return TIMEOUT
         return "" if expected else PANIC
 
-    def _log_terminating(self, namespace: str, key: K) -> None:
+    def _log_terminating(self, key: K) -> None:
         now = self.clock.monotonic()
+        namespace = key.namespace if isinstance(key, Key) else ""
         self._terminating = {name: until for name, until in self._terminating.items() if until > now}
         level = logging.DEBUG if namespace in self._terminating else logging.INFO
         self._terminating.setdefault(namespace, now + _TERMINATING_DELAY)
-        _log.log(level, "%s %s waits for the end of namespace %s, which is being deleted", self.name, key, namespace)
+        _log.log(level, "%s %s waits: its namespace is being deleted", self.name, key)
 
     def _requeue(self, key: K, after: float) -> None:
         """Enqueue later, with default priority at least: a busy queue would never get to a low-priority key."""
@@ -279,3 +282,9 @@ async def _all(tasks: list[asyncio.Task[None]]) -> None:
 def _is_being_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _is_namespace_terminating(error: BaseException) -> bool:
+    if isinstance(error, ReconcileIncomplete):
+        return error.namespace_terminating
+    return is_namespace_terminating(error)

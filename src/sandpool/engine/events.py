@@ -1,18 +1,18 @@
-"""Events for people who ask what happened, written so that nobody has to wait for them.
+"""Events of the API events.k8s.io/v1, recorded without making a reconcile wait.
 
-``event`` only notes what happened and returns; writers of the recorder's own do the rest. What that promises:
+``EventRecorder.event`` only queues an event and returns; the recorder's own writers do the rest. Its promises:
 
-* **A reconcile never waits for an event and never fails because of one.** What cannot be noted or written is counted
-  in ``dropped`` and forgotten.
-* **The same thing about the same object is one Event**, with a count and the time it happened last. It is written when
-  it happens first and then at most every ``spacing`` seconds, with everything that happened meanwhile. A thing that
-  has not happened for ``window`` seconds begins a new Event.
-* **The API is not flooded.** After a burst at most ``rate`` events per second are written, and an API that is down is
-  asked again with growing pauses, a few times.
+* **A reconcile never waits for an event and never fails because of one.** An event that cannot be queued or written is
+  counted in ``dropped`` and forgotten.
+* **The same event about the same object is one Event object** with a count and the time of the last occurrence. It is
+  written at its first occurrence and then at most every ``spacing`` seconds, with all occurrences since. After
+  ``window`` seconds without an occurrence a new Event object begins.
+* **The API is not flooded.** After a burst the recorder writes at most ``rate`` events per second, and it retries a
+  failed write a few times with back-off.
 
 The recorder remembers at most ``capacity`` Events, written and unwritten together. When it is full it forgets the one
-that has been quiet for longest; if even that one is not written yet, more happens than can be written, and the new
-one is dropped. So memory is bounded whatever happens, and in a storm the first to happen are the ones to be seen.
+with the oldest last occurrence. If even that one is unwritten, events come faster than they can be written and the new
+one is dropped. So memory is bounded, and in a storm the first events are the ones that users see.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
 
 _log = logging.getLogger(__name__)
 
-# What the API accepts, in bytes.
+# Limits of the API, in bytes.
 _LONGEST_NOTE = 1024
-_LONGEST_WORD = 128  # of reason, action and reportingInstance
+_LONGEST_WORD = 128  # reason, action and reportingInstance
 _LONGEST_NAME = 253
-# Events live in a namespace; those about objects that do not, live in this one.
-_NOWHERE = "default"
+# Namespace of Events about cluster-scoped objects.
+_CLUSTER_SCOPED_NAMESPACE = "default"
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectReference:
-    """The object an event is about. Its resourceVersion is for information: the next version is the same object."""
+    """The object of an event. References that differ only in resourceVersion are equal."""
 
     api_version: str
     kind: str
@@ -66,7 +66,7 @@ class ObjectReference:
             metadata.get("resourceVersion", ""),
         )
 
-    def spelt_out(self) -> Object:
+    def to_dict(self) -> Object:
         fields = {
             "apiVersion": self.api_version,
             "kind": self.kind,
@@ -79,17 +79,17 @@ class ObjectReference:
 
 
 def event_namespace(regarding: ObjectReference) -> str:
-    return regarding.namespace or _NOWHERE
+    return regarding.namespace or _CLUSTER_SCOPED_NAMESPACE
 
 
 def event_name(regarding: ObjectReference, nanoseconds: int) -> str:
-    """The object's name and the time, so that events sort by object and every one has its own name."""
+    """Name of an Event: the name of the object and the time, so that Events sort by object and names are unique."""
     name = f"{regarding.name}.{nanoseconds:x}"
     return name if len(name) <= _LONGEST_NAME else str(uuid.uuid4())
 
 
 def new_event(regarding: ObjectReference, spec: EventSpec, name: str, instance: str, time: datetime) -> Object:
-    """``instance`` tells the replicas of a reporter apart."""
+    """Build an Event object. ``instance`` tells the replicas of a reporter apart."""
     return {
         "apiVersion": EVENT.api_version,
         "kind": EVENT.kind,
@@ -99,19 +99,19 @@ def new_event(regarding: ObjectReference, spec: EventSpec, name: str, instance: 
         "reason": clipped(spec.reason, _LONGEST_WORD),
         "action": clipped(spec.action, _LONGEST_WORD),
         "note": clipped(spec.note, _LONGEST_NOTE),
-        "regarding": regarding.spelt_out(),
+        "regarding": regarding.to_dict(),
         "reportingController": spec.reporter,
         "reportingInstance": clipped(f"{spec.reporter}-{instance}", _LONGEST_WORD),
     }
 
 
 def series(count: int, last: datetime) -> Object:
-    """What is added to an event that happened again; ``count`` includes the first time."""
+    """The series of an Event with several occurrences; ``count`` includes the first."""
     return {"series": {"count": count, "lastObservedTime": micro_timestamp(last)}}
 
 
 def clipped(text: str, limit: int) -> str:
-    """At most ``limit`` bytes of it, ending with an ellipsis and never in the middle of a character."""
+    """Cut a text to at most ``limit`` bytes, at the end of a character and with an ellipsis."""
     data = text.encode(errors="replace")
     if len(data) <= limit:
         return text
@@ -136,9 +136,9 @@ class _Entry:
     last: datetime
     last_at: float  # monotonic
     count: int = 1
-    name: str = ""  # empty: it has not been tried to write it
-    stored: int = 0  # the count the API has; 0: it does not have the Event
-    unwritten: bool = True  # exactly while it is in _ready, in _repeated or in the hands of a writer
+    name: str = ""  # empty before the first attempt to write it
+    stored: int = 0  # the count that the API has; 0: the Event does not exist there
+    unwritten: bool = True  # exactly while it is in _ready, in _repeated or with a writer
 
 
 class EventRecorder:
@@ -167,8 +167,8 @@ class EventRecorder:
         self.spacing = spacing
         self.writers = writers
         self.written = 0  # requests that succeeded
-        self.dropped = 0  # things that happened and are in no Event
-        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()  # in the order in which they happened last
+        self.dropped = 0  # occurrences that no Event shows
+        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()  # ordered by last occurrence
         self._ready: asyncio.Queue[_Entry] = asyncio.Queue()  # to be written now
         self._repeated: deque[tuple[float, _Entry]] = deque()  # to be written at that time, the earliest first
         self._new_repeat = asyncio.Event()  # set when _repeated stops being empty
@@ -178,7 +178,7 @@ class EventRecorder:
         self._tasks: list[asyncio.Task[None]] = []
 
     def event(self, regarding: ObjectReference, spec: EventSpec) -> None:
-        """Note that something happened to an object."""
+        """Queue an event about an object."""
         if self._stopping:
             self.dropped += 1
             return
@@ -201,10 +201,10 @@ class EventRecorder:
 
     def start(self) -> None:
         self._tasks = [asyncio.create_task(self._write_ready(), name="event writer") for _ in range(self.writers)]
-        self._tasks.append(asyncio.create_task(self._wake_repeated(), name="event timer"))
+        self._tasks.append(asyncio.create_task(self._queue_repeated(), name="event timer"))
 
     async def stop(self, seconds: float = 5.0) -> None:
-        """Write what is left, as far as that can be done in this time. What happens from now on is dropped."""
+        """Write the remaining events for up to ``seconds``. Later events are dropped."""
         self._stopping = True
         while self._repeated:
             self._ready.put_nowait(self._repeated.popleft()[1])
@@ -213,7 +213,7 @@ class EventRecorder:
         except TimeoutError:
             left = sum(entry.count - entry.stored for entry in self._entries.values() if entry.unwritten)
             self.dropped += left
-            _log.warning("%d events could not be written in the %g s there were for it", left, seconds)
+            _log.warning("%d events could not be written within %g s", left, seconds)
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -236,7 +236,7 @@ class EventRecorder:
             self._repeated.append((self.clock.monotonic() + self.spacing, entry))
             self._new_repeat.set()
 
-    async def _wake_repeated(self) -> None:
+    async def _queue_repeated(self) -> None:
         while True:
             await self._new_repeat.wait()
             self._new_repeat.clear()
@@ -244,7 +244,7 @@ class EventRecorder:
                 due, entry = self._repeated[0]
                 if (wait := due - self.clock.monotonic()) > 0:
                     await self.clock.sleep(wait)
-                    continue  # looking again: stopping empties it meanwhile
+                    continue  # check again: ``stop`` may have emptied the queue
                 self._repeated.popleft()
                 self._ready.put_nowait(entry)
 
@@ -258,7 +258,7 @@ class EventRecorder:
             self._ready.task_done()
 
     async def _write(self, entry: _Entry) -> None:
-        """Write, or try to; either way the entry is settled afterwards."""
+        """Write an entry, with retries. Afterwards it is written or dropped."""
         for attempt in range(_ATTEMPTS):
             if attempt:
                 await self.clock.sleep(backoff_delay(attempt, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE))
@@ -267,8 +267,8 @@ class EventRecorder:
             except (ApiError, OSError) as error:
                 failure: Exception = error
                 if isinstance(error, ApiError) and error.code < 500 and error.code != 429:
-                    break  # it would say the same next time
-            except Exception as error:  # noqa: BLE001 - whatever is wrong with one event, the others are written
+                    break  # a retry would fail in the same way
+            except Exception as error:  # noqa: BLE001 - one bad event must not block the others
                 failure = error
                 _log.error("writing an event failed", exc_info=error)
                 break
@@ -289,14 +289,14 @@ class EventRecorder:
             try:
                 await self.client.patch(EVENT, entry.name, MergePatch(repeats), namespace)
             except NotFound:
-                entry.name, entry.stored = "", 0  # events do not live long; this is the beginning of another
+                entry.name, entry.stored = "", 0  # the Event has expired: create another
         if not entry.stored:
             entry.name = entry.name or self._new_name(entry)
             event = new_event(regarding, spec, entry.name, self.instance, entry.first)
             try:
                 await self.client.create(EVENT, event | repeats if count > 1 else event)
             except AlreadyExists:
-                count = 1  # an attempt of which we heard nothing got through after all, with what there was then
+                count = 1  # an earlier attempt without a response succeeded, with the count of that time
         entry.stored = count
         self.written += 1
 

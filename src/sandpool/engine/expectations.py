@@ -1,22 +1,22 @@
-"""What a controller has asked the API for and not yet seen happen.
+"""Expectations: writes that a controller has sent and not yet observed in its cache.
 
-A cache lags behind the API. A controller that counts five members in it, wants eight and creates three will count five
-again a moment later, and create three more. So it writes down what it is about to do, and as long as some of that has
-not shown up it neither creates nor deletes anything for the same owner:
+A cache lags behind the API. A controller that counts five members, wants eight and creates three would count five again
+a moment later and create three more. So it records what it is about to do, and while part of that has not been observed
+it neither creates nor deletes anything for the same owner:
 
-* ``try_expect`` writes down creations, *before* the requests are sent, and only if nothing is outstanding. Check and
-  record are one step: of eight passes that come to the same conclusion at once, one gets to act.
-* ``expect_deletion`` writes down one deletion by UID. A count would not do: a deletion may be observed twice (marked,
-  then gone), and the same name may belong to a successor by then.
-* ``settle_creations`` and ``settle_deletion`` strike off what has been observed, and likewise what will never be: a
-  create that failed, a delete that was answered 404. An expectation nobody settles would freeze the owner.
-* An event that is lost all the same must not freeze the owner for good. Expectations of an owner expire as a whole
-  when none was added for ``lifetime`` seconds; from then on the cache is trusted again, for better or worse.
+* ``try_expect`` records creations *before* the requests are sent, and only if nothing is outstanding. Check and record
+  are one step: of eight reconciles that reach the same conclusion at once, one may act.
+* ``expect_deletion`` records one deletion by UID. A count is not enough: a deletion may be observed twice (marked, then
+  gone), and the same name may belong to a successor by then.
+* ``settle_creations`` and ``settle_deletion`` remove expectations that were observed, and those that will never be: a
+  failed create, a delete that was answered with 404. An expectation that is never settled would freeze the owner.
+* A lost event must not freeze the owner for ever. The expectations of an owner expire together when none was added for
+  ``lifetime`` seconds; from then on the cache is trusted again.
 
-Creations are counted rather than named because the event of a creation may show the object already in other hands:
-what matters is that as many came as were asked for.
+Creations are counted and not named because the event of a creation may show the object already with another owner. Only
+their number matters.
 
-Everything here happens between two awaits, so nothing is locked. Every operation is O(1).
+Every operation runs between two awaits, so there are no locks. Every operation is O(1).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LIFETIME = 300.0
 
 @dataclass(slots=True)
 class _Outstanding:
-    """What is outstanding for one owner; one with nothing outstanding is not kept."""
+    """Expectations of one owner. An owner without expectations has no entry."""
 
     raised: float  # when the last expectation was added
     creations: int = 0  # never negative
@@ -45,24 +45,24 @@ class Expectations(Generic[K]):
     def __init__(self, clock: Clock, *, lifetime: float = LIFETIME) -> None:
         self.clock = clock
         self.lifetime = lifetime
-        # By owner. May hold expired ones until somebody asks.
+        # By owner. Expired entries remain until they are read.
         self._outstanding: dict[K, _Outstanding] = {}
 
     def satisfied(self, owner: K) -> bool:
-        """Nothing is outstanding: what the cache shows includes all we did."""
+        """Whether nothing is outstanding, so that the cache includes all our writes."""
         return self._current(owner) is None
 
     def try_expect(self, owner: K, creations: int) -> bool:
-        """Expect so many creations, if nothing is outstanding. False, also for none at all, means: do not create."""
+        """Expect ``creations`` creations if nothing is outstanding. False means: do not create (also for 0)."""
         if creations <= 0 or not self.satisfied(owner):
             return False
         self._outstanding[owner] = _Outstanding(self.clock.monotonic(), creations)
         return True
 
     def expect_deletion(self, owner: K, uid: str) -> None:
-        """Expect an object to go. To be called before the request is sent: the event may be faster than the answer."""
+        """Expect a deletion. Call it before the request is sent: the event may be faster than the response."""
         if not uid:
-            return  # nothing that could ever be recognised
+            return  # it could never be recognised
         outstanding = self._current(owner)
         if outstanding is None:
             outstanding = self._outstanding[owner] = _Outstanding(0.0)
@@ -70,26 +70,26 @@ class Expectations(Generic[K]):
         outstanding.deletions.add(uid)
 
     def settle_creations(self, owner: K, count: int = 1) -> None:
-        """So many creations have been observed, or have failed."""
+        """Note that ``count`` creations were observed or failed."""
         outstanding = self._outstanding.get(owner)
         if outstanding is not None:
             outstanding.creations = max(0, outstanding.creations - count)
             self._drop_if_settled(owner, outstanding)
 
     def settle_deletion(self, owner: K, uid: str) -> None:
-        """The object is gone, or its deletion has failed."""
+        """Note that the object is gone or that its deletion failed."""
         outstanding = self._outstanding.get(owner)
         if outstanding is not None:
             outstanding.deletions.discard(uid)
             self._drop_if_settled(owner, outstanding)
 
     def pending_deletions(self, owner: K) -> Set[str]:
-        """UIDs of objects that are as good as gone although the cache still shows them."""
+        """UIDs of objects that are being deleted although the cache still shows them."""
         outstanding = self._current(owner)
         return frozenset(outstanding.deletions) if outstanding is not None else frozenset()
 
     def forget(self, owner: K) -> None:
-        """The owner is gone, and whatever was expected for it with it."""
+        """Drop the expectations of an owner that is gone."""
         self._outstanding.pop(owner, None)
 
     def _current(self, owner: K) -> _Outstanding | None:

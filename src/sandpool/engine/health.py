@@ -1,7 +1,7 @@
-"""The pages a process shows to whoever watches over it: ``/metrics``, ``/healthz`` and ``/readyz``.
+"""HTTP pages for probes and monitoring: ``/metrics``, ``/healthz`` and ``/readyz``.
 
-They have addresses of their own, in plain HTTP, because kubelets and Prometheus come without credentials and from
-another network than users do.
+They have addresses of their own, in plain HTTP, because kubelets and Prometheus connect without credentials and from
+another network than users.
 """
 
 from __future__ import annotations
@@ -19,74 +19,74 @@ _log = logging.getLogger(__name__)
 
 _TEXT = "text/plain; charset=utf-8"
 
-# Why something is not well; empty if it is.
+# Returns why a component is unhealthy; empty if it is healthy.
 Check = Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PageResponse:
     body: bytes
     content_type: str = _TEXT
     status: int = 200
 
 
-# From a request to the answer, for one path.
-Page = Callable[[web.BaseRequest], Awaitable[Answer]]
+# Handles the requests for one path.
+Page = Callable[[web.BaseRequest], Awaitable[PageResponse]]
 
 
 @dataclass(slots=True)
 class Checks:
     """Named checks behind one path, ``/healthz`` or ``/readyz``, in the manner of Kubernetes components.
 
-    The answer says which check failed; why is only in the log, because these pages are open to everybody. A single
-    check is asked at ``/readyz/<name>``, and ``?verbose`` lists the good ones too. Without any check, answering at all
-    is the answer.
+    The response names the checks that failed. The reasons are in the log only, because these pages need no
+    authentication. ``/readyz/<name>`` evaluates a single check, and ``?verbose`` lists the healthy ones too. Without
+    any check a response proves only that the process serves requests.
     """
 
     name: str  # healthz or readyz
     checks: dict[str, Check] = field(default_factory=dict)
-    _complaints: dict[str, str] = field(default_factory=dict)  # what was logged, so that it is logged once
+    _reasons: dict[str, str] = field(default_factory=dict)  # last reason logged per check, to log each once
 
     def pages(self) -> dict[str, Page]:
-        async def all_checks(request: web.BaseRequest) -> Answer:
+        async def all_checks(request: web.BaseRequest) -> PageResponse:
             return self._answer(self.checks, "verbose" in request.query)
 
         return {f"/{self.name}": all_checks, f"/{self.name}/": self._one}
 
-    async def _one(self, request: web.BaseRequest) -> Answer:
+    async def _one(self, request: web.BaseRequest) -> PageResponse:
         name = request.path.removeprefix(f"/{self.name}/")
         if name not in self.checks:
-            return Answer(b"404 page not found\n", status=404)
+            return PageResponse(b"404 page not found\n", status=404)
         return self._answer({name: self.checks[name]}, "verbose" in request.query)
 
-    def _answer(self, checks: Mapping[str, Check], verbose: bool) -> Answer:
-        failed = [name for name, check in checks.items() if not self._is_well(name, check)]
+    def _answer(self, checks: Mapping[str, Check], verbose: bool) -> PageResponse:
+        failed = [name for name, check in checks.items() if not self._is_healthy(name, check)]
         if not failed and not verbose:
-            return Answer(b"ok")
+            return PageResponse(b"ok")
         lines = [f"[-]{name} failed: reason withheld" if name in failed else f"[+]{name} ok" for name in checks]
         lines.append(f"{self.name} check {'failed' if failed else 'passed'}")
-        return Answer("".join(f"{line}\n" for line in lines).encode(), status=500 if failed else 200)
+        return PageResponse("".join(f"{line}\n" for line in lines).encode(), status=500 if failed else 200)
 
-    def _is_well(self, name: str, check: Check) -> bool:
+    def _is_healthy(self, name: str, check: Check) -> bool:
         try:
-            complaint = check()
-        except Exception as error:  # noqa: BLE001 - a check that breaks is the last one to be believed
-            complaint = f"{type(error).__name__}: {error}"
-        if complaint != self._complaints.get(name, ""):
-            _log.log(logging.WARNING if complaint else logging.INFO, "%s %s: %s", self.name, name, complaint or "ok")
-            self._complaints[name] = complaint
-        return not complaint
+            reason = check()
+        except Exception as error:  # noqa: BLE001 - a check that raises has failed
+            reason = f"{type(error).__name__}: {error}"
+        if reason != self._reasons.get(name, ""):
+            _log.log(logging.WARNING if reason else logging.INFO, "%s %s: %s", self.name, name, reason or "ok")
+            self._reasons[name] = reason
+        return not reason
 
 
 def metrics_page(metrics: MetricsRegistry) -> dict[str, Page]:
-    async def show(request: web.BaseRequest) -> Answer:
-        return Answer(*await metrics.render(request.headers.get("Accept", "")))
+    async def show(request: web.BaseRequest) -> PageResponse:
+        return PageResponse(*await metrics.render(request.headers.get("Accept", "")))
 
     return {"/metrics": show}
 
 
 def parse_address(address: str) -> tuple[str | None, int] | None:
-    """``:8080`` is that port of every interface, ``127.0.0.1:8080`` or ``[::1]:8080`` of one; ``0`` is no address."""
+    """Parse ``:8080`` (all interfaces), ``127.0.0.1:8080`` or ``[::1]:8080``; ``0`` disables the address."""
     if address == "0":
         return None
     host, colon, port = address.rpartition(":")
@@ -95,13 +95,13 @@ def parse_address(address: str) -> tuple[str | None, int] | None:
     return host.strip("[]") or None, int(port)
 
 
-class Endpoint:
-    """Pages at one address. A page whose path ends with a slash answers for everything below it."""
+class HealthServer:
+    """Serves pages at one address. A page with a path that ends with a slash serves everything below it."""
 
     def __init__(self, address: str, pages: Mapping[str, Page]) -> None:
         self.address = address
         self.pages = pages
-        self.port = 0  # once started; of interest if the system was to choose
+        self.port = 0  # set by ``start``; needed if the system chooses the port
         self._where = parse_address(address)
         self._web: web.Server | None = None
         self._listening: asyncio.Server | None = None
@@ -114,7 +114,7 @@ class Endpoint:
         self.port = self._listening.sockets[0].getsockname()[1]
 
     async def stop(self, seconds: float = 1.0) -> None:
-        """Stop listening, and give answers under way this much time."""
+        """Stop listening and wait up to ``seconds`` for responses in progress."""
         if self._listening is not None and self._web is not None:
             self._listening.close()
             await self._web.shutdown(seconds)
@@ -122,18 +122,18 @@ class Endpoint:
             self._listening = None
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        answer = await self._answer(request)
-        return web.Response(body=answer.body, status=answer.status, headers={"Content-Type": answer.content_type})
+        response = await self._respond(request)
+        return web.Response(body=response.body, status=response.status, headers={"Content-Type": response.content_type})
 
-    async def _answer(self, request: web.BaseRequest) -> Answer:
+    async def _respond(self, request: web.BaseRequest) -> PageResponse:
         if request.method not in ("GET", "HEAD"):
-            return Answer(b"405 method not allowed\n", status=405)
+            return PageResponse(b"405 method not allowed\n", status=405)
         path = request.path
         page = self.pages.get(path) or self.pages.get(path[: path.rfind("/") + 1])
         if page is None:
-            return Answer(b"404 page not found\n", status=404)
+            return PageResponse(b"404 page not found\n", status=404)
         try:
             return await page(request)
-        except Exception as error:  # noqa: BLE001 - one page that is broken does not take the others with it
+        except Exception as error:  # noqa: BLE001 - one broken page must not break the others
             _log.error("%s failed", path, exc_info=error)
-            return Answer(b"500 internal error\n", status=500)
+            return PageResponse(b"500 internal error\n", status=500)

@@ -1,7 +1,7 @@
-"""A file of lines that nobody waits for: whoever has something to note pays for a reference.
+"""JSON Lines files that are written in the background: noting an entry costs the caller one append to a list.
 
-A thread makes lines of what was noted and writes them, at least once a second. When the thread cannot keep up or the
-disk refuses, entries are dropped and counted (``dropped``): the log must never be the reason why work fails or waits.
+A thread formats the entries and writes them, at least once a second. When the thread cannot keep up or the disk refuses
+writes, entries are dropped and counted in ``dropped``: the log must never make work fail or wait.
 """
 
 from __future__ import annotations
@@ -20,46 +20,48 @@ from sandpool.engine.clock import micro_timestamp
 
 logger = logging.getLogger(__name__)
 
-#: As a path: what the process prints.
+#: The path that stands for standard output.
 STANDARD_OUTPUT: Final = Path("-")
 _FLUSH_SECONDS = 1.0
-_WAKE_AT = 2048  # entries; writing earlier than every second keeps a burst from piling up
+_WAKE_AT = 2048  # entries; a burst is written before the second is over
 _MOST_WAITING = 200_000
 
 
-class Entry(Protocol):
+class JsonlEntry(Protocol):
     def line(self) -> bytes:
-        """What is written, with its newline. Called in another thread, up to a second later."""
+        """The line to write, with its newline. Called in another thread, up to a second later."""
         ...
 
 
 class JsonlWriter:
-    """Appends to ``path``. When the file reaches ``rotate_bytes`` it becomes ``path.1``, the one before ``path.2`` and
-    so on, of which ``keep`` remain. Raises ``OSError`` if the file cannot be opened to begin with."""
+    """Appends lines to ``path`` and rotates it at ``rotate_bytes``: it becomes ``path.1``, and so on up to ``keep``.
+
+    Raises ``OSError`` if the file cannot be opened.
+    """
 
     def __init__(self, path: Path, *, rotate_bytes: int = 100 * 1024 * 1024, keep: int = 5) -> None:
         self.path = path
-        self._overflowed = 0  # counted where entries are noted
+        self._overflowed = 0  # counted by the callers of ``note``
         self._rotate_bytes = rotate_bytes
         self._keep = keep
-        self._waiting: deque[Entry] = deque()
+        self._waiting: deque[JsonlEntry] = deque()
         self._wake = threading.Event()
         self._closing = False
         self._writing = threading.Lock()  # guards everything below
-        self._refused = 0  # counted where lines are written
+        self._refused = 0  # counted by the writer
         self._file = -1
         self._size = 0
-        self._torn = False  # the last write stopped inside a line
+        self._torn = False  # whether the last write ended inside a line
         self._open()
         self._thread = threading.Thread(target=self._run, name=f"log {path.name}", daemon=True)
         self._thread.start()
 
     @property
     def dropped(self) -> int:
-        """Entries that will never be written."""
+        """Number of entries that will never be written."""
         return self._overflowed + self._refused
 
-    def note(self, entry: Entry) -> None:
+    def note(self, entry: JsonlEntry) -> None:
         if len(self._waiting) >= _MOST_WAITING:
             self._overflowed += 1
             return
@@ -68,14 +70,14 @@ class JsonlWriter:
             self._wake.set()
 
     def flush(self) -> None:
-        """Write what has been noted so far."""
+        """Write all entries noted so far."""
         with self._writing:
             while self._waiting:
                 batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), _WAKE_AT))]
                 self._append([entry.line() for entry in batch])
 
     def close(self) -> None:
-        """Write the rest and let go of the file."""
+        """Write the remaining entries and close the file."""
         self._closing = True
         self._wake.set()
         self._thread.join()
@@ -101,7 +103,7 @@ class JsonlWriter:
             self._write(b"\n" + data if self._torn else data)
         except OSError as error:
             if not self._refused:
-                logger.warning("cannot write %s, lines are being dropped: %s", self.path, error)
+                logger.warning("cannot write %s, dropping lines: %s", self.path, error)
             self._refused += len(lines)
             if self._file >= 0:
                 os.close(self._file)

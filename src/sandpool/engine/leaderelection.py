@@ -1,20 +1,20 @@
-"""Leader election: of several processes that could do the work, one does, and everybody knows who.
+"""Leader election: of several replicas exactly one works at a time.
 
-The vote is a Lease object. Whoever writes its name into it leads; every write carries the resourceVersion it is based
-on, so of two contenders the API lets one through. The leader renews; a Lease that nobody has changed for its duration
-may be taken.
+The candidates contend for a Lease object. The candidate that writes its identity into it leads; every write carries the
+resourceVersion it is based on, so of two candidates the API accepts one. The leader renews the Lease. A Lease that has
+not changed for its duration may be taken.
 
-What makes this safe is that no two clocks are ever compared. A contender counts the lease's duration from the moment
-*it saw* the Lease change, on its own monotonic clock. The leader counts its renew deadline from the moment *it sent*
-the last renewal that succeeded. The contender cannot have seen a change before it was sent, so with a deadline of 10 s
-and a duration of 15 s the leader has been silent for 5 s before anybody takes over, however wrong the wall clocks are.
+The protocol never compares two clocks. A candidate counts the duration from the moment *it saw* the Lease change, on
+its own monotonic clock. The leader counts its renew deadline from the moment *it sent* the last renewal that succeeded.
+The candidate cannot have seen a change before it was sent. So with a deadline of 10 s and a duration of 15 s the leader
+has stopped 5 s before another candidate takes over, however wrong the wall clocks are.
 
-What the Lease cannot do is stop a process that was frozen and does not know how late it is. ``held`` therefore asks
-the clock every time, and ``lease_fence`` asks ``held`` before every write.
+The Lease cannot stop a process that was frozen and does not know how late it is. Therefore ``held`` reads the clock
+every time, and ``transports.FencedTransport`` checks ``held`` before every write.
 
-It is the same protocol as client-go's, so replicas written in either language may contend for one Lease. Two things
-differ. Contenders look every 1.4 to 1.8 s instead of every 2 to 4.4 s, because a released lease should be in use again
-within two seconds. And a leader that finds another name in the Lease gives up at once instead of at its deadline.
+The protocol is that of client-go, so replicas written in either language may contend for one Lease. Two things differ.
+Candidates retry every 1.4 to 1.8 s instead of every 2 to 4.4 s, because a released lease should be in use again within
+two seconds. And a leader that finds another identity in the Lease stops at once instead of at its deadline.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _log = logging.getLogger(__name__)
 
 
 class LeaseLost(Exception):
-    """Somebody else leads, or may do so soon."""
+    """Another replica leads or may lead soon."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseTiming:
-    """All in seconds. ``deadline`` is how long a leader goes on without having renewed."""
+    """Durations in seconds. ``deadline`` is how long a leader works without a successful renewal."""
 
     duration: int = 15
     deadline: float = 10.0
@@ -53,16 +53,16 @@ class LeaseTiming:
 
     def __post_init__(self) -> None:
         if not self.duration > self.deadline > self.retry > 0:
-            raise ValueError(f"a lease must last longer than its renew deadline, and that longer than a retry: {self}")
+            raise ValueError(f"the lease duration must exceed the renew deadline, and that the retry period: {self}")
 
 
 def unique_identity() -> str:
-    """A name no other process has, nor this one after a restart: what an earlier life held is not ours."""
+    """A name that no other process has, nor this one after a restart."""
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
 class LeaderElector:
-    """One contender for one Lease. ``on_change`` is told True when it begins to lead and False when that ends."""
+    """One candidate for one Lease. ``on_change`` is called with True when it begins to lead, then with False."""
 
     def __init__(
         self,
@@ -84,31 +84,30 @@ class LeaderElector:
         self.terms = terms or LeaseTiming()
         self.on_change = on_change
         self.random = random
-        self._seen = LeaseRecord()  # the newest state of the Lease we know of
-        self._seen_at = 0.0  # monotonic; when _seen became what it is
-        self._version = ""  # resourceVersion of the Lease as we wrote it; empty if that is not what it is now
-        self._renewed_at: float | None = None  # monotonic; when the write was sent that made us leader until now
-        self._asked = False  # whether a write was sent of which we never heard: the Lease may have our name
+        self._seen = LeaseRecord()  # the newest state of the Lease that we know
+        self._seen_at = 0.0  # monotonic; when _seen last changed
+        self._version = ""  # resourceVersion of our last write; empty if the Lease may have changed since
+        self._renewed_at: float | None = None  # monotonic; when the last successful renewal was sent
+        self._unanswered = False  # whether a write got no response: the Lease may hold our identity
         self.slow_paths = 0  # renewals for which the Lease had to be read first
-        self._complaint = ""  # what went wrong last, so that it is logged once and not every two seconds
+        self._last_error = ""  # to log each error once and not every two seconds
 
     @property
     def held(self) -> bool:
-        """Whether we lead, at this very moment."""
+        """Whether this process leads at this moment."""
         return self._renewed_at is not None and self._remaining() > 0
 
     @property
     def leader(self) -> str:
-        """Who leads, as far as we know; empty if nobody."""
+        """Identity of the current leader as far as known; empty if there is none."""
         return self._seen.holder
 
     async def lead(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Wait for the lease, then do ``work`` while it is held.
+        """Wait for the lease, then run ``work`` while the lease is held.
 
-        Ends when the work ends, with its result. Raises ``LeaseLost`` when the lease is lost; the work has been
-        cancelled and has ended by then. Cancelled itself, it cancels the work and keeps the lease until the work has
-        ended, because a work that is tidying up still writes. Unless it was lost, the lease is released on the way
-        out.
+        Returns when the work ends. Raises ``LeaseLost`` when the lease is lost, after the work was cancelled and has
+        ended. On cancellation it cancels the work and keeps the lease until the work has ended, because clean-up may
+        still write. Unless the lease was lost it is released at the end.
         """
         try:
             await self._acquire()
@@ -116,7 +115,7 @@ class LeaderElector:
         finally:
             if self._renewed_at is not None:
                 self._step_down()
-            if self._version or self._asked:
+            if self._version or self._unanswered:
                 await self._release()
 
     async def _hold(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -130,7 +129,7 @@ class LeaderElector:
             finally:
                 await _end(renewing)
             if failure is not None and not ended:
-                _log.error("the work did not stop cleanly", exc_info=failure)
+                _log.error("the work failed while it was being stopped", exc_info=failure)
         await (working if ended else renewing)
 
     async def _acquire(self) -> None:
@@ -146,13 +145,13 @@ class LeaderElector:
                 await self.clock.sleep(max(0.0, min(self.terms.retry, self._remaining())))
                 remaining = self._remaining()
                 if remaining <= 0:
-                    raise LeaseLost(f"the lease could not be renewed for {self.terms.deadline:g} s: {self._complaint}")
-                # Half the deadline, so that one connection that went dead leaves time for another.
+                    raise LeaseLost(f"the lease could not be renewed for {self.terms.deadline:g} s: {self._last_error}")
+                # Half the deadline, so that a dead connection leaves time for another attempt.
                 await self._attempt(min(remaining, self.terms.deadline / 2))
         except LeaseLost as lost:
-            _log.error("not leading any more: %s", lost)
+            _log.error("lost the leader lease: %s", lost)
             self._version = ""
-            self._asked = False
+            self._unanswered = False
             self._step_down()
             raise
 
@@ -161,21 +160,21 @@ class LeaderElector:
         self.on_change(False)
 
     def _remaining(self) -> float:
-        """Seconds for which we may go on leading."""
+        """Seconds until the renew deadline."""
         assert self._renewed_at is not None
         return self._renewed_at + self.terms.deadline - self.clock.monotonic()
 
     async def _attempt(self, seconds: float) -> bool:
-        """Try once to get or keep the lease. An API that does not answer or refuses is part of life."""
+        """Try once to acquire or renew the lease. Errors of the API are expected; they are logged."""
         try:
             ours = await within(self.clock, seconds, self._take())
         except (ApiError, OSError) as error:
-            complaint = f"{type(error).__name__}: {error}"
-            if complaint != self._complaint:
-                _log.warning("the lease %s/%s: %s", self.namespace, self.name, complaint)
-            self._complaint = complaint
+            text = f"{type(error).__name__}: {error}"
+            if text != self._last_error:
+                _log.warning("the lease %s/%s: %s", self.namespace, self.name, text)
+            self._last_error = text
             return False
-        self._complaint = ""
+        self._last_error = ""
         return ours
 
     async def _take(self) -> bool:
@@ -190,7 +189,7 @@ class LeaderElector:
                 return False
             await self._write(lease["metadata"]["resourceVersion"] if lease else None)
         except (Conflict, AlreadyExists):
-            return False  # somebody was faster
+            return False  # another candidate was faster
         return True
 
     async def _read(self) -> Object | None:
@@ -204,7 +203,7 @@ class LeaderElector:
         return lease
 
     def _free(self) -> bool:
-        """Whether we may write our name into the Lease as we last saw it."""
+        """Whether we may write our identity into the Lease as we last saw it."""
         if self._seen.holder in ("", self.identity):
             return True
         if self._renewed_at is not None:
@@ -212,16 +211,16 @@ class LeaderElector:
         return self.clock.monotonic() >= self._seen_at + self._seen.duration
 
     async def _write(self, version: str | None) -> None:
-        """Put our name into the Lease as it was at ``version``, or into a new one."""
+        """Write our identity into the Lease at ``version``, or into a new one for None."""
         sent_at = self.clock.monotonic()
         record = self._seen.taken_by(self.identity, self.terms.duration, self.clock.now())
-        self._version, self._asked = "", True
+        self._version, self._unanswered = "", True
         try:
             lease = await (self._create(record) if version is None else self._patch(version, record))
         except (Conflict, AlreadyExists):
-            self._asked = False
+            self._unanswered = False
             raise
-        self._version, self._asked = lease["metadata"]["resourceVersion"], False
+        self._version, self._unanswered = lease["metadata"]["resourceVersion"], False
         self._seen, self._seen_at, self._renewed_at = record, sent_at, sent_at
 
     async def _create(self, record: LeaseRecord) -> Object:
@@ -234,15 +233,15 @@ class LeaderElector:
         return await self.client.patch(LEASE, self.name, MergePatch(change), self.namespace)
 
     async def _release(self) -> None:
-        """Let a successor begin at once. If that fails it begins when the lease has run out, so it is tried once."""
+        """Release the lease so that a successor starts at once. One attempt: otherwise the lease expires."""
         try:
             await within(self.clock, self.terms.deadline / 2, self._give_up())
         except (ApiError, OSError) as error:
             _log.warning("the lease %s/%s was not released: %s", self.namespace, self.name, error)
-        self._version, self._asked = "", False
+        self._version, self._unanswered = "", False
 
     async def _give_up(self) -> None:
-        # Read even though we know what we wrote last: a renewal cut off by the end may have got through.
+        # Read the Lease first: a renewal that was cancelled may have succeeded.
         lease = await self.client.get(LEASE, self.name, self.namespace)
         record = LeaseRecord.read(lease)
         if record.holder == self.identity:
@@ -251,7 +250,7 @@ class LeaderElector:
 
 
 async def _end(task: asyncio.Task[Any]) -> BaseException | None:
-    """Cancel, wait, and say what it failed with."""
+    """Cancel a task, wait for its end and return its exception."""
     task.cancel()
     await asyncio.wait((task,))
     return None if task.cancelled() else task.exception()
@@ -261,7 +260,7 @@ async def _end(task: asyncio.Task[Any]) -> BaseException | None:
 class LeaseRecord:
     """The spec of a coordination.k8s.io Lease, as every Kubernetes leader election writes it.
 
-    The times are for people to read. They come from the holder's clock, so nothing is ever computed from them.
+    The times are informative. They come from the holder's clock, so nothing is computed from them.
     """
 
     holder: str = ""  # empty: released
@@ -282,14 +281,14 @@ class LeaseRecord:
         )
 
     def taken_by(self, identity: str, duration: int, now: datetime) -> LeaseRecord:
-        """In new hands; or still in the same ones, which is no transition."""
+        """The record after ``identity`` acquires or renews the lease; only a new holder counts as a transition."""
         time = micro_timestamp(now)
         if self.holder == identity:
             return replace(self, duration=duration, renewed=time)
         return LeaseRecord(identity, duration, self.transitions + 1, time, time)
 
     def released(self, now: datetime) -> LeaseRecord:
-        """Free at once; the short duration is for those who count seconds whoever the holder is."""
+        """The record after a release. The short duration is for candidates that wait for it whoever the holder is."""
         time = micro_timestamp(now)
         return LeaseRecord("", 1, self.transitions, time, time)
 

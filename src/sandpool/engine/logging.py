@@ -1,11 +1,11 @@
-"""The log of a process: one line per message, in text for people or in JSON for whatever collects them.
+"""Logging: one line per message, as text or as JSON.
 
-A message is a sentence; what it is about travels beside it, as fields that can be searched for::
+A message is a sentence. The objects it is about are separate fields that can be searched for::
 
     with log_context(controller="sandboxclaim", key="team/a"):
         log.info("bound", extra=log_fields(sandbox="python-x7k2p"))
 
-Everything logged within ``log_context``, by whatever module, carries its fields.
+All messages logged within ``log_context``, by any module, carry its fields.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _context: ContextVar[dict[str, Any] | None] = ContextVar("log_context", default=
 
 
 def configure_logging(form: str = TEXT, level: int | str = logging.INFO, stream: TextIO | None = None) -> None:
-    """Send everything of this level and above to ``stream`` (standard error), and nowhere else."""
+    """Send messages of ``level`` and above to ``stream`` (default: standard error), and nowhere else."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter() if form == JSON else TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
 
 
 def log_fields(**values: Any) -> dict[str, Any]:
-    """The ``extra`` argument of a logging call. Fields may have any name, also those logging itself uses."""
+    """The ``extra`` argument of a logging call. Any field name is allowed, also those that logging itself uses."""
     return {"fields": values}
 
 
 class log_context:
-    """Add fields to everything this task logs within the block; inside another ``log_context``, to what that adds."""
+    """Add fields to all messages of this task within the block, in addition to those of an outer block."""
 
     __slots__ = ("_token", "fields")
 
@@ -72,7 +72,7 @@ class JsonFormatter(logging.Formatter):
         try:
             return orjson.dumps(entry, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
         except TypeError:
-            # Half a character, an integer of twenty digits: slower, but it must come out all the same.
+            # orjson refuses lone surrogates and integers of more than 64 bits; json is slower but writes them.
             return json.dumps(entry, default=str)
 
 
@@ -93,5 +93,5 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _quoted(value: str) -> str:
-    """As it is if it can be told from what surrounds it, and always on one line."""
+    """Quote a value if it would be ambiguous in a line of ``name=value`` pairs or span several lines."""
     return value if value.isprintable() and value and not set(value) & set(' "=') else json.dumps(value)

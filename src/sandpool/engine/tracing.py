@@ -1,10 +1,10 @@
-"""Traces: which pass over which object took how long, joined to the trace of whoever asked for the object.
+"""Tracing: spans of reconciles, joined to the trace of the request that created the object.
 
-The W3C trace context of a request travels in an annotation of the object (``api.labels.TRACE_CONTEXT``), as a JSON map
-of headers, because the request itself is long answered when controllers begin to work for it.
+The W3C trace context of a request travels in an annotation of the object (``api.labels.TRACE_CONTEXT``) as a JSON map
+of headers, because the request has been answered long before the controllers begin to work on the object.
 
-Tracing is off unless asked for, and then needs the packages of the extra ``otel``. Off, a span is one shared object
-that does nothing; a recorded one costs some 25 µs, a good part of what a warm claim costs altogether.
+Tracing is off by default and needs the packages of the extra ``otel``. Off, a span is one shared object that does
+nothing; a recorded span costs about 25 µs, a good part of the cost of a warm claim.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from typing import Protocol
 
 _log = logging.getLogger(__name__)
 
-# What attributes of spans and their events may be.
+# Attributes of spans and span events.
 Attributes = Mapping[str, str | int | float | bool]
 
 
 class Span(Protocol):
     @property
     def recording(self) -> bool:
-        """Whether anybody will see it; if not, nothing expensive need be found out for it."""
+        """Whether the span is exported; if not, callers can skip expensive attributes."""
         ...
 
     def event(self, name: str, attributes: Attributes | None = None) -> None:
-        """Something happened at this moment of the span."""
+        """Add an event to the span, at the current time."""
         ...
 
 
 class Tracing(Protocol):
     def span(self, name: str, parent: str = "", attributes: Attributes | None = None) -> AbstractContextManager[Span]:
-        """A span for the length of a ``with`` block; an exception that leaves the block is recorded in it.
+        """Open a span for a ``with`` block. An exception that leaves the block is recorded in the span.
 
-        Its parent is the span whose block surrounds it, in this task; or else the one an annotation's value speaks of;
-        or else it begins a trace.
+        The parent is the span of the surrounding block in this task; otherwise the one in ``parent``, the value of the
+        annotation; otherwise the span begins a new trace.
         """
         ...
 
     def context(self) -> str:
-        """The annotation's value for objects made on behalf of the current span; empty if there is none."""
+        """The annotation value for objects created within the current span; empty without a span."""
         ...
 
     def close(self) -> None:
-        """Send what has not been sent. May wait for the network: not for the event loop."""
+        """Export the remaining spans. It may block on the network: do not call it in the event loop."""
         ...
 
 
@@ -77,7 +77,7 @@ class NoTracing:
 
 
 def open_tracing(enabled: bool, service: str) -> Tracing:
-    """Tracing as asked for. Where spans go is said by the usual variables, ``OTEL_EXPORTER_OTLP_ENDPOINT`` first."""
+    """Open tracing. The standard variables configure the export, such as ``OTEL_EXPORTER_OTLP_ENDPOINT``."""
     if not enabled:
         return NoTracing()
     try:
@@ -85,5 +85,5 @@ def open_tracing(enabled: bool, service: str) -> Tracing:
 
         return export(service)
     except ImportError as missing:
-        _log.warning("there will be no traces: %s; pip install 'sandpool[otel]' brings what is needed", missing)
+        _log.warning("tracing is off: %s; install it with: pip install 'sandpool[otel]'", missing)
         return NoTracing()

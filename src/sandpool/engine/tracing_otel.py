@@ -1,4 +1,4 @@
-"""Traces with OpenTelemetry. Only imported when tracing is on, because its packages are an extra."""
+"""Tracing with OpenTelemetry. Imported only when tracing is on, because its packages are an extra."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _W3C = TraceContextTextMapPropagator()
 
 
 def export(service: str) -> OpenTelemetryTracing:
-    """Send spans by OTLP to where the environment says, under this name unless the environment has another."""
+    """Export spans by OTLP as configured in the environment; ``service`` is the default service name."""
     attributes = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": service}
     provider = TracerProvider(resource=Resource.create(attributes))
     provider.add_span_processor(BatchSpanProcessor(_exporter()))
@@ -30,7 +30,7 @@ def export(service: str) -> OpenTelemetryTracing:
 
 
 class OpenTelemetryTracing:
-    """The provider is not made that of the whole process, which belongs to whoever embeds us."""
+    """Uses a provider of its own: the global one belongs to the program that embeds this package."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self.provider = provider
@@ -66,7 +66,7 @@ class _Recorded:
 
 
 def _parent(annotation: str) -> Context | None:
-    """Whoever may write an object may write anything into the annotation; what makes no sense begins a new trace."""
+    """Parse the annotation. Its writer is not trusted: an invalid value begins a new trace."""
     if not annotation:
         return None
     try:
@@ -79,7 +79,7 @@ def _parent(annotation: str) -> Context | None:
 
 
 def _exporter() -> SpanExporter:
-    """HTTP unless gRPC is asked for, whose package is large and not part of the extra."""
+    """The exporter: HTTP unless gRPC is configured. The gRPC package is large and not part of the extra."""
     kind = "grpc" if os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") == "grpc" else "http"
     exporter: SpanExporter = import_module(
         f"opentelemetry.exporter.otlp.proto.{kind}.trace_exporter"

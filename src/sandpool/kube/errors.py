@@ -5,7 +5,6 @@ The constructors produce the codes, reasons, messages and details of kube-apiser
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -42,6 +41,13 @@ class ApiError(Exception):
         """Seconds the server asked us to wait, if it did."""
         seconds = self.details.get("retryAfterSeconds")
         return float(seconds) if isinstance(seconds, int | float) else None
+
+    def has_cause(self, reason: str) -> bool:
+        """Whether ``details.causes`` names this reason."""
+        causes = self.details.get("causes")
+        return isinstance(causes, list | tuple) and any(
+            isinstance(cause, Mapping) and cause.get("reason") == reason for cause in causes
+        )
 
     def status(self) -> Object:
         status: Object = {
@@ -270,22 +276,20 @@ def invalid(type: ResourceType, name: str, causes: Iterable[Cause]) -> Invalid:
 
 #: Reason of the cause with which the API refuses to create an object in a namespace that is being deleted.
 NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
-#: Part of the message of that refusal, for errors that were made of the messages of others.
-TERMINATING: Final = "because it is being terminated"
-_NAMESPACE: Final = re.compile(r"namespace (\S+) (?:is being|because it is being) terminated")
 
 
-def terminating_namespace(error: BaseException) -> str | None:
-    """The namespace whose deletion made the API refuse a create; None for any other error.
+def namespace_terminating(type: ResourceType, name: str, namespace: str) -> Forbidden:
+    """The refusal to create an object in a namespace that is being deleted."""
+    why = f"unable to create new content in namespace {namespace} because it is being terminated"
+    cause = {
+        "reason": NAMESPACE_TERMINATING,
+        "message": f"namespace {namespace} is being terminated",
+        "field": "metadata.namespace",
+    }
+    refusal = forbidden(type, name, why)
+    return Forbidden(refusal.message, details={**refusal.details, "causes": [cause]})
 
-    An API error is recognised by its cause. Other errors may summarise several API errors in their message.
-    """
-    if isinstance(error, ApiError):
-        causes = error.details.get("causes") or ()
-        texts = [cause.get("message", "") for cause in causes if cause.get("reason") == NAMESPACE_TERMINATING]
-    else:
-        texts = [str(error)] if TERMINATING in str(error) else []
-    if not texts:
-        return None
-    found = _NAMESPACE.search(texts[0])
-    return found[1] if found else ""
+
+def is_namespace_terminating(error: BaseException) -> bool:
+    """Whether the API refused a create because the namespace is being deleted. The cause decides, not the message."""
+    return isinstance(error, ApiError) and error.has_cause(NAMESPACE_TERMINATING)

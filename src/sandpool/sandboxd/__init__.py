@@ -1,11 +1,10 @@
-"""What runs inside a sandbox: commands and files, for whoever holds the sandbox.
+"""The server inside a sandbox: runs commands and transfers files for the client that holds the sandbox.
 
-A warm sandbox waits with this process in it, and many are started at once, so it imports little and nothing of the rest
-of the package: most of its memory is the interpreter, and so is most of the time it takes to start. Threads and
-blocking calls, because nothing else is as small.
+Every warm sandbox runs this process, and many start at once. It therefore imports little, and nothing of the rest of
+the package: the interpreter accounts for most of its memory and start time. Threads and blocking calls keep it small.
 
-What the older dialect needs to run a command is imported at the start, and comes from the modules *beneath* the usual
-ones (``_socket``, ``_thread``, ``_json``, ``_signal``). The usual ones make enums of hundreds of constants, compile
-patterns and import each other, which takes three times as long as Python itself takes to start;
-``tests/sandboxd/test_start.py`` holds what is imported.
+The runtime API imports all it needs for a command at the start, from the C modules *beneath* the usual ones
+(``_socket``, ``_thread``, ``_json``, ``_signal``). The usual ones create enums of hundreds of constants, compile
+patterns and import each other, which takes three times as long as the start of Python itself.
+``tests/sandboxd/test_start.py`` limits what is imported.
 """

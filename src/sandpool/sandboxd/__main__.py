@@ -1,4 +1,4 @@
-"""``python -m sandpool.sandboxd``: serve a sandbox until told to stop."""
+"""``python -m sandpool.sandboxd``: serve the runtime API until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sandpool.sandboxd.runtime_api import RuntimeApi
 PORT = 8888
 DEFAULT_DIRECTORY = "/app"
 DEFAULT_TIMEOUT = 300.0
-_WAITING = 512  # connections that are not accepted yet
+_BACKLOG = 512  # connections that are not accepted yet
 
 
 def main() -> int:
@@ -31,12 +31,12 @@ def _listening(host: str) -> socket:
     listening = socket(AF_INET, SOCK_STREAM)
     listening.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
     listening.bind((host, PORT))
-    listening.listen(_WAITING)
+    listening.listen(_BACKLOG)
     return listening
 
 
 def _timeout(text: str) -> float:
-    """What does not make sense is the default."""
+    """Parse a positive number of seconds; anything else gives the default."""
     try:
         seconds = float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Files appear whole or not at all."""
+"""Atomic replacement of files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sandpool.sandboxd.root import Place
 
 @contextlib.contextmanager
 def atomic_writer(place: Place, mode: int) -> Iterator[BinaryIO]:
-    """A file to be written, which takes its place at the end; after a failure there is what was there before."""
+    """Open a temporary file that replaces ``place`` at the end of the block. After an exception the old file stays."""
     with contextlib.suppress(FileNotFoundError):
         if not place.name or stat.S_ISDIR(place.stat().st_mode):
             raise IsADirectoryError(21, "Is a directory")

@@ -1,8 +1,8 @@
-"""Runs commands and says how they ended.
+"""Runs commands to their end and returns exit code and output.
 
-A command has a process group of its own, and what is left of the group goes when its time is up or nobody wants the
-answer any more. What it writes goes to files in memory rather than through pipes: a server it has left running in the
-background would keep a pipe open for ever, and we would wait for it.
+A command has a process group of its own, which is killed when the command times out or the client disconnects. Output
+goes to files in memory rather than through pipes: a background process that the command leaves running would keep a
+pipe open for ever, and reading to its end would never return.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from subprocess import Popen
 
 TIMED_OUT = 124
-_LONGEST_LOOK = 0.25  # seconds between looks whether the answer is still wanted
-_going = allocate_lock()  # held by who has this process go where a command is to be started
+_POLL_SECONDS = 0.25  # between checks that the client is still connected
+_chdir_lock = allocate_lock()  # held from chdir() until the command is spawned there
 
 
 class Outcome:
-    """``code`` is negative if a signal ended the command."""
+    """Result of a command. ``code`` is negative if a signal ended it."""
 
     def __init__(self, code: int, stdout: bytes, stderr: bytes, timed_out: bool = False) -> None:
         self.code = code
@@ -35,11 +35,11 @@ class Outcome:
 
 
 class NotStarted(Exception):
-    """There was nothing to run, or it could not be run."""
+    """The command is empty or could not be started."""
 
 
 def arguments(command: str) -> list[str]:
-    """Split as a shell would, but run without one; a command that uses what only a shell can do gets a shell."""
+    """Return the argument vector of a command line. A shell is used only if the command has shell syntax."""
     if shell_words.needs_shell(command):
         return ["/bin/sh", "-c", command]
     try:
@@ -58,8 +58,10 @@ def run(
     timeout: float | None = None,
     is_wanted: Callable[[], bool] = lambda: True,
 ) -> Outcome:
-    """Run to the end, to the time-out, or until nobody wants the answer. This process itself is in ``cwd`` afterwards:
-    nothing here depends on where it is, and a command is started most quickly where we are."""
+    """Run a command until it ends, times out, or ``is_wanted`` returns False.
+
+    Leaves ``cwd`` as the working directory of this process: nothing depends on it, and posix_spawn() cannot set one.
+    """
     files = [os.memfd_create("stdout")]
     try:
         files.append(os.memfd_create("stderr"))
@@ -82,8 +84,8 @@ def run(
 def start(
     argv: Sequence[str], cwd: int, env: Mapping[str, str] | None, stdin: int, stdout: int, stderr: int
 ) -> Popen[bytes]:
-    """In a directory that is open. In a session of its own, so that a signal to its group reaches what it has started
-    and nothing else."""
+    """Start a process in the open directory ``cwd``. It leads a session of its own, so that a signal to its group
+    reaches its children and no other process."""
     import subprocess
 
     where = f"/proc/self/fd/{cwd}"
@@ -109,9 +111,9 @@ def _spawned(argv: Sequence[str], cwd: str | int, env: Mapping[str, str] | None,
         (os.POSIX_SPAWN_DUP2, stderr, 2),
     ]
     try:
-        with _going:
+        with _chdir_lock:
             os.chdir(cwd)
-            # Python ignores two signals that others do not expect to be ignored.
+            # Python ignores these two signals; other programs expect the default action.
             return os.posix_spawnp(
                 argv[0] if env is None else _found(argv[0], env),
                 list(argv),
@@ -125,9 +127,9 @@ def _spawned(argv: Sequence[str], cwd: str | int, env: Mapping[str, str] | None,
 
 
 def _found(program: str, env: Mapping[str, str]) -> str:
-    """Where the program is that is meant by who has these variables."""
+    """Return the path of a program, searched in the PATH of ``env``."""
     if "/" in program or "\0" in program:
-        return program  # it is what it is, or will be refused
+        return program  # a path, or invalid and rejected by posix_spawn()
     from shutil import which
 
     found = which(program, path=env.get("PATH", os.defpath))
@@ -137,18 +139,18 @@ def _found(program: str, env: Mapping[str, str]) -> str:
 
 
 def _ended(pid: int, timeout: float | None, is_wanted: Callable[[], bool]) -> int | None:
-    """The wait status, None if it had to be given up. Waiting on a handle answers at once."""
+    """Return the wait status, None after a timeout or disconnect. A pidfd is readable at the end of the process."""
     handle = os.pidfd_open(pid)
     try:
         poll = select.poll()
         poll.register(handle, select.POLLIN)
         left = timeout
         while True:
-            look = _LONGEST_LOOK if left is None else min(left, _LONGEST_LOOK)
-            if poll.poll(look * 1000):
+            step = _POLL_SECONDS if left is None else min(left, _POLL_SECONDS)
+            if poll.poll(step * 1000):
                 return os.waitpid(pid, 0)[1]
             if left is not None:
-                left -= look
+                left -= step
                 if left <= 0:
                     return None
             if not is_wanted():

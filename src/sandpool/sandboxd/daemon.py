@@ -1,4 +1,4 @@
-"""``python -m sandpool.sandboxd.daemon``: the newer dialect, files on one port and processes on another."""
+"""``python -m sandpool.sandboxd.daemon``: serve the files API over HTTP and the process API over gRPC."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sandpool.sandboxd.process_api import ProcessApi
 from sandpool.sandboxd.root import Root
 
 DEFAULT_DIRECTORY = "/workspace"
-# Seconds processes have to end by themselves.
+# Seconds between SIGTERM and the end of running processes.
 _GRACE = 2.0
 
 
@@ -32,15 +32,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     grpc = processes.server()
     grpc.add_insecure_port(f"{flags.listen_host}:{flags.grpc_port}")
     grpc.start()
-    told = threading.Event()
+    stopped = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
-        told.set()
+        stopped.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     threading.Thread(target=rest.serve, daemon=True).start()
-    told.wait()
+    stopped.wait()
     files.stopping = True
     running = processes.processes.all()
     for process in running:
@@ -51,13 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _flags() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="sandboxd", description="Commands and files of this sandbox.")
+    parser = argparse.ArgumentParser(prog="sandboxd", description="Serve commands and files of this sandbox.")
     parser.add_argument("--listen-host", default=os.environ.get("SANDBOX_LISTEN_HOST") or "0.0.0.0")
     parser.add_argument("--grpc-port", type=int, default=9090)
     parser.add_argument("--rest-port", type=int, default=8080)
     parser.add_argument("--root-dir", default=os.environ.get("SANDBOX_BASE_DIR") or DEFAULT_DIRECTORY)
     parser.add_argument("--metadata-env-prefix", default="SANDBOX_")
-    # What the published daemon also takes; here there is nothing to set.
+    # Flags of agent-sandbox's own daemon that have no meaning here.
     for ignored in ("--shutdown-timeout", "--http-idle-timeout", "--stream-chunk-size"):
         parser.add_argument(ignored, help=argparse.SUPPRESS)
     return parser

@@ -1,6 +1,6 @@
-"""JSON and the encoding of paths in URLs, without what ``json`` and ``urllib`` import.
+"""JSON and percent-decoding without the imports of ``json`` and ``urllib``.
 
-The work is done by the C module that ``json`` does its work with, too.
+``_json`` is the C module on which ``json`` is built.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 _BLANK = " \t\n\r"
 
 
-class _Reading:
-    """How ``make_scanner`` is told what to make of what it finds: the defaults of ``json.loads``."""
+class _ScannerOptions:
+    """Options of ``make_scanner``: the defaults of ``json.loads``."""
 
     strict = True
     object_hook = None
@@ -26,11 +26,11 @@ class _Reading:
     parse_constant = float  # NaN and the infinities
 
 
-_scan = make_scanner(_Reading())  # type: ignore[arg-type]  # it asks for no more than these
+_scan = make_scanner(_ScannerOptions())  # type: ignore[arg-type]  # it reads no other attributes
 
 
 def from_json(text: bytes) -> Any:
-    """Raises ``ValueError``."""
+    """Decode a JSON text. Raises ``ValueError``."""
     content = text.decode().strip(_BLANK)
     try:
         value, end = _scan(content, 0)
@@ -39,8 +39,8 @@ def from_json(text: bytes) -> Any:
     except RecursionError:
         raise ValueError("Too many values within each other") from None
     except SystemError:
-        # For most mistakes it looks for the exception of ``json`` among the modules that are imported, where that one
-        # is not, and is lost without it.
+        # The scanner looks up ``json.JSONDecodeError`` among the imported modules and fails, because ``json`` is not
+        # imported.
         raise ValueError("Not JSON") from None
     if end != len(content):
         raise ValueError(f"Extra data: char {end}")
@@ -48,7 +48,7 @@ def from_json(text: bytes) -> Any:
 
 
 def to_json(value: object) -> str:
-    """Of what our answers are made of."""
+    """Encode a value of the types that responses consist of."""
     match value:
         case str():
             return encode_basestring_ascii(value)
@@ -66,7 +66,7 @@ def to_json(value: object) -> str:
 
 
 def unquote(path: str) -> str:
-    """A path as a file has it. What is not UTF-8 comes back as the file system would give it."""
+    """Percent-decode a path. Bytes that are not UTF-8 become surrogates, as in file names of ``os``."""
     first, *rest = path.split("%")
     if not rest:
         return path

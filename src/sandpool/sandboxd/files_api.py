@@ -1,7 +1,7 @@
-"""The newer of two dialects, its half about files: read, write, list and delete them as resources, on port 8080.
+"""Files API: read, write, list and delete files as HTTP resources, on port 8080.
 
-Answers have the shapes that clients of agent-sandbox's own daemon expect. Two things are done better than there: a path
-cannot be led out of the root while nobody looks, and deleting a link deletes the link.
+Responses have the shapes that clients of agent-sandbox's own daemon expect. There are two deliberate differences: no
+change of the tree during a request leads a path out of the root, and deleting a link deletes the link itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sandpool.sandboxd.root import PathEscape, Place, Root
 _FILES = "/v1/files"
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 _MODE = re.compile(r"0?[0-7]{3}")
-#: Parts of the names of variables whose values are nobody's business.
+#: Variables with one of these in their names are not shown.
 _SECRET = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CRED", "KEY", "AUTH", "BEARER", "PRIVATE", "CERT")
 _CODES = {
     400: "INVALID_ARGUMENT",
@@ -40,8 +40,8 @@ _CODES = {
 
 
 class FilesApi:
-    """``now`` is a clock that only ever goes forward. Variables of the environment whose names begin with ``prefix``
-    are shown to everybody, except those that look like secrets."""
+    """``now`` is a monotonic clock. Environment variables with ``prefix`` are shown to every client, except those with
+    names that look like secrets."""
 
     def __init__(self, root: Root, now: Callable[[], float], prefix: str = "SANDBOX_") -> None:
         self.root = root
@@ -66,10 +66,10 @@ class FilesApi:
         if request.path == "/v1/metadata" and request.method in ("GET", "HEAD"):
             return Response.of({"env": self._shown(os.environ)})
         if request.path != _FILES and not request.path.startswith(f"{_FILES}/"):
-            return _problem(404, "there is nothing here")
+            return _problem(404, "no such resource")
         path = unquote(request.path[len(_FILES) + 1 :])
         if "\0" in path:
-            return _problem(400, "no file has a name with a zero byte in it")
+            return _problem(400, "a path must not contain a NUL byte")
         match request.method:
             case "GET" | "HEAD":
                 return self._read(path, request.headers)
@@ -77,11 +77,11 @@ class FilesApi:
                 return self._write(path, request)
             case "DELETE":
                 return self._delete(path, request.query.get("recursive", "").lower() in ("true", "1"))
-        return _problem(405, "only GET, HEAD, PUT and DELETE are possible here")
+        return _problem(405, "only GET, HEAD, PUT and DELETE are allowed")
 
     def _health(self) -> Response:
         if self.stopping:
-            return _problem(503, "it is stopping")
+            return _problem(503, "the daemon is stopping")
         return Response.of({"status": "ok", "uptime_seconds": int(self.now() - self._started)})
 
     def _shown(self, env: Mapping[str, str]) -> dict[str, str]:
@@ -95,7 +95,7 @@ class FilesApi:
             return self._list(path, handle)
         if not stat.S_ISREG(status.st_mode):
             os.close(handle)
-            return _problem(400, "it is neither a file nor a directory")
+            return _problem(400, "the path is neither a file nor a directory")
         about = {
             "Content-Type": "application/octet-stream",
             "Last-Modified": formatdate(status.st_mtime, usegmt=True),
@@ -120,7 +120,7 @@ class FilesApi:
         return Response.of({"path": "/" + path.strip("/"), "entries": entries})
 
     def _entry(self, directory: str, name: str) -> dict[str, object] | None:
-        """What a link leads to is shown in its place; None if that is nowhere, or outside."""
+        """Describe a directory entry. Links are followed; None if a link is dangling or leads out of the root."""
         try:
             with self.root.find(f"{directory}/{name}") as place:
                 status = place.stat()
@@ -160,7 +160,7 @@ class FilesApi:
         return Response(204)
 
     def _clear(self, root: Place, recursive: bool) -> Response:
-        """The root itself stays."""
+        """Delete the content of the root directory. The directory itself stays."""
         if not recursive:
             return _problem(409, "the root directory cannot be deleted; recursive=true deletes what is in it")
         for name in os.listdir(root.directory):
@@ -173,7 +173,7 @@ class FilesApi:
 
 
 def _content(request: Request) -> Iterator[bytes]:
-    """Of the file in a form, or else all that was sent."""
+    """Yield the file of a multipart form, or the whole body if it is not one."""
     if request.headers.get("content-type", "").startswith("multipart/form-data"):
         _, pieces = uploaded_file(request)
         return pieces
@@ -181,8 +181,8 @@ def _content(request: Request) -> Iterator[bytes]:
 
 
 def _bounds(first: str, last: str, size: int) -> tuple[int, int]:
-    """The first and the last byte that are asked for, as far as they exist. Without a first one, as many as ``last``
-    says from the end."""
+    """Return offsets of the first and the last byte of a range, cut at the end of the file. Without ``first`` the
+    range is the last ``last`` bytes (RFC 9110, 14.1.2)."""
     if not first:
         return max(size - int(last), 0), size - 1
     return int(first), min(int(last), size - 1) if last else size - 1

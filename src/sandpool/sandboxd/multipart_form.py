@@ -1,4 +1,4 @@
-"""The file in a form, as it arrives."""
+"""Streams the file of a multipart form."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from sandpool.sandboxd.http import Request
 
 
 class FormError(Exception):
-    """There is no file in the request."""
+    """The request is not a multipart form with a file."""
 
 
 def uploaded_file(request: Request) -> tuple[str, Iterator[bytes]]:
-    """The name of the part called "file", and its content piece by piece. Fields before it are skipped, what comes
-    after it is read and dropped."""
+    """Return file name and content of the part named "file". Parts before it are skipped; parts after it are read and
+    discarded."""
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     boundary = options.get("boundary")
     if kind != "multipart/form-data" or not boundary:
@@ -28,7 +28,7 @@ def uploaded_file(request: Request) -> tuple[str, Iterator[bytes]]:
 
 
 def _segments(request: Request, boundary: str) -> Iterator[MultipartSegment | bytes | None]:
-    """The head of each part, its content, None after it."""
+    """Yield, for each part, its head, the pieces of its content, and None."""
     try:
         with PushMultipartParser(boundary, max_segment_size=1 << 50) as parser:
             for data in request.body():

@@ -1,6 +1,6 @@
-"""The newer of two dialects, its half about processes: gRPC on port 9090.
+"""Process API: gRPC on port 9090.
 
-grpcio does the talking. It is imported only here, because it takes more memory than everything else in the sandbox.
+grpcio is imported only here, because it takes more memory than the rest of sandboxd.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from sandpool.sandboxd.processes import SIGNALS, NoTerminal, Process, Processes,
 from sandpool.sandboxd.root import PathEscape, Root
 
 SERVICE = "process.v1.ProcessService"
-_AT_ONCE = 128
-_LARGEST = 0xFFFF  # columns or rows of a terminal, as the kernel has them
+_MAX_CALLS = 128
+_MAX_TERMINAL_SIZE = 0xFFFF  # columns or rows; the kernel stores 16 bits
 _UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 
 
@@ -29,7 +29,7 @@ class ProcessApi:
         self.processes = Processes()
 
     def server(self) -> grpc.Server:
-        """To be given a port and started."""
+        """Return a gRPC server; the caller adds a port and starts it."""
         unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
         handlers = {
             "Execute": unary(self.execute, messages.execute_request),
@@ -38,7 +38,7 @@ class ProcessApi:
             "SendSignal": unary(self.send_signal, messages.signal_request),
             "ResizeTTY": unary(self.resize, messages.resize_request),
         }
-        server = grpc.server(ThreadPoolExecutor(_AT_ONCE), options=_UNLIMITED)
+        server = grpc.server(ThreadPoolExecutor(_MAX_CALLS), options=_UNLIMITED)
         own = grpc.method_handlers_generic_handler(SERVICE, handlers)
         server.add_generic_rpc_handlers((own, *reflection.handlers(SERVICE)))
         return server
@@ -101,7 +101,7 @@ class ProcessApi:
         return b""
 
     def _directory(self, config: messages.ProcessConfig, context: Any) -> int:
-        """Where the process is to be, open. Also checks that there is something to run."""
+        """Open the working directory of the process. Aborts the call if the command is empty."""
         if not config.command:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the command is empty")
         try:
@@ -118,8 +118,8 @@ def _environment(config: messages.ProcessConfig) -> dict[str, str]:
 
 
 def _check(size: messages.Size, context: Any) -> None:
-    if max(size) > _LARGEST:
-        context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"a terminal has at most {_LARGEST} columns and rows")
+    if max(size) > _MAX_TERMINAL_SIZE:
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"a terminal has at most {_MAX_TERMINAL_SIZE} columns and rows")
 
 
 def _not_started(error: commands.NotStarted, context: Any) -> NoReturn:

@@ -1,7 +1,7 @@
 """The messages of ``process.v1.ProcessService``, in the protocol buffers' wire format.
 
-There are a dozen fields, all numbers and byte strings. Reading and writing them takes a page; the protobuf package
-would take more memory than the rest of the daemon.
+There are a dozen fields, all numbers and byte strings, so they are encoded here. The protobuf package would take more
+memory than the rest of the daemon.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class Malformed(Exception):
-    """These bytes are not a message."""
+    """The bytes are not a valid message."""
 
 
 class ProcessConfig(NamedTuple):
@@ -23,7 +23,7 @@ class ProcessConfig(NamedTuple):
 
 
 class Size(NamedTuple):
-    """Of a terminal."""
+    """Size of a terminal."""
 
     columns: int
     rows: int
@@ -31,12 +31,12 @@ class Size(NamedTuple):
 
 class StartRequest(NamedTuple):
     config: ProcessConfig
-    size: Size | None  # of its terminal; None: it has none
+    size: Size | None  # of the terminal; None: the process has no terminal
 
 
 class WriteStdinRequest(NamedTuple):
     process: int
-    data: bytes | None  # None: there will be no more
+    data: bytes | None  # None: end of input
 
 
 class SignalRequest(NamedTuple):
@@ -83,7 +83,7 @@ def resize_request(data: bytes) -> ResizeRequest:
     return ResizeRequest(_as_number(dict(decoded_fields(data)).get(1, 0)), _size(data, 2, 3))
 
 
-# --- answers ---------------------------------------------------------------------------------------------------------
+# --- responses ------------------------------------------------------------------------------------------------------
 
 
 def execute_response(code: int, stdout: bytes, stderr: bytes) -> bytes:
@@ -95,7 +95,7 @@ def started(process: int) -> bytes:
 
 
 def output(data: bytes, *, error: bool) -> bytes:
-    # Present also when empty: which of the alternatives it is, is what counts.
+    # Encoded even if empty: the presence of the field selects the alternative of the oneof.
     return encoded_message(3 if error else 2, data)
 
 
@@ -131,7 +131,7 @@ def _last(data: bytes, wanted: int) -> bytes:
 
 
 def decoded_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Number and value of every field, as they come."""
+    """Yield number and value of every field in order."""
     position = 0
     while position < len(data):
         key, position = _read_varint(data, position)
@@ -147,7 +147,7 @@ def decoded_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         else:
             raise Malformed(f"wire type {kind}")
         if position + size > len(data):
-            raise Malformed("it ends too early")
+            raise Malformed("the message is truncated")
         yield number, data[position : position + size]
         position += size
 
@@ -156,7 +156,7 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if position >= len(data) or shift > 63:
-            raise Malformed("a number without end")
+            raise Malformed("unterminated varint")
         byte = data[position]
         value |= (byte & 0x7F) << shift
         position, shift = position + 1, shift + 7
@@ -165,7 +165,7 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _varint(value: int) -> bytes:
-    value &= (1 << 64) - 1  # negative numbers are sent as their complement
+    value &= (1 << 64) - 1  # negative numbers are encoded as two's complement
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -188,13 +188,13 @@ def encoded_message(field: int, data: bytes) -> bytes:
 
 def _as_bytes(value: int | bytes) -> bytes:
     if isinstance(value, int):
-        raise Malformed("a number where there should be bytes")
+        raise Malformed("expected bytes, got a number")
     return value
 
 
 def _as_number(value: int | bytes) -> int:
     if isinstance(value, bytes):
-        raise Malformed("bytes where there should be a number")
+        raise Malformed("expected a number, got bytes")
     return value & 0xFFFFFFFF
 
 

@@ -1,4 +1,4 @@
-"""Processes that somebody talks to while they run: what they write as it comes, what they are told, their terminal."""
+"""Interactive processes: streamed output, standard input, signals and terminals."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from typing import NamedTuple
 from sandpool.sandboxd import commands
 
 _PIECE = 4096
-_LOOK = 250  # milliseconds between looks whether anybody still listens
+_POLL_MILLISECONDS = 250  # between checks that the client is still connected
 _END_OF_INPUT = b"\x04"
-# A session leader that opens a terminal gets it for its own. Nothing else does that without running our code in a
-# process that was forked from one with threads.
+# A session leader that opens a terminal gets it as its controlling terminal. The alternative, an ioctl after fork(),
+# would run Python code in a process forked from one with threads.
 _WITH_TERMINAL = 'tty=$1; shift; exec 0<>"$tty" 1>&0 2>&0; exec "$@"'
 
 
 class UnknownProcess(Exception):
-    """There is no such process, or no longer."""
+    """The process does not exist, or has ended."""
 
 
 class NoTerminal(Exception):
-    """The process has none."""
+    """The process has no terminal."""
 
 
 class Piece(NamedTuple):
@@ -39,7 +39,7 @@ class Piece(NamedTuple):
 
 
 class Process:
-    """One that was started. ``output`` is to be read to its end; whoever stops reading ends the process."""
+    """A running process. A caller must read ``output`` to its end; closing the iterator early kills the process."""
 
     def __init__(
         self, argv: Sequence[str], cwd: int, env: Mapping[str, str], size: tuple[int, int] | None = None
@@ -47,7 +47,7 @@ class Process:
         self.terminal: int | None = None
         self._input: int | None = None
         self._outputs: dict[int, bool] = {}  # descriptor -> is it standard error
-        self._lock = threading.Lock()  # the input is used by others than who reads the output
+        self._lock = threading.Lock()  # guards the input, which other threads use than the one that reads output
         theirs: list[int] = []
         try:
             if size is None:
@@ -62,7 +62,7 @@ class Process:
                 os.close(descriptor)
 
     def output(self, is_wanted: Callable[[], bool]) -> Iterator[Piece]:
-        """What it writes, until it ends; ``code`` says how afterwards."""
+        """Yield output until the process ends. ``code`` is valid afterwards."""
         handle = os.pidfd_open(self._popen.pid)
         try:
             poll = select.poll()
@@ -70,10 +70,10 @@ class Process:
                 poll.register(descriptor, select.POLLIN)
             reading = list(self._outputs)
             while True:
-                ready = [descriptor for descriptor, _ in poll.poll(_LOOK)]
+                ready = [descriptor for descriptor, _ in poll.poll(_POLL_MILLISECONDS)]
                 if not is_wanted():
                     return
-                # What is already written when it ends is its own; what comes later is from others that hold the pipe.
+                # Output up to the end of the process is its own; later output is of other holders of the pipe.
                 has_ended = handle in ready
                 for descriptor in [each for each in reading if has_ended or each in ready]:
                     if not (yield from self._read(descriptor, drain=has_ended)):
@@ -87,14 +87,14 @@ class Process:
 
     @property
     def code(self) -> int:
-        """-1 if a signal ended it."""
+        """Exit code; -1 if a signal ended the process."""
         return max(self._popen.returncode, -1)
 
     def write(self, data: bytes | None, is_wanted: Callable[[], bool]) -> None:
-        """To its standard input; None is the end of it."""
+        """Write to standard input; None closes it."""
         with self._lock:
             if self._input is None:
-                raise UnknownProcess("its standard input is closed")
+                raise UnknownProcess("the standard input of the process is closed")
             if data is None and self.terminal is None:
                 os.close(self._input)
                 self._input = None
@@ -103,7 +103,7 @@ class Process:
             poll = select.poll()
             poll.register(self._input, select.POLLOUT)
             while rest and is_wanted():
-                if poll.poll(_LOOK):
+                if poll.poll(_POLL_MILLISECONDS):
                     with suppress(BlockingIOError):
                         rest = rest[os.write(self._input, rest) :]
 
@@ -118,7 +118,7 @@ class Process:
         fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def end(self) -> None:
-        """If it still runs, with everything it has started. Done again it does nothing."""
+        """Kill the process group if the process still runs, and close all descriptors. Idempotent."""
         if self._popen.poll() is None:
             commands.end_group(self._popen.pid)
             self._popen.wait()
@@ -141,7 +141,7 @@ class Process:
         self, argv: Sequence[str], cwd: int, env: Mapping[str, str], size: tuple[int, int], theirs: list[int]
     ) -> subprocess.Popen[bytes]:
         if shutil.which(argv[0], path=env.get("PATH")) is None:
-            raise commands.NotStarted(f"{argv[0]} is not there") from FileNotFoundError(argv[0])
+            raise commands.NotStarted(f"{argv[0]} was not found") from FileNotFoundError(argv[0])
         self.terminal, slave = os.openpty()
         theirs.append(slave)
         self._input = self.terminal
@@ -152,14 +152,14 @@ class Process:
         return commands.start(wrapped, cwd, env, subprocess.DEVNULL, slave, slave)
 
     def _read(self, descriptor: int, *, drain: bool) -> Generator[Piece, None, bool]:
-        """A piece, or all there is now. Returns whether there may be more."""
+        """Yield one piece, or with ``drain`` all that is available. Return False at the end of the stream."""
         while True:
             try:
                 data = os.read(descriptor, _PIECE)
             except BlockingIOError:
                 return True
             except OSError:
-                return False  # a terminal that nobody has open any more
+                return False  # EIO: no process has the terminal open any more
             if not data:
                 return False
             yield Piece(data, self._outputs[descriptor])
@@ -175,7 +175,7 @@ class Process:
 
 
 class Processes:
-    """Those that run, by the number clients know them by."""
+    """Running processes by the ID that clients use."""
 
     def __init__(self) -> None:
         self._running: dict[int, Process] = {}

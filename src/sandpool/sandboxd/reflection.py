@@ -1,7 +1,7 @@
-"""What the gRPC port offers, for those who ask it: ``grpcurl`` and the like need no file then.
+"""gRPC server reflection, so that ``grpcurl`` and the like need no .proto file.
 
-The description of a service is a protocol buffer itself, whose fields are few enough to be written here. The package
-that would do it brings the whole of protobuf with it, which is more than everything else in the sandbox.
+The description of a service is itself a protocol buffer with few fields, which is encoded here. The package
+grpcio-reflection depends on protobuf, which takes more memory than the rest of sandboxd.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import grpc
 
 from sandpool.sandboxd.process_messages import decoded_fields, encoded_message, encoded_number
 
-#: Both names it goes by. They say the same.
+#: Both versions of the reflection service; their messages are equal.
 SERVICES = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
 PACKAGE = "process.v1"
 FILE = "process/v1/process.proto"
@@ -50,7 +50,7 @@ _NOT_FOUND = 5
 
 
 def handlers(service: str) -> list[grpc.GenericRpcHandler]:
-    """To be added to a server that offers ``service``."""
+    """Return handlers for a server that offers ``service``."""
 
     def answer(requests: Iterable[bytes], context: Any) -> Iterator[bytes]:
         for request in requests:
@@ -61,7 +61,7 @@ def handlers(service: str) -> list[grpc.GenericRpcHandler]:
 
 
 def description(service: str) -> bytes:
-    """The file that would be compiled, as what it is compiled to."""
+    """Return the FileDescriptorProto of the service."""
     messages = [_described(name, columns) for name, columns in _MESSAGES.items()]
     methods = b"".join(encoded_message(2, _method(name)) for name in _METHODS)
     offered = _text(1, service.removeprefix(f"{PACKAGE}.")) + methods
@@ -78,19 +78,19 @@ def description(service: str) -> bytes:
 
 def _answer(request: bytes, service: str) -> bytes:
     for number, value in decoded_fields(request):
-        if number == 7:  # what is there
+        if number == 7:  # list_services
             names = (service, *SERVICES)
             return encoded_message(6, b"".join(encoded_message(1, _text(1, name)) for name in names))
         wanted = value.decode(errors="replace") if isinstance(value, bytes) else ""
         if (number == 3 and wanted == FILE) or (number == 4 and wanted.startswith(f"{PACKAGE}.")):
             return encoded_message(4, encoded_message(1, description(service)))
         if number in (3, 4, 5, 6):
-            return encoded_message(7, encoded_number(1, _NOT_FOUND) + _text(2, "there is nothing of this name"))
-    return encoded_message(7, encoded_number(1, _NOT_FOUND) + _text(2, "this cannot be asked for"))
+            return encoded_message(7, encoded_number(1, _NOT_FOUND) + _text(2, "no file or symbol of this name"))
+    return encoded_message(7, encoded_number(1, _NOT_FOUND) + _text(2, "unsupported request"))
 
 
 def _described(name: str, columns: tuple[tuple[str, int, str], ...]) -> bytes:
-    # One that may be missing is the only one of several, under a name that nobody sees.
+    # proto3 represents an optional field as the only member of a synthetic oneof.
     alternatives = [f"_{column[0]}" for column in columns if column[2].endswith("?")]
     if any(column[2].endswith("|") for column in columns):
         alternatives = ["event"]
@@ -116,7 +116,7 @@ def _field(message: str, name: str, number: int, kind: str) -> bytes:
         outer = f"{message}." if plain == _ENTRY[0] else ""
         described += _text(6, f".{PACKAGE}.{outer}{plain}")
     if kind.endswith(("?", "|")):
-        described += b"\x48\x00"  # the first of the message's alternatives, which a zero would leave out
+        described += b"\x48\x00"  # oneof_index 0; encoded_number leaves out a zero
     return described + (encoded_number(17, 1) if kind.endswith("?") else b"")
 
 

@@ -1,8 +1,8 @@
-"""Paths below one directory, however they are spelled and whatever links are in the way.
+"""Resolution of paths below a root directory, safe against links and concurrent changes.
 
-The code in the sandbox may change the tree at any moment, so a path that was checked is not a path that is used. Here a
-path is walked one name at a time, each opened inside the one before without following links; links are read and walked
-in turn, and whatever leads above the root is refused. What comes back is an open directory and a name in it.
+The code in the sandbox may change the tree at any moment, so checking a path before using it is a race. The walk opens
+one name at a time, relative to the directory before it and without following links. It reads links and walks their
+targets the same way, and rejects every path that leads above the root. The result is an open directory and a name.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_MOST_LINKS = 40  # as the kernel has it
+_MAX_LINKS = 40  # the limit of the kernel
 
 
 class PathEscape(Exception):
@@ -18,7 +18,7 @@ class PathEscape(Exception):
 
 
 class Root:
-    """``path`` is made if it is not there. Absolute paths, and absolute links that point into the root, start there."""
+    """Root directory, created if missing. Absolute paths, and absolute links into the root, are relative to it."""
 
     def __init__(self, path: str) -> None:
         os.makedirs(path, mode=0o755, exist_ok=True)
@@ -26,13 +26,13 @@ class Root:
         self._handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def open(self, path: str, flags: int = os.O_RDONLY) -> int:
-        """The file or directory a path leads to."""
+        """Open the file or directory at a path."""
         with self.find(path) as place:
             return place.open(flags)
 
     def find(self, path: str, *, create_parents: bool = False, follow: bool = True) -> Place:
-        """Where a path leads. The last name need not exist; unless ``follow``, it may be a link that is meant itself.
-        The caller closes the place."""
+        """Resolve a path. The last name need not exist; without ``follow`` a link there is not followed. The caller
+        closes the place."""
         walk = _Walk(self, create_parents)
         try:
             return walk.to(path, follow)
@@ -55,7 +55,7 @@ class Place:
         self.name = name
 
     def open(self, flags: int = os.O_RDONLY, mode: int = 0o644) -> int:
-        flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not make us wait
+        flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # open() of a FIFO must not block
         if not self.name:
             return os.open(".", flags, dir_fd=self.directory)
         return os.open(self.name, flags, mode, dir_fd=self.directory)
@@ -78,7 +78,7 @@ class Place:
 
 
 class _Walk:
-    """Open directories from the root to where we are, so that ".." is a step back and never out."""
+    """Stack of open directories from the root to the current one, so that ".." pops and never leaves the root."""
 
     def __init__(self, root: Root, create: bool) -> None:
         self.root = root
@@ -108,7 +108,7 @@ class _Walk:
 
     def _through(self, target: str, path: str) -> list[str]:
         self.links += 1
-        if self.links > _MOST_LINKS:
+        if self.links > _MAX_LINKS:
             raise OSError(40, os.strerror(40), path)
         if not target.startswith("/"):
             return _names(target)
@@ -120,7 +120,7 @@ class _Walk:
         return _names(inside)
 
     def _link(self, name: str) -> str | None:
-        """Where a link points; None if it is none, or nothing."""
+        """Return the target of a link; None if the name is no link or does not exist."""
         try:
             return os.readlink(name, dir_fd=self.handles[-1])
         except OSError:
@@ -150,7 +150,7 @@ def _names(path: str) -> list[str]:
 
 
 def _below(path: str, root: str) -> str | None:
-    """The rest of a path that begins with the root."""
+    """Return a path relative to the root; None if it is outside."""
     if path == root:
         return ""
     prefix = root if root.endswith("/") else root + "/"

@@ -1,8 +1,8 @@
-"""The older of two dialects: run a command, put a file, get a file, on port 8888.
+"""Runtime API: run a command, upload and download files, on port 8888.
 
-Answers have the shapes that clients of the agent-sandbox Python runtime expect. Where that runtime is known to go wrong
-we do better: a path is decoded once, output that is not UTF-8 is shown as far as it is, uploads are never held in
-memory, and no path leads out of the base directory while nobody looks.
+Responses have the shapes that clients of the agent-sandbox Python runtime expect. Known defects of that runtime are
+avoided: a path is decoded once, bytes of output that are not UTF-8 are replaced, uploads are streamed to disk, and no
+change of the tree during a request leads a path out of the base directory.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 _DENIED = Response.of({"message": "Access denied"}, 403)
-_LONGEST_COMMAND = 8 << 20
-# No path leads there: through a file, to a name that no file has, in circles, to what nobody can open.
-_NOWHERE = (ENOTDIR, ENAMETOOLONG, ELOOP, ENXIO)
+_MAX_COMMAND_BYTES = 8 << 20
+# The path cannot exist: a parent is a file, the name is too long, links form a loop, or a FIFO has no reader.
+_NOT_FOUND = (ENOTDIR, ENAMETOOLONG, ELOOP, ENXIO)
 
 
 class RuntimeApi:
-    """``timeout`` is how long a command may take unless the request says otherwise."""
+    """``timeout`` limits a command in seconds, unless the request has a limit of its own."""
 
     def __init__(self, root: Root, timeout: float = 300.0) -> None:
         self.root = root
@@ -65,7 +65,7 @@ class RuntimeApi:
         return Response.of({"detail": "Not Found"}, 404)
 
     def _execute(self, request: Request) -> Response:
-        body = request.whole(_LONGEST_COMMAND)
+        body = request.whole(_MAX_COMMAND_BYTES)
         if body is None:
             return Response.of({"detail": "the request is too long"}, 413)
         try:
@@ -117,7 +117,7 @@ class RuntimeApi:
         try:
             handle = self.root.open(path)
         except OSError as error:
-            _see_to(error)
+            _raise_unless_not_found(error)
             return Response.of({"message": "File not found"}, 404)
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
@@ -134,7 +134,7 @@ class RuntimeApi:
         try:
             handle = self.root.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
-            _see_to(error)
+            _raise_unless_not_found(error)
             return Response.of({"message": "Path is not a directory"}, 404)
         try:
             with os.scandir(handle) as entries:
@@ -148,15 +148,15 @@ class RuntimeApi:
             with self.root.find(path) as place:
                 place.stat()
         except OSError as error:
-            _see_to(error)
+            _raise_unless_not_found(error)
             return False
         return True
 
 
-def _see_to(error: OSError) -> None:
-    """Raises it again unless it means that there is nothing at a path. Clients take a failure of ours for something
-    that passes and ask again and again."""
-    if not isinstance(error, FileNotFoundError) and error.errno not in _NOWHERE:
+def _raise_unless_not_found(error: OSError) -> None:
+    """Re-raise an error unless it means that the path does not exist. Clients retry a 500, so a missing file must not
+    become one."""
+    if not isinstance(error, FileNotFoundError) and error.errno not in _NOT_FOUND:
         raise error
 
 
@@ -180,5 +180,5 @@ def _unprocessable(kind: str, where: list[str], message: str) -> Response:
 
 
 def _quoted(name: str) -> str:
-    """Nothing in a file's name may end the header."""
+    """Replace characters that would end a quoted string or the header."""
     return "".join(letter if letter.isprintable() and letter not in '"\\' else "_" for letter in name)

@@ -1,8 +1,8 @@
-"""A command as the words a shell would make of it, and whether it takes a shell to understand it."""
+"""Splits a command line into words, and detects whether it needs a shell."""
 
 from __future__ import annotations
 
-#: What a shell would treat in a special way. A command without any of it means the same with and without a shell.
+#: Characters with a meaning for a shell. A command without them means the same with and without a shell.
 _SHELL_SYNTAX = frozenset("|&;<>()$`*?[]#~=%{}!\n")
 _BLANK = " \t\r\n"
 
@@ -12,7 +12,7 @@ def needs_shell(command: str) -> bool:
 
 
 def split(command: str) -> list[str]:
-    """As ``shlex.split`` does, which imports too much. Raises ``ValueError``."""
+    """Split like ``shlex.split``, which imports too much. Raises ``ValueError``."""
     words: list[str] = []
     word: str | None = None  # None: between words
     quote = ""
@@ -44,8 +44,8 @@ def split(command: str) -> list[str]:
 
 
 def _outside_quotes(command: str) -> str:
-    """The command without what stands in single quotes, which means nothing to a shell, and with what stands in double
-    quotes only as far as it does."""
+    """Return the characters that a shell would interpret: none of single-quoted text, and of double-quoted text only
+    ``$`` and backquotes."""
     kept: list[str] = []
     quote = ""
     position = 0

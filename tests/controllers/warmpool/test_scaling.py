@@ -275,9 +275,15 @@ def test_what_the_api_asks_for_is_kept_in_full(scene: Scene) -> None:
     assert breaker.attempted(CreationOutcome(0, "no"), scene.at(30)).remaining(scene.at(30)) == 2
 
 
-def test_a_namespace_that_is_being_deleted_opens_it_at_once_and_for_long(scene: Scene) -> None:
+def test_message_about_a_terminating_namespace_without_the_cause_does_not_open_the_breaker(scene: Scene) -> None:
     error = "unable to create new content in namespace team because it is being terminated"
-    breaker = CreationBreaker().attempted(CreationOutcome(2, error), scene.now)
+    breaker = CreationBreaker().attempted(CreationOutcome(0, error), scene.now)
+    assert not breaker.is_open
+    assert breaker.pause == 1
+
+
+def test_terminating_namespace_opens_the_breaker_at_once_for_the_longest_pause(scene: Scene) -> None:
+    breaker = CreationBreaker().attempted(CreationOutcome(2, "forbidden", namespace_terminating=True), scene.now)
     assert breaker.is_open
     assert breaker.pause == breaker.remaining(scene.now) == 300
     assert breaker.attempted(CreationOutcome(1, ""), scene.at(300)) == CreationBreaker()

@@ -536,7 +536,7 @@ async def test_an_object_that_cannot_be_read_holds_up_no_other(caplog: pytest.Lo
         assert rig.log[1:] == ["c: None -> z"]
         assert rig.value("b") == "y"
         assert (rig.reflector.unreadable, rig.reflector.failures) == (2, 0)
-    assert "one of configmaps, a, could not be read" in caplog.text
+    assert "could not read configmaps a;" in caplog.text
     assert "not a value" in caplog.text
 
 

@@ -381,7 +381,7 @@ def test_a_history_that_began_anew_replaces_everything(caplog: pytest.LogCapture
     with caplog.at_level(logging.WARNING):
         relist(cache, 20, an("a", 7, spec="restored"), an("c", 8))
     assert log.lines == ["a: x -> restored", "c: - -> ", "b:  -> -"]
-    assert "the history of things began anew: listed at version 20 after 700" in caplog.text
+    assert "the history of things was reset: listed at version 20 after 700" in caplog.text
     cache.observe(an("a", 21, spec="goes on"))
     assert cache.version(key("a")) == "21"
 

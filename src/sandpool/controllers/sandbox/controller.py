@@ -46,7 +46,7 @@ from sandpool.engine.ratelimit import RECONCILES_PER_SECOND
 from sandpool.engine.tracing import NoTracing, Span, Tracing
 from sandpool.engine.workqueue.metrics import QueueMetrics
 from sandpool.kube.client import Client
-from sandpool.kube.errors import AlreadyExists, ApiError, Conflict
+from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, is_namespace_terminating
 
 # Planning again more often would mean that an object appears and vanishes all the time, which is an error.
 _ATTEMPTS: Final = 2
@@ -208,6 +208,7 @@ class SandboxController:
             pod.message,
             services.message,
             retry_after=max(each.retry_after for each in (volumes, pod, services)),
+            namespace_terminating=any(each.namespace_terminating for each in (volumes, pod, services)),
         )
 
     async def _step(self, namespace: str, writes: tuple[Write | None, ...], may_replan: bool) -> _StepResult:
@@ -227,7 +228,7 @@ class SandboxController:
                 return _StepResult(error.message)
             except (ApiError, ConnectionError, TimeoutError) as error:
                 asked = error.retry_after if isinstance(error, ApiError) else None
-                return _StepResult(str(error) or type(error).__name__, asked or 0.0)
+                return _StepResult(str(error) or type(error).__name__, asked or 0.0, is_namespace_terminating(error))
         return _STEP_DONE
 
     def _pod_after(self, sandbox: SandboxView, children: ChildrenPlan) -> PodView | None:
@@ -252,7 +253,11 @@ class SandboxController:
         if status_plan.event is not None:
             self.recorder.event(_reference(sandbox), status_plan.event)
         if status_plan.errors:
-            raise ReconcileIncomplete("; ".join(status_plan.errors), retry_after=status_plan.retry_after)
+            raise ReconcileIncomplete(
+                "; ".join(status_plan.errors),
+                retry_after=status_plan.retry_after,
+                namespace_terminating=status_plan.namespace_terminating,
+            )
         return Result(_seconds(status_plan.requeue_after))
 
     async def _expire(self, sandbox: SandboxView, expiry: ExpiryPlan) -> Result:
@@ -283,10 +288,12 @@ def _record_pod(span: Span, before: PodView | None, after: PodView | None) -> No
 
 
 class _StepResult(NamedTuple):
-    """The error of a step, empty if there is none, and the seconds the API asked us to wait."""
+    """The error of a step, empty if there is none; the seconds the API asked us to wait; and whether the API refused a
+    create because the namespace is being deleted."""
 
     message: str = ""
     retry_after: float = 0.0
+    namespace_terminating: bool = False
 
 
 _STEP_DONE: Final = _StepResult()

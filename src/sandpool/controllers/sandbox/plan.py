@@ -95,6 +95,7 @@ class PerformResult:
     pod_error: str = ""
     service_error: str = ""
     retry_after: float = 0.0  # seconds the API asked us to wait
+    namespace_terminating: bool = False  # cause of one of the errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,7 @@ class StatusPlan:
     event: EventSpec | None = None
     errors: tuple[str, ...] = ()  # to be retried with back-off
     retry_after: float = 0.0  # seconds the API asked us to wait before that
+    namespace_terminating: bool = False  # cause of one of the errors
     requeue_after: timedelta | None = None
     waiting: PendingWrites = field(default_factory=PendingWrites)  # for the next reconcile
 
@@ -130,7 +132,13 @@ def compute_status(
     after = status(sandbox, state, timestamp(now), options.cluster_domain)
     event = _event(sandbox, state)
     if has_expired(sandbox, now):
-        return replace(_expire(sandbox, after, now), event=event, errors=state.errors, retry_after=result.retry_after)
+        return replace(
+            _expire(sandbox, after, now),
+            event=event,
+            errors=state.errors,
+            retry_after=result.retry_after,
+            namespace_terminating=result.namespace_terminating,
+        )
     body, status_waits = _status_write(observed, after, options, now)
     waits = (time_to_expiry(sandbox, now), children.pod_waits, status_waits)
     return StatusPlan(
@@ -138,6 +146,7 @@ def compute_status(
         event=event,
         errors=state.errors,
         retry_after=result.retry_after,
+        namespace_terminating=result.namespace_terminating,
         requeue_after=min((wait for wait in waits if wait is not None), default=None),
         waiting=PendingWrites(
             pod=_pod_waiting_since(observed, children, state, now),

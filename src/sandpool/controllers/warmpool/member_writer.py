@@ -27,7 +27,7 @@ from sandpool.controllers.writer import ApiWriter, Create, Delete, is_ambiguous
 from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.expectations import Expectations
-from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
+from sandpool.kube.errors import AlreadyExists, ApiError, NotFound, is_namespace_terminating
 
 
 class MemberWriter:
@@ -104,7 +104,13 @@ class MemberWriter:
         if failure is None:
             return CreationOutcome(succeeded)
         asked = failure.retry_after if isinstance(failure, ApiError) else None
-        return CreationOutcome(succeeded, str(failure) or type(failure).__name__, asked or 0.0, self.random.random())
+        return CreationOutcome(
+            succeeded,
+            str(failure) or type(failure).__name__,
+            asked or 0.0,
+            self.random.random(),
+            is_namespace_terminating(failure),
+        )
 
     async def _create_one(self, pool: WarmPoolView, revision: TemplateRevision) -> Exception | None:
         """Create one member. Returns the failure, if any."""

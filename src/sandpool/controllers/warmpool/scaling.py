@@ -31,7 +31,7 @@ from typing import Final
 
 from sandpool.api.views import SandboxView
 from sandpool.controllers.options import WarmPoolOptions
-from sandpool.kube.errors import TERMINATING
+from sandpool.engine.ratelimit import backoff_delay
 
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -127,6 +127,7 @@ class CreationOutcome:
     error: str = ""  # message of the first failure; empty if there was none
     retry_after: float = 0.0  # seconds the API asked us to wait
     jitter: float = 0.0  # random number from 0 to 1
+    namespace_terminating: bool = False  # the first failure has that cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +138,16 @@ class CreationBreaker:
     until: datetime | None = None  # no attempt before that
     error: str = ""  # message of the last failure
     retry_after: float = 0.0  # seconds the API asked us to wait after it
+    namespace_terminating: bool = False  # cause of the last failure
 
     @property
     def is_open(self) -> bool:
-        return self.failures >= OPENS_AFTER or TERMINATING in self.error
+        return self.failures >= OPENS_AFTER or self.namespace_terminating
 
     @property
     def pause(self) -> float:
         """Longest pause after the last failure."""
-        return max(_pause_after(self.failures, self.error), self.retry_after)
+        return max(_pause_after(self.failures, self.namespace_terminating), self.retry_after)
 
     def remaining(self, now: datetime) -> float:
         """Seconds until the next attempt; 0 if it may be made now."""
@@ -158,15 +160,21 @@ class CreationBreaker:
         if not attempt.error:
             return CreationBreaker() if attempt.succeeded else self
         failures = 1 if attempt.succeeded else self.failures + 1
-        pause = max(_pause_after(failures, attempt.error) * (1.0 - _JITTER * attempt.jitter), attempt.retry_after)
-        return CreationBreaker(failures, now + timedelta(seconds=pause), attempt.error, attempt.retry_after)
+        longest = _pause_after(failures, attempt.namespace_terminating)
+        pause = max(longest * (1.0 - _JITTER * attempt.jitter), attempt.retry_after)
+        return CreationBreaker(
+            failures,
+            now + timedelta(seconds=pause),
+            attempt.error,
+            attempt.retry_after,
+            attempt.namespace_terminating,
+        )
 
 
-def _pause_after(failures: int, error: str) -> float:
-    if TERMINATING in error:
+def _pause_after(failures: int, namespace_terminating: bool) -> float:
+    if namespace_terminating:
         return LONGEST_PAUSE
-    # Beyond 2^64 every pause is the longest, and far beyond it a float overflows.
-    return min(FIRST_PAUSE * 2.0 ** min(failures - 1, 64), LONGEST_PAUSE) if failures else 0.0
+    return backoff_delay(failures, first=FIRST_PAUSE, longest=LONGEST_PAUSE) if failures else 0.0
 
 
 @dataclass(frozen=True, slots=True)

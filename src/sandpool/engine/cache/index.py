@@ -1,8 +1,8 @@
-"""Views by something other than their name: by owner, by pool, by template.
+"""Index of a cache: views by owner, by pool, by template.
 
-An index answers in the time it takes to return the answer, however many objects there are; walking all of them to find
-a pool's members is what made the cost of a claim grow with the size of the cluster. It is kept up to date view by view.
-Answers come in the order in which the objects were first seen under that value, so that a replay decides the same.
+A lookup is O(size of the result), whatever the number of objects; scanning all objects for the members of a pool would
+make the cost of a claim grow with the size of the cluster. An index is updated view by view. Results come in the order
+in which the objects were first seen under the value, so that a replay takes the same decisions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ V = TypeVar("V")
 
 
 class Index(Generic[V]):
-    """``values`` gives what a view is to be found by: none, one or several values. It must depend on nothing else."""
+    """``values`` returns the values under which a view is found: any number. It must depend on the view only."""
 
     __slots__ = ("_buckets", "values")
 
@@ -32,7 +32,7 @@ class Index(Generic[V]):
         return len(bucket) if bucket is not None else 0
 
     def __len__(self) -> int:
-        """How many values there are."""
+        """Number of distinct values."""
         return len(self._buckets)
 
     def of(self, view: V | None) -> tuple[Hashable, ...]:
@@ -40,7 +40,7 @@ class Index(Generic[V]):
         return tuple(dict.fromkeys(self.values(view))) if view is not None else ()
 
     def move(self, key: Hashable, before: tuple[Hashable, ...], after: tuple[Hashable, ...], view: V | None) -> None:
-        """From now on ``key`` is found by ``after`` instead of ``before``, and what is found is ``view``."""
+        """Move ``key`` from the values ``before`` to the values ``after``, and store ``view`` there."""
         for value in before:
             if value not in after:
                 bucket = self._buckets[value]

@@ -1,22 +1,22 @@
-"""Keeps a cache up to date: lists the objects of a type, then watches them, for ever.
+"""Reflector: keeps a cache up to date by listing the objects of a type and then watching them.
 
-The classic failure of operators is a watch that has ended without anybody noticing: the process lives, answers its
-health checks, and does nothing. So everything here is about what happens when a watch does *not* work:
+The classic failure of operators is a watch that has died silently: the process runs, passes its health checks and does
+nothing. So this module is about the ways in which a watch can fail:
 
-* **It ends.** Servers end watches every few minutes. It is opened again from the last version seen, which bookmarks
-  keep fresh, and nothing is missed.
-* **It ends at once**, again and again. That is a failure like a lost connection, or it would be a busy loop.
-* **The connection is lost.** It is opened again from the last version, after a pause that grows.
-* **It goes silent**: half-open connections look exactly like quiet ones. A server sends bookmarks about once a minute,
-  so a watch (or a list) without any news for ``silence`` seconds is dead and replaced.
-* **410**: the version is too old. Asking again from the same version would get the same answer for ever, so the objects
-  are listed again. Everybody who watches is told so at the same moment, hence a random pause before.
-* **An event makes no sense**, or the watch has failed several times in a row from one version without a single event:
-  something there cannot be read, and only a new list gets past it.
-* **Our own code fails** on one object: that object keeps its last view, the others are not held up.
+* **It ends.** Servers end watches every few minutes. The reflector opens it again from the last version seen, which
+  bookmarks keep fresh, and misses nothing.
+* **It ends at once**, again and again. That counts as a failure with back-off; otherwise it would be a busy loop.
+* **The connection is lost.** The reflector opens the watch again from the last version, with back-off.
+* **It goes silent**: a half-open connection looks exactly like a quiet one. A server sends bookmarks about once a
+  minute, so a watch or list without any event for ``silence`` seconds is dead and is replaced.
+* **410 Gone**: the version is too old. The same request would fail for ever, so the reflector lists again. All watchers
+  get this error at the same moment, hence a random delay before the list.
+* **An event is malformed**, or the watch has failed several times in a row from one version without a single event:
+  only a new list gets past it.
+* **Our own code fails** on one object: that object keeps its last view, the others are not affected.
 
-No failure ends the task, only cancelling does, and every failure is counted and reported. ``age`` is the heartbeat: the
-seconds since the API last said anything. It stays below two minutes on a healthy connection, however quiet.
+No failure ends the task, only cancellation does. Every failure is counted and reported. ``age`` is the heartbeat: the
+seconds since the API last sent anything. It stays below two minutes on a healthy connection, however quiet.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ V = TypeVar("V")
 
 # Two bookmarks of kube-apiserver, which come up to 75 s apart.
 SILENCE = 150.0
-# A watch that ends sooner than this has not worked.
+# A watch that ends sooner than this counts as failed. Seconds.
 _AT_ONCE = 1.0
-# Watches in a row without a single event, after which the version is given up.
+# Watches in a row without an event after which the reflector lists again.
 _FRUITLESS = 3
-# Before a list that many may want at the same moment, up to so many seconds.
+# Maximum random delay in seconds before a list that many watchers may need at the same moment.
 _SPREAD = 1.0
-# Events taken in one go. A burst may be there all at once, and a claim must not wait until it is through.
-_TURN = 100
+# Events taken in before other tasks get the event loop: a claim must not wait for the end of a burst.
+_BATCH = 100
 
 
 class Unreadable(Exception):
-    """Something in a watch that is not an event of an object."""
+    """A watch sent something that is not an event about an object."""
 
 
 class Reflector(Generic[V]):
-    """Reflects the objects of a type, in one namespace or all, as far as they match the selectors.
+    """Reflects the objects of a type that match the selectors, in one namespace or all.
 
-    ``run`` is to be started as a task of its own. ``synced`` is set once the first list is in the cache.
+    Start ``run`` as a task. ``synced`` is set once the first list is in the cache.
     """
 
     def __init__(
@@ -91,18 +91,18 @@ class Reflector(Generic[V]):
         self.watches = 0  # begun
         self.unreadable = 0  # objects our own code failed on
         self._streak = FailureLog(f"reflecting {type}", random, _log)
-        self._version: int | None = None  # the newest seen; None: list before watching
-        self._paged = True  # the next list may come in pages
-        self._fruitless = 0  # watches in a row that brought nothing
-        self._heard = clock.monotonic()  # when the API last said anything
+        self._version: int | None = None  # the newest version seen; None: list before watching
+        self._paged = True  # whether the next list may be paginated
+        self._fruitless = 0  # watches in a row without an event
+        self._heard = clock.monotonic()  # when the API last sent anything
 
     @property
     def failures(self) -> int:
-        """How often listing or watching has failed."""
+        """Number of failed lists and watches."""
         return self._streak.total
 
     def age(self) -> float:
-        """Seconds since the last news: a page of a list, an event or a bookmark."""
+        """Seconds since the API last sent anything: a page of a list, an event or a bookmark."""
         return self.clock.monotonic() - self._heard
 
     async def run(self) -> None:
@@ -110,22 +110,22 @@ class Reflector(Generic[V]):
         while True:
             try:
                 if self._version is None:
-                    await self._attended(self._list())
+                    await self._supervised(self._list())
                 else:
-                    await self._attended(self._watch(self._version))
-            except Exception as error:  # noqa: BLE001 - whatever it is, the next attempt may work and must be made
+                    await self._supervised(self._watch(self._version))
+            except Exception as error:  # noqa: BLE001 - the task must survive every failure
                 await self._recover(error)
 
-    async def _attended(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do the work, unless it falls silent: then ``TimeoutError``, and the work has ended."""
+    async def _supervised(self, work: Coroutine[Any, Any, None]) -> None:
+        """Await ``work``; when the API is silent for too long cancel it and raise ``TimeoutError``."""
         task = asyncio.create_task(work, name=f"reflect {self.type}")
         guard = asyncio.create_task(self._silence(), name=f"guard {self.type}")
         try:
             await asyncio.wait((task, guard), return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
-                raise TimeoutError(f"no news for {self.silence:g} s")
+                raise TimeoutError(f"the API sent nothing for {self.silence:g} s")
             if task.cancelled():
-                raise ConnectionError("the transport has cancelled the request")
+                raise ConnectionError("the transport cancelled the request")
             task.result()
         finally:
             task.cancel()
@@ -133,7 +133,7 @@ class Reflector(Generic[V]):
             await asyncio.gather(task, guard, return_exceptions=True)
 
     async def _silence(self) -> None:
-        """Return once there has been no news for too long, from now on."""
+        """Return once the API has sent nothing for ``silence`` seconds, counted from now at the earliest."""
         begin = self.clock.monotonic()
         while (left := max(begin, self._heard) + self.silence - self.clock.monotonic()) > 0:
             await self.clock.sleep(left)
@@ -165,7 +165,8 @@ class Reflector(Generic[V]):
                 continue_token=token,
             )
         except Gone:
-            # The pages came too slowly for the history of the server. All at once is dearer, but cannot expire.
+            # The history of the server is shorter than the time between pages. One large list costs more but cannot
+            # expire.
             self._paged = False
             raise
         self._heard = self.clock.monotonic()
@@ -175,7 +176,7 @@ class Reflector(Generic[V]):
         for object in page.get("items") or ():
             try:
                 listing.add(object)
-            except Exception:  # noqa: BLE001 - one object must not keep all others from being known
+            except Exception:  # noqa: BLE001 - one bad object must not block the others
                 self._could_not_read(object)
 
     # -- watching --------------------------------------------------------------------------------------------------
@@ -201,7 +202,7 @@ class Reflector(Generic[V]):
                 if self._heard - begin >= _AT_ONCE:
                     self._streak.ended()
                 taken += 1
-                if taken % _TURN == 0:
+                if taken % _BATCH == 0:
                     await self.clock.sleep(0)
         if self.clock.monotonic() - begin < _AT_ONCE:
             raise ConnectionError("the watch ended at once")
@@ -214,15 +215,15 @@ class Reflector(Generic[V]):
             if event.type != "BOOKMARK":
                 Key.of(object)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise Unreadable(f"the watch brought {event.type} of something that is not an object") from error
+            raise Unreadable(f"the watch sent {event.type} of something that is not an object") from error
         if event.type == "BOOKMARK":
             if self._version is not None and version < self._version:
-                raise Expired(f"the server is at version {version}, before {self._version} which it told us of")
+                raise Expired(f"the server is at version {version}, older than {self._version}, which it sent before")
             self.cache.observe_bookmark(version)
         elif event.type in ("ADDED", "MODIFIED", "DELETED"):
             self._take_object(event.type, object)
         else:
-            raise Unreadable(f"the watch brought an event of type {event.type!r}")
+            raise Unreadable(f"the watch sent an event of type {event.type!r}")
         self._version = max(version, self._version or 0)
 
     def _take_object(self, type: str, object: Object) -> None:
@@ -237,12 +238,12 @@ class Reflector(Generic[V]):
     def _could_not_read(self, object: Object) -> None:
         self.unreadable += 1
         metadata = object.get("metadata") or {}
-        _log.exception("one of %s, %s, could not be read and stays as it was", self.type, metadata.get("name"))
+        _log.exception("could not read %s %s; it keeps its last view", self.type, metadata.get("name"))
 
     # -- recovering ------------------------------------------------------------------------------------------------
 
     async def _recover(self, error: Exception) -> None:
-        if not _is_passing(error) or self._fruitless >= _FRUITLESS:
+        if not _is_transient(error) or self._fruitless >= _FRUITLESS:
             self._version = None
             self._fruitless = 0
         if self._version is None:
@@ -252,32 +253,36 @@ class Reflector(Generic[V]):
         await self.clock.sleep(pause)
 
 
-def _is_passing(error: Exception) -> bool:
-    """A failure that says nothing about the version we watched from."""
+def _is_transient(error: Exception) -> bool:
+    """Whether a failure does not concern the version from which we watched."""
     if isinstance(error, ApiError):
         return error.code == 429 or error.code >= 500
     return isinstance(error, ConnectionError | TimeoutError)
 
 
-# Failures that are part of life. Anything else is a mistake of ours and worth a traceback.
+# Expected failures. Anything else is a bug and is logged with a traceback.
 _EXPECTED = (ApiError, ConnectionError, TimeoutError)
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 30.0
 
 
 class FailureLog:
-    """``subject`` is what fails, as the log calls it."""
+    """Failures in a row: counts each, logs each kind once, and returns growing pauses.
+
+    A reflector that cannot reach its API for an hour fails thousands of times. The log has one line when that begins,
+    one for each further kind of error, and one when it is over. ``subject`` identifies the failing operation.
+    """
 
     def __init__(self, subject: str, random: Random, log: logging.Logger) -> None:
         self.subject = subject
         self.total = 0  # failures ever
         self._log = log
-        # Half of a pause is left to chance, so that reflectors that lost their API together do not return together.
+        # Half of a pause is random, so that reflectors that lost their API together do not return together.
         self._backoff: Backoff[None] = Backoff(random, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, jitter=0.5)
-        self._reported: set[type[Exception]] = set()  # kinds of failures of this streak that were logged
+        self._reported: set[type[Exception]] = set()  # kinds that were logged since the last success
 
     def failed(self, error: Exception, then: str) -> float:
-        """Count a failure and report it if it is of a new kind; ``then`` says what comes next. Seconds to wait."""
+        """Count a failure, log it if its kind is new, and return the pause in seconds. ``then`` names the next step."""
         self.total += 1
         if type(error) not in self._reported:
             self._reported.add(type(error))
@@ -291,11 +296,11 @@ class FailureLog:
                 exc_info=None if expected else error,
             )
         pause = self._backoff.next_delay(None)
-        asked = error.retry_after if isinstance(error, ApiError) else None
-        return max(pause, asked or 0.0)
+        retry_after = error.retry_after if isinstance(error, ApiError) else None
+        return max(pause, retry_after or 0.0)
 
     def ended(self) -> None:
-        """It works again."""
+        """Note a success."""
         failures = self._backoff.failures(None)
         if failures:
             self._log.info("%s works again after %d failures", self.subject, failures)

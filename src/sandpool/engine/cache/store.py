@@ -1,31 +1,33 @@
-"""What the API holds, as far as we know: small views of the objects of one type, by name and by index.
+"""Informer cache: small views of the API objects of one type, by key and by index.
 
-**Views, not objects.** An object is projected to a view when it arrives and then dropped. A view holds what our code
-reads and nothing else, must be immutable and comparable, and must not keep parts of the object alive (texts that repeat
-from object to object are best interned). Two versions of an object with equal views are the same to us: the old view
-stays and nobody is told.
+**Views, not objects.** The cache projects an object to a view when it arrives and drops the object. A view holds the
+fields that our code reads. It must be immutable and comparable, and it must not keep parts of the object alive (intern
+strings that repeat from object to object). Two versions of an object with equal views are the same to us: the old view
+stays and no handler is called.
 
 **Handlers** are called with the views before and after, synchronously, once the cache and its indexes are up to date. A
 handler with ``on_change_of`` is called only if that part of the view has changed, so a controller is not enqueued by
-the status that it writes itself. An object that was replaced by another of the same name is first gone, then new.
+the status that it writes itself. When an object is replaced by another of the same name, handlers see the deletion of
+the old one first and then the new one.
 
-**One order.** Versions of one type grow with every change, in the order of the watch. A version that is not newer than
-the one we have changes nothing, whoever brings it.
+**Order.** Versions of one type grow with every change, in the order of the watch. The cache ignores a version that is
+not newer than its own, whether it comes from a watch, a list or a write.
 
 **Own writes.** ``record_write`` takes in the response of a write at once, so the writer's next read includes it.
 Handlers see everything that changed in that version: another writer's change may be part of the response, and its watch
 event will be old by then, like the event of our own write. Two traps:
 
-* The answer may arrive after the event of the object's *deletion*. Everything up to the newest version the API told us
-  of is known, so an answer no newer than that about an object we do not have is about one that is gone.
-* An own deletion is put in at once, too, but the answer of a deletion has no version to compare with. Until its event
-  arrives, events that carry the object's UID are from before.
+* The response may arrive after the watch event of the object's *deletion*. The cache includes everything up to the
+  newest version that the API has reported. So a response that is not newer, about an object that is not in the cache,
+  is about a deleted object.
+* An own deletion takes effect at once too, but its response has no version to compare with. Until the watch event of
+  the deletion arrives, events with the UID of the object are older than the deletion.
 
-**Lists.** What a list does not contain is gone, except what is newer than the list: that was written after it was made.
-A list older than what we have already seen means that the history of the API began anew, from a backup for example;
-then no version we have means anything, and the list is all there is.
+**Lists.** Objects that are missing in a list are gone, except those that are newer than the list: they were written
+after it was made. A list that is older than the newest version seen means that the history of the API was reset, by a
+restored backup for example. Then the versions in the cache have no meaning and the list replaces everything.
 
-An update costs O(1), whatever the number of objects.
+An update is O(1) in the number of objects.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ V = TypeVar("V")
 
 
 class Key(NamedTuple):
-    """Names one object of a type; the namespace of what has none is empty."""
+    """Namespace and name of an object. Cluster-scoped objects have an empty namespace."""
 
     namespace: str
     name: str
@@ -60,7 +62,7 @@ class Key(NamedTuple):
         return cls(intern(metadata.get("namespace") or ""), metadata["name"])
 
 
-# Called with the key and the views before and after: None before means new, None after means gone.
+# Called with the key and the views before and after. None before: the object is new. None after: it is gone.
 Handler = Callable[[Key, V | None, V | None], None]
 
 
@@ -78,22 +80,22 @@ class _Subscription(Generic[V]):
 
 
 class Cache(Generic[V]):
-    """The objects of one type. ``name`` is what log lines call them."""
+    """The objects of one type. ``name`` identifies the type in log lines."""
 
     def __init__(self, project: Callable[[Object], V], *, name: str = "objects") -> None:
         self.project = project
         self.name = name
         self._entries: dict[Key, _Entry[V]] = {}
-        # Each contains exactly the views of _entries whenever somebody else runs.
+        # Each contains exactly the views of _entries whenever other code runs.
         self._indexes: dict[str, Index[V]] = {}
         self._subscriptions: list[_Subscription[V]] = []
-        # The newest version the API told us of, by a list, an event or a bookmark; own writes do not count. Whatever
-        # happened up to here is in the cache.
+        # The newest version reported by a list, an event or a bookmark; own writes do not count. Everything up to this
+        # version is in the cache.
         self._seen = 0
-        # Objects we deleted that the API has not told us are gone, by UID. None of them is in _entries.
+        # Objects we deleted and for which no deletion event has arrived, by UID. None of them is in _entries.
         self._deleted: dict[str, Key] = {}
-        # The newest version we knew of the last of them under each key, and its UID. Nothing older is taken in under
-        # that key: a list that was made before may still show an earlier object of the same name.
+        # For the last of them under each key: its newest version known and its UID. The cache accepts nothing older
+        # under that key, because a list that was made before may still show an earlier object of the same name.
         self._floors: dict[Key, tuple[int, str]] = {}
         # In tests only: proves that no consumer changes a view.
         self._detector = detector(name)
@@ -105,12 +107,12 @@ class Cache(Generic[V]):
         return entry.view if entry is not None else None
 
     def version(self, key: Key) -> str | None:
-        """The newest resourceVersion known of an object, to be given with a write that must not miss a change."""
+        """The newest resourceVersion known of an object, for writes with optimistic locking."""
         entry = self._entries.get(key)
         return str(entry.version) if entry is not None else None
 
     def by_index(self, index: str, value: Hashable) -> tuple[V, ...]:
-        """The views an index finds by a value."""
+        """The views that an index holds under a value."""
         return self._indexes[index].get(value)
 
     def count(self, index: str, value: Hashable) -> int:
@@ -145,15 +147,16 @@ class Cache(Generic[V]):
         for key, entry in list(self._entries.items()):
             self._tell(subscription, key, None, entry.view)
 
-    # -- what the API tells ----------------------------------------------------------------------------------------
+    # -- events of the API -----------------------------------------------------------------------------------------
 
     def observe(self, object: Object) -> None:
-        """An object has been added or modified."""
+        """Take in an ADDED or MODIFIED event."""
         version = version_of(object)
         self._seen = max(self._seen, version)
         self._take(Key.of(object), object, version)
 
     def observe_deletion(self, object: Object) -> None:
+        """Take in a DELETED event."""
         version = version_of(object)
         self._seen = max(self._seen, version)
         uid = _uid(object)
@@ -162,18 +165,18 @@ class Cache(Generic[V]):
             return
         key = Key.of(object)
         entry = self._entries.get(key)
-        # Else the object of that name is a newer one, which we created ourselves.
+        # Otherwise the object of that name is a newer one that we created.
         if entry is not None and (entry.uid == uid or entry.version <= version):
             self._drop(key, entry)
 
     def observe_bookmark(self, version: int) -> None:
-        """There is no news up to this version."""
+        """Take in a bookmark: there are no other changes up to this version."""
         self._seen = max(self._seen, version)
 
     def begin_list(self, version: int) -> Listing[V]:
-        """Begin to take in a list that was made at a version."""
+        """Begin to replace the content by a list that was made at ``version``."""
         if version < self._seen:
-            _log.warning("the history of %s began anew: listed at version %d after %d", self.name, version, self._seen)
+            _log.warning("the history of %s was reset: listed at version %d after %d", self.name, version, self._seen)
             self._seen = 0
             self._deleted.clear()
             self._floors.clear()
@@ -181,27 +184,29 @@ class Cache(Generic[V]):
                 entry.version = 0
         return Listing(self, version)
 
-    # -- what we do ourselves --------------------------------------------------------------------------------------
+    # -- own writes ------------------------------------------------------------------------------------------------
 
     def record_write(self, object: Object) -> None:
-        """Take in the answer of an own create or patch, before anybody looks at the object again."""
+        """Take in the response of an own create or patch, before the object is read again."""
         key, version = Key.of(object), version_of(object)
         if key in self._entries or version > self._seen:
             self._take(key, object, version)
 
-    def record_deletion(self, key: Key, uid: str, answer: Object | None = None) -> None:
-        """Take in the ``answer`` of an own delete: the object while something keeps it, a Status once it is gone.
-        None stands for a 404, which says the same."""
-        if answer is not None and answer.get("kind") != "Status":
-            self.record_write(answer)
+    def record_deletion(self, key: Key, uid: str, response: Object | None = None) -> None:
+        """Take in the ``response`` of an own delete: the object while a finalizer keeps it, a Status once it is gone.
+
+        None stands for a 404, which means the same as a Status.
+        """
+        if response is not None and response.get("kind") != "Status":
+            self.record_write(response)
             return
         entry = self._entries.get(key)
-        if entry is not None and entry.uid == uid:  # else its event was faster
+        if entry is not None and entry.uid == uid:  # otherwise the watch event was faster
             self._deleted[uid] = key
             self._floors[key] = (entry.version, uid)
             self._drop(key, entry)
 
-    # -- how it is done --------------------------------------------------------------------------------------------
+    # -- implementation --------------------------------------------------------------------------------------------
 
     def _take(self, key: Key, object: Object, version: int) -> None:
         uid = _uid(object)
@@ -242,7 +247,7 @@ class Cache(Generic[V]):
             self._detector.forget(key)
 
     def _file(self, key: Key, old: V | None, new: V | None) -> None:
-        """Bring all indexes up to date, or none: a view that one of them cannot handle is not filed at all."""
+        """Update all indexes or none: a view that one of them cannot handle is in no index."""
         moves = [(index, index.of(old), index.of(new)) for index in self._indexes.values()]
         for index, before, after in moves:
             index.move(key, before, after, new)
@@ -256,18 +261,18 @@ class Cache(Generic[V]):
         try:
             if select is None or old is None or new is None or select(old) != select(new):
                 subscription.handler(key, old, new)
-        except Exception:  # noqa: BLE001 - others must hear of the change all the same, and the cache must go on
+        except Exception:  # noqa: BLE001 - a failed handler must not keep the change from the others
             _log.exception("a handler failed on a change of %s %s", self.name, key)
 
 
 class Listing(Generic[V]):
-    """A list that is being taken in, page by page. Objects appear at once, the missing ones go at the end."""
+    """A list that replaces the content page by page. Listed objects appear at once, missing ones go at the end."""
 
     def __init__(self, cache: Cache[V], version: int) -> None:
         self._cache = cache
         self._version = version
         self._listed: set[Key] = set()
-        # Objects we deleted before, as far as they were not listed: the API knows, no event about them will come.
+        # Objects we deleted and that are not listed: the list proves their end, no event about them will come.
         self._gone_for_good = set(cache._deleted)
 
     def add(self, object: Object) -> None:
@@ -291,7 +296,7 @@ class Listing(Generic[V]):
 
 
 def version_of(object: Object) -> int:
-    """The resourceVersion of an object or list. Those of one type are numbers in the order of the changes."""
+    """The resourceVersion of an object or list as a number. Within one type the numbers grow with every change."""
     return int(object["metadata"]["resourceVersion"])
 
 

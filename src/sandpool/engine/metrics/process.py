@@ -1,4 +1,4 @@
-"""What is running, who leads, how old the news is, and what became of events: metrics about the engine itself."""
+"""Metrics of the process: build, leadership, age of the watches, events."""
 
 from __future__ import annotations
 
@@ -19,21 +19,19 @@ LEADING: Final = Metric(
 SLOW_PATHS: Final = Metric(
     "leader_election_slowpath_total", "counter", ("name",), "Renewals of the lease that had to read it first."
 )
-# A watch that died without a word looks like a quiet one, except for this.
+# The only metric that tells a dead watch from a quiet one.
 SECONDS_SINCE_NEWS: Final = Metric(
     "sandpool_reflector_seconds_since_news",
     "gauge",
     ("resource",),
-    "Time since a watch last heard anything from the API, bookmarks included.",
+    "Time since the API last sent anything on a watch, bookmarks included.",
 )
-EVENTS_WRITTEN: Final = Metric("sandpool_events_written_total", "counter", (), "Writes of Events.")
-EVENTS_DROPPED: Final = Metric(
-    "sandpool_events_dropped_total", "counter", (), "Things that happened of which no Event tells."
-)
+EVENTS_WRITTEN: Final = Metric("sandpool_events_written_total", "counter", (), "Events written to the API.")
+EVENTS_DROPPED: Final = Metric("sandpool_events_dropped_total", "counter", (), "Events that were dropped.")
 
 
 def export_build_info(metrics: MetricsRegistry, *, commit: str = "unknown", date: str = "unknown") -> None:
-    """The labels are those dashboards for this API have always joined on; where they say Go, we say Python."""
+    """Export the build info. Dashboards join on these labels; ``go_version`` holds the version of Python."""
     labels = (
         __version__,
         commit,
@@ -51,7 +49,7 @@ def export_leadership(metrics: MetricsRegistry, election: LeaderElector) -> None
 
 
 def export_watch_age(metrics: MetricsRegistry, resource: str, age: Callable[[], float]) -> None:
-    """``age`` gives the seconds since the watch of ``resource`` last heard anything."""
+    """Export the age of a watch: ``age`` returns the seconds since the API last sent anything."""
     metrics.collect(SECONDS_SINCE_NEWS, lambda: {(resource,): age()})
 
 

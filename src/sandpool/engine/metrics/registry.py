@@ -1,12 +1,12 @@
-"""MetricsRegistry of one process, for Prometheus to fetch.
+"""Metrics registry: counters and histograms of one process in the Prometheus format.
 
-Counting and observing happen thousands of times a second, showing them a few times a minute, so everything is done at
-the cheaper end. A counter is a number in a dict and a histogram a list of them; they need no locks, because they are
-only touched in the event loop. What can be read off when somebody asks (the length of a queue, how many sandboxes there
-are) is not counted at all but collected per scrape. And the text is made in a thread, from a copy: a few hundred series
-take tens of milliseconds, for which no claim should wait.
+Metrics are updated thousands of times a second and scraped a few times a minute, so the cost is moved to the scrape. A
+counter is a number in a dict and a histogram a list of numbers; they need no locks because only the event loop touches
+them. Values that can be read at any time (the depth of a queue, the number of sandboxes) are collected per scrape. The
+text is rendered in a thread, from a copy: a few hundred series take tens of milliseconds, and no claim should wait for
+that.
 
-The library ``prometheus-client`` makes the text. Its own counters and histograms would do too, at three times the cost.
+``prometheus-client`` renders the text. Its own counters and histograms would work too, at three times the cost.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from sandpool.api.metrics import Metric
 
 _log = logging.getLogger(__name__)
 
-# The values of a metric's labels, in the metric's order.
+# The label values of a series, in the order of the metric's labels.
 Labels = tuple[str, ...]
 Samples = Mapping[Labels, float]
 Collect = Callable[[], Samples]
 
 
 class Counter:
-    """A counter. A series that is to be there before anything was counted is made by adding 0."""
+    """A counter. Adding 0 creates a series before its first increment."""
 
     __slots__ = ("_values", "metric")
 
@@ -61,8 +61,7 @@ class Histogram:
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
         self._bounds = metric.buckets
-        # Of each series: how many values fell into each bucket, the last one being for those above all bounds; and
-        # their sum, alone in a list.
+        # Per series: the number of values in each bucket, the last bucket being +Inf; and their sum, as a list of one.
         self._series: dict[Labels, tuple[list[int], list[float]]] = {}
 
     def observe(self, value: float, *labels: str) -> None:
@@ -79,9 +78,9 @@ class Histogram:
 
 
 class MetricsRegistry:
-    """Every part that has metrics of its own is given this one object and asks it for them by their definition.
+    """All metrics of a process. Components get the registry and look up metrics by their definition.
 
-    Asking twice for one metric gives the same one, so that parts may share it.
+    Two lookups of one metric return the same object, so components may share it.
     """
 
     def __init__(self) -> None:
@@ -100,11 +99,11 @@ class MetricsRegistry:
         return self._distributions.setdefault(metric.name, Histogram(metric))
 
     def collect(self, metric: Metric, collect: Collect) -> None:
-        """Ask ``collect`` for the values at every scrape. Several may contribute to one metric."""
+        """Call ``collect`` for the values at every scrape. Several functions may contribute to one metric."""
         self._collected.setdefault(metric.name, (metric, []))[1].append(collect)
 
     async def render(self, accept: str = "") -> tuple[bytes, str]:
-        """All metrics in the format an Accept header asks for, and the content type of that."""
+        """Render all metrics in the format that an Accept header prefers. Returns the text and its content type."""
         encode, content_type = choose_encoder(accept)
         scrape = _Scrape(
             self._process,
@@ -144,7 +143,7 @@ class _Distributions:
 
 @dataclass(slots=True)
 class _Scrape:
-    """What there is to be shown, once."""
+    """The copy of all metrics that one scrape renders."""
 
     process: CollectorRegistry
     values: list[_Values]
@@ -168,11 +167,11 @@ def _samples(metric: Metric, sources: list[Collect]) -> Iterator[tuple[Labels, f
     for collect in sources:
         try:
             yield from collect().items()
-        except Exception as error:  # noqa: BLE001 - one part that is broken does not hide what the others say
+        except Exception as error:  # noqa: BLE001 - one broken collector must not hide the others
             _log.error("collecting %s failed", metric.name, exc_info=error)
 
 
 def _bound(bound: float, openmetrics: bool) -> str:
-    """A bucket's label as programs in Go spell it, so that nobody's query for le="100" comes back empty."""
+    """The ``le`` label as Go programs write it, so that queries for le="100" match."""
     text = repr(float(bound))
     return text if openmetrics else text.removesuffix(".0")

@@ -1,13 +1,13 @@
-"""Keys that are to be added to a queue later.
+"""Delaying layer: keys that are added to a queue at a later time.
 
-* A key waits here at most once: of several times asked for, the earliest counts, with the highest priority.
-* ``forget`` takes a key out. A reconcile that starts forgets its key, because it will say itself when the next one is
-  due; otherwise the timers of passes long gone would keep waking it.
-* However many keys wait, one timer runs: it sleeps until the earliest is due, and is set anew only when an earlier one
-  comes. Nothing polls.
+* A key waits here at most once: of several requests the earliest time counts, with the highest priority.
+* ``forget`` removes a key. A reconcile forgets its key when it starts, because it decides itself when the next one is
+  due; otherwise timers set by earlier reconciles would keep enqueueing it.
+* One timer serves all keys. It sleeps until the earliest is due and is reset only when an earlier key arrives. There is
+  no polling.
 
-A heap orders the keys by time, O(log n) per key. A key that is forgotten or gets an earlier time leaves its old place
-in the heap as it is, to be skipped; once most of the heap is such leftovers it is built anew, which is O(1) per key.
+A heap orders the keys by time, O(log n) per key. A key that is forgotten or rescheduled leaves its old entry in the
+heap to be skipped; once most entries are stale the heap is rebuilt, which is amortised O(1) per key.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from sandpool.engine.clock import Clock
 
 _log = logging.getLogger(__name__)
 
-# Leftovers that are not worth building the heap anew.
+# Stale entries up to this number do not justify a rebuild of the heap.
 _SLACK = 64
 
 K = TypeVar("K", bound=Hashable)
 
 
 class DelayedAdds(Generic[K]):
-    """``add`` is called with the key and its priority when the time has come."""
+    """Calls ``add`` with the key and its priority when the key is due."""
 
     def __init__(self, add: Callable[[K, int], None], clock: Clock) -> None:
         self.add = add
         self.clock = clock
-        # Of each key that waits: when it is due, the number of its place in the heap, and its priority.
+        # For each key that waits: when it is due, the number of its heap entry, and its priority.
         self._due: dict[K, tuple[float, int, int]] = {}
-        # (when, number, key). Contains the place of every key of _due, and leftovers whose number no key of _due has.
+        # (when, number, key). Contains the entry of every key of _due, and stale entries.
         self._heap: list[tuple[float, int, K]] = []
-        self._places = 0  # given so far; of keys due at the same time the first added is first
-        # Runs whenever a key waits, and sleeps until _alarm, which is not later than the earliest key is due.
+        self._places = 0  # numbers given so far; of keys due at the same time the first added comes first
+        # Runs while a key waits and sleeps until _alarm, which is not after the due time of the earliest key.
         self._timer: asyncio.Task[None] | None = None
         self._alarm = 0.0
 
@@ -71,7 +71,7 @@ class DelayedAdds(Generic[K]):
         self._due.pop(key, None)
 
     def close(self) -> None:
-        """Forget everything and stop the timer."""
+        """Forget all keys and stop the timer."""
         self._due.clear()
         self._heap.clear()
         if self._timer is not None:
@@ -96,25 +96,28 @@ class DelayedAdds(Generic[K]):
         self._heap.clear()
 
     def _hand_over(self) -> None:
-        """Add every key that is due, and leave a heap that begins with a key that is not."""
+        """Add every key that is due. The heap then begins with a key that is not due, or is empty."""
         now = self.clock.monotonic()
-        while self._heap and (self._heap[0][0] <= now or self._is_left_over(self._heap[0])):
+        while self._heap and (self._heap[0][0] <= now or self._is_stale(self._heap[0])):
             place = heappop(self._heap)
-            if not self._is_left_over(place):
+            if not self._is_stale(place):
                 key = place[2]
                 _, _, priority = self._due.pop(key)
                 self.add(key, priority)
 
-    def _is_left_over(self, place: tuple[float, int, K]) -> bool:
+    def _is_stale(self, place: tuple[float, int, K]) -> bool:
         waiting = self._due.get(place[2])
         return waiting is None or waiting[1] != place[1]
 
     def _sweep(self) -> None:
         if len(self._heap) > 2 * len(self._due) + _SLACK:
-            self._heap = [place for place in self._heap if not self._is_left_over(place)]
+            self._heap = [place for place in self._heap if not self._is_stale(place)]
             heapify(self._heap)
 
 
 def _report(timer: asyncio.Task[None]) -> None:
     if not timer.cancelled() and timer.exception() is not None:
-        _log.critical("adding a delayed key failed; others wait until the next one comes", exc_info=timer.exception())
+        _log.critical(
+            "adding a delayed key failed; the other delayed keys wait until the next one is added",
+            exc_info=timer.exception(),
+        )

@@ -1,11 +1,11 @@
-"""Keys that wait, the highest priority first, and each served so that no group of keys can starve another.
+"""Order of the keys in a work queue: the highest priority first, and fair between groups within a priority.
 
-Within a group the first to come is the first to go. Between groups it goes round: of a pool with 10,000 keys and one
-with a single key, the single key is served second at the latest. A group that comes, also one that comes back, stands
-at the end of the round.
+Within a group keys are served in arrival order. Between groups the order is round robin: beside a pool with 10,000 keys
+the single key of another pool is served second at the latest. A group that becomes non-empty joins at the end of the
+round.
 
 Every operation is O(1). The lines are ``OrderedDict`` because a plain dict keeps a hole for every key taken from its
-front and walks over all of them to find the next one, which makes emptying a long line quadratic.
+front and scans all holes to find the next key, which makes emptying a long line quadratic.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ K = TypeVar("K", bound=Hashable)
 
 
 class FairQueue(Generic[K]):
+    """The keys of one priority."""
+
     __slots__ = ("_groups",)
 
     def __init__(self) -> None:
-        # In the order in which they are served next. No line is empty; each key is in the line of its group.
+        # In the order in which they are served. No line is empty; each key is in the line of its group.
         self._groups: OrderedDict[Hashable, OrderedDict[K, None]] = OrderedDict()
 
     def __bool__(self) -> bool:
@@ -50,34 +52,34 @@ class FairQueue(Generic[K]):
 
 
 class PriorityLevels(Generic[K]):
-    """A lane for each priority."""
+    """A fair queue for each priority."""
 
-    __slots__ = ("_lanes",)
+    __slots__ = ("_levels",)
 
     def __init__(self) -> None:
-        # None is empty, and there are never more than a handful, so the highest is found by looking.
-        self._lanes: dict[int, FairQueue[K]] = {}
+        # No queue is empty. There are only a few priorities, so a scan finds the highest.
+        self._levels: dict[int, FairQueue[K]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._lanes)
+        return bool(self._levels)
 
     def push(self, key: K, priority: int, group: Hashable) -> None:
-        lane = self._lanes.get(priority)
-        if lane is None:
-            lane = self._lanes[priority] = FairQueue()
-        lane.push(key, group)
+        level = self._levels.get(priority)
+        if level is None:
+            level = self._levels[priority] = FairQueue()
+        level.push(key, group)
 
     def pop(self) -> tuple[K, int]:
         """The next key and its priority."""
-        priority = max(self._lanes)
-        lane = self._lanes[priority]
-        key = lane.pop()
-        if not lane:
-            del self._lanes[priority]
+        priority = max(self._levels)
+        level = self._levels[priority]
+        key = level.pop()
+        if not level:
+            del self._levels[priority]
         return key, priority
 
     def remove(self, key: K, priority: int, group: Hashable) -> None:
-        lane = self._lanes[priority]
-        lane.remove(key, group)
-        if not lane:
-            del self._lanes[priority]
+        level = self._levels[priority]
+        level.remove(key, group)
+        if not level:
+            del self._levels[priority]

@@ -16,6 +16,7 @@ from typing import Final
 from sandpool.api.resource import Object
 from sandpool.engine.cache.store import Cache, Key
 from sandpool.engine.clock import Clock
+from sandpool.engine.ratelimit import backoff_delay
 from sandpool.kube.selectors import LabelSelector
 from sandpool.node.network import ruleset
 from sandpool.node.network.links import UPLINK
@@ -134,7 +135,7 @@ class Enforcer:
             self._catching_up = asyncio.create_task(self._until_in_force(), name="network policies")
 
     async def _until_in_force(self) -> None:
-        delay = _RETRY_DELAY
+        failures = 0
         while self._in_force < self._changes:
             try:
                 await self.enforce()
@@ -142,8 +143,8 @@ class Enforcer:
                 # The rules in force stay in force until then.
                 self.failure = str(error) or type(error).__name__
                 _log.error("cannot enforce network policies: %s", error, exc_info=not isinstance(error, OSError))
-                await self.clock.sleep(delay)
-                delay = min(delay * 2, _MAX_RETRY_DELAY)
+                failures += 1
+                await self.clock.sleep(backoff_delay(failures, first=_RETRY_DELAY, longest=_MAX_RETRY_DELAY))
 
     def _namespace_labels(self) -> dict[str, dict[str, str]]:
         return {each["metadata"]["name"]: _labels(each) for each in self.namespaces}

@@ -14,16 +14,15 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
-
 from sandpool.api.kinds import NAMESPACE, NODE_LEASES
 from sandpool.api.resource import Object, ResourceType
 from sandpool.engine.clock import Clock, timestamp
 from sandpool.engine.controller import DONE, Result
-from sandpool.kube.errors import AlreadyExists, ApiError, Forbidden, NotFound, forbidden, not_found
+from sandpool.kube.errors import AlreadyExists, ApiError, Forbidden, NotFound, namespace_terminating, not_found
 from sandpool.server.controllers.owner_graph import Ref
 from sandpool.server.controllers.reconciler import Reconciler
 from sandpool.server.kinds.namespaces import FINALIZER
+from typing import Final, Protocol
 
 INITIAL: Final = ("default", "kube-system", "kube-public", NODE_LEASES)
 ROOT_CA: Final = "kube-root-ca.crt"
@@ -73,14 +72,7 @@ def check_create(namespace: Object | None, name: str, type: ResourceType, object
         raise not_found(NAMESPACE, name)
     if (namespace.get("status") or {}).get("phase") != "Terminating":
         return
-    why = f"unable to create new content in namespace {name} because it is being terminated"
-    refusal = forbidden(type, object_name, why)
-    cause = {
-        "reason": "NamespaceTerminating",
-        "message": f"namespace {name} is being terminated",
-        "field": "metadata.namespace",
-    }
-    raise Forbidden(refusal.message, details={**refusal.details, "causes": [cause]})
+    raise namespace_terminating(type, object_name, name)
 
 
 # Decisions ----------------------------------------------------------------------------------------------------------
