@@ -14,6 +14,8 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final, Protocol
+
 from sandpool.api.kinds import NAMESPACE, NODE_LEASES
 from sandpool.api.resource import Object, ResourceType
 from sandpool.engine.clock import Clock, timestamp
@@ -22,7 +24,6 @@ from sandpool.kube.errors import AlreadyExists, ApiError, Forbidden, NotFound, n
 from sandpool.server.controllers.owner_graph import Ref
 from sandpool.server.controllers.reconciler import Reconciler
 from sandpool.server.kinds.namespaces import FINALIZER
-from typing import Final, Protocol
 
 INITIAL: Final = ("default", "kube-system", "kube-public", NODE_LEASES)
 ROOT_CA: Final = "kube-root-ca.crt"
