@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+import aiohttp
 import pytest
 
 from sandpool.api.conditions import is_ready
@@ -228,19 +230,26 @@ async def test_the_router_asks_for_what_it_is_granted_and_nothing_else(cluster: 
     command: list[str | Path] = [sys.executable, "-m", "sandpool.cli.main", "router", *listening]
     router = Component("router", [*command, "--kubeconfig", kubeconfig], tmp_path / "router.log")
     granted = permissions((await cluster.client.get(CLUSTER_ROLE, names.ROUTER_ACCOUNT))["rules"])
+    listable = {what for what, verb in granted if verb == "list"}
     use = Use()
 
     async def all_used() -> bool:
-        """A watch is in the log when it has ended, and begins when the list is answered, which nobody sees."""
+        """Kubernetes logs a watch when it ends, and the router opens it at an unknown time after the list."""
         since = len(cluster.audit)
 
         async def listed() -> bool:
             asked = cluster.audit.requests(since=since, user=ROUTER)
-            return {each.resource for each in asked if each.verb == "list"} == {what for what, _ in granted}
+            return {each.resource for each in asked if each.verb == "list"} == listable
 
         router.start()
         try:
             await until(listed, within=60)
+            await asyncio.to_thread(router.wait_for, "routing to the sandboxes", 60)
+            # A request with a token has the router review the token, and then the access of its user.
+            url = "http://127.0.0.1:" + re.findall(r" on port (\d+)", router.tail())[-1]
+            headers = {"Authorization": f"Bearer {token}", "X-Sandbox-ID": "absent"}
+            async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as response:
+                assert response.status == 403
         finally:
             await asyncio.to_thread(router.stop, 20)
         use.note(plane.audit_log, ROUTER)
