@@ -27,10 +27,10 @@ from sandpool.bench.load import Tell
 from sandpool.bench.subjects import client_of, cpu_seconds, resident_bytes, starved_seconds
 from sandpool.bench.usage import Usage, usage_in
 from sandpool.engine.clock import Clock
-from sandpool.explain.audit import Asked, Audit, asked_of_kubernetes
+from sandpool.explain.audit import Audit, AuditedRequest, request_of_kubernetes
 from sandpool.install import manifests, names
 from sandpool.install.installer import Installer
-from sandpool.install.manifests import DEFAULT_PROFILE, Choice
+from sandpool.install.manifests import DEFAULT_PROFILE, InstallOptions
 from sandpool.testing.waiting import until
 from tests.support.api_access import HttpDoor
 from tests.support.control_plane import ControlPlane
@@ -97,12 +97,12 @@ async def installation(
     async with ControlPlane(users=_USERS, audit=(*_WRITERS, ADMIN)) as plane, _door(plane) as door:
         admin = door.client_for(ADMIN)
         tell("installing")
-        chosen = Choice(profile=profile)
+        chosen = InstallOptions(profile=profile)
         objects = [manifests.namespace(), *manifests.definitions(chosen), *manifests.controller(chosen)]
         await Installer(admin, clock, lambda line: None).install(objects)
         # The garbage collector looks for new kinds when it starts, and then only every half a minute.
         plane.restart(plane.controller_manager)
-        audit = Audit(plane.audit_log, asked_of_kubernetes)
+        audit = Audit(plane.audit_log, request_of_kubernetes)
         plane.tokens[ACCOUNT] = await Cluster(plane, admin, audit).token()
         metrics, health = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
         kubeconfigs = {who: plane.write_kubeconfig(directory / name, who) for who, name in _KUBECONFIGS.items()}
@@ -148,7 +148,7 @@ async def installation(
 _KUBECONFIGS: Final = {ACCOUNT: "controller.kubeconfig", _NODE: "node.kubeconfig", CLIENT: "load.kubeconfig"}
 
 
-def writer(asked: Asked) -> str:
+def writer(asked: AuditedRequest) -> str:
     """Everybody is another user here."""
     return _WRITERS.get(asked.user, OTHERS)
 

@@ -30,7 +30,7 @@ from sandpool.bench.figures import Figure, percentile, table
 from sandpool.bench.subjects import starved_seconds
 from sandpool.controllers.manager import ControllerManager
 from sandpool.engine.clock import SystemClock
-from sandpool.explain.audit import Audit, asked_of_sandpool
+from sandpool.explain.audit import Audit, request_of_sandpool
 from sandpool.node.cgroups.limits import Usage
 from sandpool.node.pods.worker import PodWorker
 from sandpool.server.serving.audit import AuditLog
@@ -57,7 +57,9 @@ async def cold(rig: RealNode, audit: Audit, rounds: int) -> list[Figure]:
             times.append((time.monotonic() - start) * 1000)
             await rig.delete(name, grace_period_seconds=0)
             await rig.gone(name)
-    reports = [each for each in audit.asked(since=asked) if each.agent == "node" and str(each) == "patch pods/status"]
+    reports = [
+        each for each in audit.requests(since=asked) if each.agent == "node" and str(each) == "patch pods/status"
+    ]
     writes, waited = len(reports) / (2 * rounds), (starved_seconds(me) - starved) / (2 * rounds)
     return [
         _latency("cold pod with network, create to Ready", plain, "p50 <= 150 ms", 150),
@@ -200,7 +202,7 @@ async def run(rounds: int, number: int, idle: float = 10.0) -> list[Figure]:
         log = AuditLog(Path(name) / "audit.log")
         try:
             async with real_node(Path(name), audit=log) as rig:
-                audit = Audit(log.path, asked_of_sandpool, log.flush)
+                audit = Audit(log.path, request_of_sandpool, log.flush)
                 figures = await cold(rig, audit, rounds)
                 figures += await warm(rig, number, idle, frozen=True)
                 figures += await warm(rig, number, idle, frozen=False)

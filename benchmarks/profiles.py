@@ -26,7 +26,7 @@ from sandpool.bench.figures import Figure, percentile, save, table
 from sandpool.bench.subjects import client_of, cpu_seconds, sandbox, starved_seconds
 from sandpool.engine.clock import SystemClock
 from sandpool.install.installer import Installer
-from sandpool.install.manifests import Choice, definitions
+from sandpool.install.manifests import InstallOptions, definitions
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists
 from sandpool.testing.waiting import until
@@ -52,7 +52,7 @@ class Round:
 
 async def measure(client: Client, pid: int, profile: Profile, *, writers: int, patches: int) -> Round:
     """Switch to a profile and patch."""
-    await Installer(client, SystemClock(), lambda line: None).install(definitions(Choice(profile=profile)))
+    await Installer(client, SystemClock(), lambda line: None).install(definitions(InstallOptions(profile=profile)))
     await until(lambda: _works_by(client, profile), within=60)
     # Of its own: what a definition does not know in detail takes less to be written down, in managedFields too.
     names = [f"{profile}-{number}" for number in range(writers)]

@@ -34,8 +34,8 @@ async def test_what_the_cache_does_not_show_is_asked_for(
     volumes = [{"metadata": {"name": "work"}, "spec": STORAGE}]
     await world.sandbox(service=True, volumeClaimTemplates=volumes)
     release()
-    assert f"get {type.plural}" in {str(each) for each in world.asked()}
-    assert 403 not in {each.code for each in world.asked()}
+    assert f"get {type.plural}" in {str(each) for each in world.audited_requests()}
+    assert 403 not in {each.code for each in world.audited_requests()}
 
 
 async def test_an_event_that_repeats_is_counted(world: World) -> None:
@@ -45,4 +45,4 @@ async def test_an_event_that_repeats_is_counted(world: World) -> None:
         await world.wait(60)
     (event,) = [each for each in await world.events("box") if each["reason"] == claim_expired().reason]
     assert event["series"]["count"] == 2
-    assert f"patch {EVENT.plural}" in {str(each) for each in world.asked()}
+    assert f"patch {EVENT.plural}" in {str(each) for each in world.audited_requests()}

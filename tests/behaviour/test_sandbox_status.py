@@ -36,7 +36,7 @@ async def test_a_status_is_a_patch_without_a_version_so_that_nobody_is_in_its_wa
     (status,) = [each for each in world.wire.requests if each.path.endswith("/sandboxes/box/status")]
     assert (status.method, status.content_type) == ("PATCH", MERGE_PATCH)
     assert status.body.keys() == {"status"}
-    assert [each.code for each in world.asked() if each.writes] == [201, 200]
+    assert [each.code for each in world.audited_requests() if each.writes] == [201, 200]
 
 
 async def test_a_status_that_could_not_be_written_is_written_later(world: World) -> None:
@@ -62,7 +62,7 @@ async def test_a_sandbox_that_went_while_its_status_was_written_is_no_failure(
     await world.sandbox()
     await world.gone(POD)
     await world.wait(60)
-    assert [each.code for each in world.asked() if each.subresource == "status"] == [404]
+    assert [each.code for each in world.audited_requests() if each.subresource == "status"] == [404]
     assert world.controllers.sandboxes.controller.failures == 0
 
 

@@ -145,8 +145,12 @@ async def test_the_templates_of_a_sandbox_cannot_be_changed(world: World) -> Non
             await world.client.patch(SANDBOX, "box", JsonPatch(operations), world.namespace)
 
 
+@pytest.mark.backends("inprocess", "http")
 async def test_volume_claim_that_is_deleted_is_created_again(world: World) -> None:
-    """Without another event: the controller watches the volume claims of its sandboxes."""
+    """The controller watches the volume claims of its sandboxes and needs no other event.
+
+    Kubernetes keeps a deleted claim until its protection finalizer is removed, later than the world settles.
+    """
     await world.sandbox(volumeClaimTemplates=[volume("data")], operatingMode="Suspended")
     first = await world.get(PERSISTENT_VOLUME_CLAIM, "data-box")
     await world.delete(PERSISTENT_VOLUME_CLAIM, "data-box")

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 from sandpool.bench.accounting import CONTROLLERS, NODES, Ledger
-from sandpool.explain.audit import Asked
+from sandpool.explain.audit import AuditedRequest
 
 
-def asked(verb: str, resource: str, *, code: int = 200, subresource: str = "", agent: str = CONTROLLERS) -> Asked:
-    return Asked("admin", verb, resource, subresource, "ns", "name", code, agent)
+def asked(
+    verb: str, resource: str, *, code: int = 200, subresource: str = "", agent: str = CONTROLLERS
+) -> AuditedRequest:
+    return AuditedRequest("admin", verb, resource, subresource, "ns", "name", code, agent)
 
 
-def ledger(*requests: Asked) -> Ledger:
+def ledger(*requests: AuditedRequest) -> Ledger:
     return Ledger.of(requests, lambda each: each.agent)
 
 

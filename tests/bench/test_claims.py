@@ -63,7 +63,7 @@ async def test_what_the_server_did_about_a_claim_lies_between_what_its_client_sa
 async def test_a_burst_finds_connections_open_and_that_is_no_part_of_what_it_costs(place: Place) -> None:
     report = await run(place, Scenario("burst", Bursts(3), 3))
     assert place.audit is not None
-    assert sum(str(asked) == "get namespaces" for asked in place.audit.asked()) == 3
+    assert sum(str(asked) == "get namespaces" for asked in place.audit.requests()) == 3
     assert ("client", "get namespaces") not in report.ledger.requests
 
 

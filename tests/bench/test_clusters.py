@@ -9,7 +9,7 @@ import pytest
 
 from sandpool.bench.accounting import CLIENT, CONTROLLERS, NODES, OTHERS, is_about
 from sandpool.bench.clusters import asked_of_cluster, on_cluster, writer_for
-from sandpool.explain.audit import Asked
+from sandpool.explain.audit import AuditedRequest
 from sandpool.install.errors import InstallError
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
@@ -30,7 +30,7 @@ from sandpool.kube.transport import Request, WatchEvent
     ],
 )
 def test_who_made_a_request(user: str, agent: str, expected: str) -> None:
-    assert writer_for("me")(Asked(user, "patch", "pods", "", "ns", "", 200, agent)) == expected
+    assert writer_for("me")(AuditedRequest(user, "patch", "pods", "", "ns", "", 200, agent)) == expected
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_who_made_a_request(user: str, agent: str, expected: str) -> None:
     ],
 )
 def test_who_says_where_a_pod_runs_is_a_node(verb: str, subresource: str, expected: str) -> None:
-    assert writer_for("me")(Asked("anybody", verb, "pods", subresource, "ns", "", 200, "any/1")) == expected
+    assert writer_for("me")(AuditedRequest("anybody", verb, "pods", subresource, "ns", "", 200, "any/1")) == expected
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_who_says_where_a_pod_runs_is_a_node(verb: str, subresource: str, expect
     [("ns", "configmaps", True), ("", "sandboxes", True), ("", "nodes", False), ("other", "sandboxes", False)],
 )
 def test_requests_about_a_run(namespace: str, resource: str, expected: bool) -> None:
-    assert is_about(Asked("me", "list", resource, "", namespace, "", 200, ""), "ns") is expected
+    assert is_about(AuditedRequest("me", "list", resource, "", namespace, "", 200, ""), "ns") is expected
 
 
 def line(**fields: Any) -> dict[str, Any]:
@@ -63,12 +63,12 @@ def test_a_request_is_counted_once_although_a_log_tells_of_its_stages() -> None:
     whole = line(stage="ResponseComplete", responseStatus={"code": 200})
     stages = [line(stage="RequestReceived"), line(stage="ResponseStarted", responseStatus={"code": 200}), whole]
     about = [asked for asked in map(asked_of_cluster, stages) if is_about(asked, "ns")]
-    assert about == [Asked("me", "patch", "pods", "", "ns", "one", 200, "a")]
+    assert about == [AuditedRequest("me", "patch", "pods", "", "ns", "one", 200, "a")]
 
 
 def test_the_log_of_the_embedded_api_is_understood_too() -> None:
     told = {"user": "me", "verb": "get", "resource": "pods", "namespace": "ns", "name": "one", "code": 404}
-    assert asked_of_cluster(told) == Asked("me", "get", "pods", "", "ns", "one", 404, "")
+    assert asked_of_cluster(told) == AuditedRequest("me", "get", "pods", "", "ns", "one", 404, "")
 
 
 class Bare:

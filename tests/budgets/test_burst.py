@@ -88,7 +88,7 @@ async def test_burst_300x5_costs_per_claim_what_one_claim_costs(name: str, tmp_p
     clock, scenario, told = SystemClock(), SCENARIOS["bursts"], list[str]()
     async with place(name, tmp_path, clock, Random(1)) as found:
         report = await measure(found, scenario, clock, Random(1), told.append)
-        made = [] if found.audit is None else [each for each in found.audit.asked() if each.resource == "sandboxes"]
+        made = [] if found.audit is None else [each for each in found.audit.requests() if each.resource == "sandboxes"]
     history = [f"{each} {each.name}: {each.code}" for each in made if each.verb in ("create", "delete")]
     total, warm = scenario.load.claims, report.warm
 

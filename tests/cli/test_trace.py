@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from sandpool.cli.main import main
 from sandpool.cli.trace import who
-from sandpool.explain.asked import Asked
+from sandpool.explain.request import AuditedRequest
 from tests.explain.audit_lines import ours, passed
 
 LOG = [
@@ -22,7 +22,7 @@ LOG = [
 TABLE = """\
 STEP  DELTA MS  TOOK MS  METHOD  RESOURCE                   RESULT  WHO                        WHY
    1       0.0      2.5  create  sandboxes/box                 201  sandpool-admin (sandpool)  member of pool pool created
-   2    1000.0      2.5  create  sandboxclaims/mine            201  sandpool-admin (kubectl)   claim arrived
+   2    1000.0      2.5  create  sandboxclaims/mine            201  sandpool-admin (kubectl)   claim created
    3      10.2      2.5  patch   sandboxes/box                 200  sandpool-admin (sandpool)  adopted for claim mine
    4       9.8      2.5  patch   sandboxclaims/mine/status     200  sandpool-admin (sandpool)  Ready=True
 """  # noqa: E501 - as wide as it is printed
@@ -47,16 +47,16 @@ def test_the_table(log: Path, subject: tuple[str, str]) -> None:
 
 def test_looks_are_told_unless_they_are_not_wanted(log: Path) -> None:
     told = run("claim", "mine", "-n", "ns", SANDPOOL_AUDIT_LOG=str(log))
-    assert told.output.count("looked at it") == 1
+    assert told.output.count("read") == 1
 
 
 WITH_PASSES = """\
 STEP  DELTA MS  TOOK MS  METHOD     RESOURCE                   RESULT  WHO                        WHY
    1       0.0      2.5  create     sandboxes/box                 201  sandpool-admin (sandpool)  member of pool pool created
-   2    1000.0      2.5  create     sandboxclaims/mine            201  sandpool-admin (kubectl)   claim arrived
-   3       1.0      2.5  get        sandboxclaims/mine            200  sandpool-admin (sandpool)  looked at it
-   4       1.0      1.5  reconcile  sandboxclaims/mine          error  controller sandboxclaim    failed, and will be tried again: no answer
-   5       6.0      1.5  reconcile  sandboxclaims/mine             ok  controller sandboxclaim    done until something changes
+   2    1000.0      2.5  create     sandboxclaims/mine            201  sandpool-admin (kubectl)   claim created
+   3       1.0      2.5  get        sandboxclaims/mine            200  sandpool-admin (sandpool)  read
+   4       1.0      1.5  reconcile  sandboxclaims/mine          error  controller sandboxclaim    failed, will be retried: no answer
+   5       6.0      1.5  reconcile  sandboxclaims/mine             ok  controller sandboxclaim    done until the next change
    6       2.2      2.5  patch      sandboxes/box                 200  sandpool-admin (sandpool)  adopted for claim mine
    7       9.8      2.5  patch      sandboxclaims/mine/status     200  sandpool-admin (sandpool)  Ready=True
 """  # noqa: E501 - as wide as it is printed
@@ -139,4 +139,4 @@ def test_who_is_wrong_is_told_what_to_do(log: Path, tmp_path: Path) -> None:
     ],
 )
 def test_who(user: str, agent: str, name: str) -> None:
-    assert who(Asked(user, "get", "pods", "", "ns", "p", 200, agent)) == name
+    assert who(AuditedRequest(user, "get", "pods", "", "ns", "p", 200, agent)) == name

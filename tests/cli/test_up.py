@@ -119,7 +119,7 @@ def test_without_a_node_it_says_so() -> None:
     with ServerProcess("up", options=("--metrics-bind-address", "0", "--no-node")) as server:
         said = server.process.tail().splitlines()
     assert [line.split()[0] for line in said] == ["serving", "no", "router", "try"]
-    assert said[1].startswith("no node: sandboxes stay pending; --simulated-nodes 1 shows what would happen")
+    assert said[1].startswith("no node: sandboxes stay Pending; use --simulated-nodes 1 to try the API")
 
 
 def test_a_port_for_metrics_that_is_taken(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_port_for_metrics_that_is_taken(tmp_path: Path) -> None:
             [*command, "--metrics-bind-address", address], capture_output=True, text=True, timeout=60, check=False
         )
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith(f"Error: cannot show metrics and health at {address} or 0: ")
+    assert done.stderr.splitlines()[-1].startswith(f"Error: cannot serve metrics and health at {address} or 0: ")
 
 
 @pytest.mark.parametrize(

@@ -58,8 +58,8 @@ def test_an_answer(server: ServerProcess) -> None:
     assert told.exit_code == 0, told.output
     said = told.output.splitlines()
     assert said[0] == 'Claim "mine" is not ready: pool "no" does not exist.'
-    assert said[2].endswith('Z         arrived, asking for a sandbox of pool "no"')
-    assert said[-1] == "To do: make the pool, or name another in a new claim."
+    assert said[2].endswith('Z         created, requesting a sandbox of pool "no"')
+    assert said[-1] == "To do: create the pool, or create a claim that names another pool."
 
 
 def test_a_claim_that_does_not_exist(server: ServerProcess) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from sandpool.api import labels
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, SandboxView, WarmPoolView
-from sandpool.explain.observed import Container, Observed, Told
+from sandpool.explain.observed import EventView, IdleContainer, Observed
 from tests.support.claim_objects import CREATED_AT, claim, warm_pool
 from tests.support.sandbox_objects import sandbox
 
@@ -41,13 +41,13 @@ def box_with(*conditions: Object, launch: str = labels.LAUNCH_WARM, **metadata: 
     return SandboxView.from_object(made)
 
 
-def pod_warning(reason: str, note: str, *, seconds: float = 1, name: str = "box", type: str = "Warning") -> Told:
-    return Told("Pod", name, "some-uid", type, reason, note, ARRIVED + timedelta(seconds=seconds))
+def pod_warning(reason: str, note: str, *, seconds: float = 1, name: str = "box", type: str = "Warning") -> EventView:
+    return EventView("Pod", name, "some-uid", type, reason, note, ARRIVED + timedelta(seconds=seconds))
 
 
 def scene(claim: ClaimView, *, after: float = 3, **seen: Any) -> Observed:
     return Observed(ARRIVED + timedelta(seconds=after), claim, **{"pool": pool_with(), "has_template": True, **seen})
 
 
-def container(reason: str, message: str = "", restarts: int = 0) -> Container:
-    return Container("main", reason, message, restarts)
+def container(reason: str, message: str = "", restarts: int = 0) -> IdleContainer:
+    return IdleContainer("main", reason, message, restarts)

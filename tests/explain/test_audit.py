@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sandpool.explain.audit import Asked, Audit, asked_of_kubernetes, asked_of_sandpool
+from sandpool.explain.audit import Audit, AuditedRequest, request_of_kubernetes, request_of_sandpool
 
-POD = Asked("controllers", "create", "pods", "", "ns", "box", 201, "agent")
-STATUS = Asked("node", "patch", "pods", "status", "ns", "box", 200, "")
+POD = AuditedRequest("controllers", "create", "pods", "", "ns", "box", 201, "agent")
+STATUS = AuditedRequest("node", "patch", "pods", "status", "ns", "box", 200, "")
 
 
 def test_a_line_of_our_own_log() -> None:
@@ -21,7 +21,7 @@ def test_a_line_of_our_own_log() -> None:
         "code": 201,
         "userAgent": "agent",
     }
-    assert asked_of_sandpool(line) == POD
+    assert request_of_sandpool(line) == POD
 
 
 def test_a_line_of_kubernetes() -> None:
@@ -32,18 +32,18 @@ def test_a_line_of_kubernetes() -> None:
         "objectRef": {"resource": "pods", "subresource": "status", "namespace": "ns", "name": "box"},
         "responseStatus": {"metadata": {}, "code": 200},
     }
-    assert asked_of_kubernetes(line) == STATUS
+    assert request_of_kubernetes(line) == STATUS
 
 
 def test_a_request_that_is_about_no_resource() -> None:
     line = {"verb": "get", "user": {"username": "node"}, "responseStatus": {"code": 200}}
-    assert asked_of_kubernetes(line).resource == ""
+    assert request_of_kubernetes(line).resource == ""
 
 
 def test_how_a_request_is_spelt_and_whether_it_writes() -> None:
     assert (str(POD), POD.writes) == ("create pods", True)
     assert (str(STATUS), STATUS.writes) == ("patch pods/status", True)
-    assert not Asked("users", "watch", "pods", "", "ns", "", 200, "").writes
+    assert not AuditedRequest("users", "watch", "pods", "", "ns", "", 200, "").writes
 
 
 def test_a_log_is_read_as_it_grows_and_never_half_a_line(tmp_path: Path) -> None:
@@ -51,13 +51,13 @@ def test_a_log_is_read_as_it_grows_and_never_half_a_line(tmp_path: Path) -> None
     one = b'{"user":"node","verb":"get","resource":"pods","namespace":"%s","code":200}\n'
     log.write_bytes(one % b"a" + one[:20])
     flushed = []
-    audit = Audit(log, asked_of_sandpool, lambda: flushed.append(True))
+    audit = Audit(log, request_of_sandpool, lambda: flushed.append(True))
     assert len(audit) == 1
     with log.open("ab") as file:
         file.write(one[20:] % b"b" + one % b"b")
-    assert len(audit.asked(since=1)) == 2
-    assert len(audit.asked(namespace="b")) == 2
-    assert audit.asked(user="users") == []
+    assert len(audit.requests(since=1)) == 2
+    assert len(audit.requests(namespace="b")) == 2
+    assert audit.requests(user="users") == []
     assert len(flushed) == 4
 
 
@@ -65,4 +65,4 @@ def test_passes_in_a_log_are_no_requests(tmp_path: Path) -> None:
     log = tmp_path / "audit.log"
     passed = b'{"time":"2026-01-01T00:00:00Z","pass":"sandbox","namespace":"ns","name":"box","ms":1.0}\n'
     log.write_bytes(passed + b'{"user":"node","verb":"get","resource":"pods","namespace":"ns","code":200}\n')
-    assert [str(each) for each in Audit(log, asked_of_sandpool).asked()] == ["get pods"]
+    assert [str(each) for each in Audit(log, request_of_sandpool).requests()] == ["get pods"]

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.explain.asked import Asked
 from sandpool.explain.calls import Call, NotAnAuditLog, read_calls
+from sandpool.explain.request import AuditedRequest
 from tests.explain.audit_lines import BEGIN, ours, owned, stamp, theirs
 
 ACCOUNT = "system:serviceaccount:agent-sandbox-system:agent-sandbox-controller"
@@ -23,14 +23,14 @@ def test_a_line_of_our_own_log() -> None:
     line = ours(
         7, "patch", "sandboxes/status", "box", owner="SandboxClaim/c", ready="False", readyReason="No", reason="odd"
     )
-    asked = Asked("sandpool-admin", "patch", "sandboxes", "status", "ns", "box", 200, "sandpool")
+    asked = AuditedRequest("sandpool-admin", "patch", "sandboxes", "status", "ns", "box", 200, "sandpool")
     started = BEGIN + timedelta(milliseconds=7)
     assert list(read_calls([line])) == [Call(asked, started, 0.0025, "odd", "SandboxClaim/c", "False", "No")]
 
 
 def test_a_line_of_kubernetes_with_the_answer() -> None:
     line = theirs(7, "create", "sandboxes", responseObject=owned("SandboxWarmPool", "p", "box", "True"))
-    asked = Asked(ACCOUNT, "create", "sandboxes", "", "ns", "box", 200, "sandpool/1.0")
+    asked = AuditedRequest(ACCOUNT, "create", "sandboxes", "", "ns", "box", 200, "sandpool/1.0")
     started = BEGIN + timedelta(milliseconds=7)
     assert list(read_calls([line])) == [Call(asked, started, 0.004, "", "SandboxWarmPool/p", "True", "Because")]
 
@@ -52,7 +52,7 @@ def test_a_line_of_kubernetes_with_the_answer() -> None:
 )
 def test_what_the_policy_of_kubernetes_lets_one_know(bodies: dict[str, object], name: str, owner: str) -> None:
     (call,) = read_calls([theirs(0, "create", "pods", **bodies)])
-    assert (call.asked.name, call.owner) == (name, owner)
+    assert (call.request.name, call.owner) == (name, owner)
 
 
 def test_a_request_of_kubernetes_is_told_once() -> None:
@@ -72,12 +72,12 @@ def test_an_owner_of_another_kind_is_no_answer() -> None:
 @given(cut=st.integers(0, len(ours(1, "get", "pods", "b")) - 1))
 def test_a_torn_last_line_is_left_out_wherever_it_ends(cut: int) -> None:
     log = ours(0, "get", "pods", "a") + ours(1, "get", "pods", "b")[:cut]
-    assert [call.asked.name for call in read_calls(io.BytesIO(log))] == ["a"]
+    assert [call.request.name for call in read_calls(io.BytesIO(log))] == ["a"]
 
 
 def test_a_torn_line_in_the_middle_does_not_spoil_the_rest() -> None:
     lines = [ours(0, "get", "pods", "a"), ours(1, "get", "pods", "b")[:40] + b"\n", ours(2, "get", "pods", "c")]
-    assert [call.asked.name for call in read_calls(lines)] == ["a", "c"]
+    assert [call.request.name for call in read_calls(lines)] == ["a", "c"]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_torn_line_in_the_middle_does_not_spoil_the_rest() -> None:
     ],
 )
 def test_what_is_no_audit_log_is_told_with_what_to_give_instead(line: bytes) -> None:
-    with pytest.raises(NotAnAuditLog, match="line 1 is not a line of an audit log: give what `sandpool up"):
+    with pytest.raises(NotAnAuditLog, match="line 1 is not a line of an audit log: pass the FILE of `sandpool up"):
         list(read_calls([line], mentioning=["nobody"]))
 
 
@@ -109,7 +109,7 @@ def test_what_ceases_to_be_an_audit_log_is_told() -> None:
 def test_only_lines_that_mention_a_name_are_decoded() -> None:
     decoys = (ours(n, "get", "pods", f"other-{n}") for n in range(3))
     lines = [*decoys, ours(9, "get", "pods", "wanted"), b'{"no": "log"}\n']
-    assert [call.asked.name for call in read_calls(lines, mentioning=["wanted"])] == ["other-0", "wanted"]
+    assert [call.request.name for call in read_calls(lines, mentioning=["wanted"])] == ["other-0", "wanted"]
 
 
 def test_a_log_is_not_held_in_memory() -> None:

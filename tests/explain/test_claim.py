@@ -8,22 +8,22 @@ import pytest
 
 from sandpool.api import labels
 from sandpool.explain.claim import Link, explain_claim
-from sandpool.explain.observed import Told
+from sandpool.explain.observed import EventView
 from tests.explain.scenes import ARRIVED, box_with, claim_with, condition, scene
 
 READY = condition("Ready", "True", "DependenciesReady", "Pod is Ready")
 SCHEDULED = condition("PodScheduled", "True", "PodScheduled")
 SEEN, FIRST_READY = "2026-11-01T12:00:00.250000Z", "2026-11-01T12:00:00.300000Z"
 NOTES = {labels.CONTROLLER_FIRST_OBSERVED_AT: SEEN, labels.CLAIM_FIRST_READY_AT: FIRST_READY}
-ADOPTED = Told("SandboxClaim", "mine", "sandboxclaim-mine", "Normal", "SandboxAdopted", "", ARRIVED)
-FORMER = Told("SandboxClaim", "mine", "long-gone", "Normal", "SandboxAdopted", "", ARRIVED - timedelta(days=1))
+ADOPTED = EventView("SandboxClaim", "mine", "sandboxclaim-mine", "Normal", "SandboxAdopted", "", ARRIVED)
+FORMER = EventView("SandboxClaim", "mine", "long-gone", "Normal", "SandboxAdopted", "", ARRIVED - timedelta(days=1))
 
 
 @pytest.mark.parametrize(
     ("launch", "how"),
     [
         (labels.LAUNCH_WARM, ", warm from its pool"),
-        (labels.LAUNCH_COLD, ", made for it because none was ready"),
+        (labels.LAUNCH_COLD, ", created for it because none was ready"),
         ("", ""),
     ],
 )
@@ -32,13 +32,13 @@ def test_a_ready_claim(launch: str, how: str) -> None:
     told = explain_claim(scene(claim, sandbox=box_with(SCHEDULED, READY, launch=launch), events=(FORMER, ADOPTED)))
     assert told.sentence == f'Claim "mine" is ready: it has sandbox "box"{how}.'
     assert told.chain == (
-        Link(ARRIVED, 'arrived, asking for a sandbox of pool "pool"'),
-        Link(ARRIVED + timedelta(seconds=0.25), "seen by the controller"),
+        Link(ARRIVED, 'created, requesting a sandbox of pool "pool"'),
+        Link(ARRIVED + timedelta(seconds=0.25), "observed by the controller"),
         Link(None, f'assigned sandbox "box"{how}'),
         Link(ARRIVED, "bound: the sandbox is owned by the claim"),
         Link(ARRIVED, 'its pod is on node "node-1"'),
         Link(ARRIVED, "the sandbox is ready: Pod is Ready"),
-        Link(ARRIVED + timedelta(seconds=0.3), "noted as ready for the first time"),
+        Link(ARRIVED + timedelta(seconds=0.3), "ready for the first time"),
     )
     assert (told.advice, told.unknown) == ("", ())
 
@@ -68,7 +68,7 @@ def test_a_blocked_claim_tells_since_when_and_what_to_do() -> None:
     claim = claim_with(condition("Ready", "False", "WarmPoolNotFound", "no", since="2026-11-01T12:00:02Z"))
     told = explain_claim(scene(claim, pool=None))
     assert told.chain[-1] == Link(ARRIVED + timedelta(seconds=2), 'blocked: pool "pool" does not exist')
-    assert told.advice == "make the pool, or name another in a new claim"
+    assert told.advice == "create the pool, or create a claim that names another pool"
 
 
 @pytest.mark.parametrize(("at", "text"), [("2026-11-01T11:00:00Z", "expired"), ("2026-11-01T13:00:00Z", "expires")])
@@ -88,8 +88,8 @@ def test_what_may_not_be_read_is_told_where_it_could_matter() -> None:
     pending = condition("Ready", "False", "DependenciesNotReady", "Pod exists with phase: Pending")
     waiting = scene(claim_with(pending, sandbox="box"), sandbox=box_with(pending), unseen=unseen)
     assert explain_claim(waiting).unknown == (
-        "pods: what its containers say",
-        "events: what nodes and schedulers say",
+        "pods: the state of its containers",
+        "events: events of nodes and schedulers",
     )
     ready = scene(claim_with(READY, sandbox="box"), sandbox=box_with(READY), unseen=unseen)
     assert explain_claim(ready).unknown == ()
@@ -98,7 +98,7 @@ def test_what_may_not_be_read_is_told_where_it_could_matter() -> None:
 def test_a_claim_alone_is_enough_for_an_answer() -> None:
     kinds = ("sandboxwarmpools", "sandboxes", "sandboxclaims", "events")
     told = explain_claim(scene(claim_with(), pool=None, has_template=False, unseen=frozenset(kinds)))
-    assert told.sentence == 'Claim "mine" is not ready: it waits for a sandbox.'
+    assert told.sentence == 'Claim "mine" is not ready: it is waiting for a sandbox.'
     assert [line.partition(":")[0] for line in told.unknown] == [
         "sandboxwarmpools",
         "sandboxes",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sandpool.api.views import ClaimView
-from sandpool.explain.observed import Container, Told, idle_containers, waits_before
+from sandpool.explain.observed import EventView, IdleContainer, idle_containers, waits_before
 from tests.support.claim_objects import claim
 
 AT = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -26,11 +26,11 @@ STAMP = "2026-11-01T12:00:00Z"
 def test_an_event(when: dict[str, Any]) -> None:
     about = {"kind": "Pod", "name": "box", "uid": "u"}
     event = {"metadata": {}, "involvedObject": about, "type": "Warning", "reason": "R", "message": "m", **when}
-    assert Told.from_object(event) == Told("Pod", "box", "u", "Warning", "R", "m", AT)
+    assert EventView.from_object(event) == EventView("Pod", "box", "u", "Warning", "R", "m", AT)
 
 
 def test_an_event_that_says_nothing() -> None:
-    assert Told.from_object({"metadata": {}}) == Told("", "", "", "", "", "", None)
+    assert EventView.from_object({"metadata": {}}) == EventView("", "", "", "", "", "", None)
 
 
 @pytest.mark.parametrize(
@@ -39,23 +39,23 @@ def test_an_event_that_says_nothing() -> None:
         ({"running": {}}, {}, None),
         ({"terminated": {"exitCode": 0, "reason": "Completed"}}, {}, None),
         ({}, {}, None),
-        ({"waiting": {"reason": "ErrImagePull", "message": "no"}}, {}, Container("c", "ErrImagePull", "no", 0)),
-        ({"waiting": {"reason": "Slow"}}, {"restartCount": 2}, Container("c", "Slow", "", 2)),
+        ({"waiting": {"reason": "ErrImagePull", "message": "no"}}, {}, IdleContainer("c", "ErrImagePull", "no", 0)),
+        ({"waiting": {"reason": "Slow"}}, {"restartCount": 2}, IdleContainer("c", "Slow", "", 2)),
         (
             {"waiting": {"reason": "CrashLoopBackOff"}},
             {"restartCount": 2, "lastState": {"terminated": {"exitCode": 3}}},
-            Container("c", "CrashLoopBackOff", "it ended with exit code 3", 2),
+            IdleContainer("c", "CrashLoopBackOff", "it ended with exit code 3", 2),
         ),
         (
             {"terminated": {"exitCode": 1, "reason": "Error"}},
             {},
-            Container("c", "Error", "it ended with exit code 1", 0),
+            IdleContainer("c", "Error", "it ended with exit code 1", 0),
         ),
     ],
 )
 @pytest.mark.parametrize("kind", ["containerStatuses", "initContainerStatuses"])
 def test_containers_that_do_not_run(
-    kind: str, state: dict[str, Any], more: dict[str, Any], idle: Container | None
+    kind: str, state: dict[str, Any], more: dict[str, Any], idle: IdleContainer | None
 ) -> None:
     pod = {"status": {kind: [{"name": "c", "state": state, **more}]}}
     assert idle_containers(pod) == (() if idle is None else (idle,))

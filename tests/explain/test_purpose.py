@@ -7,34 +7,34 @@ from typing import Any
 
 import pytest
 
-from sandpool.explain.asked import Asked
 from sandpool.explain.calls import Call
 from sandpool.explain.purpose import purpose
+from sandpool.explain.request import AuditedRequest
 
 POOL, MINE, OTHER = "SandboxWarmPool/p", "SandboxClaim/mine", "SandboxClaim/other"
 
 
 def call(verb: str, resource: str, code: int = 200, **more: Any) -> Call:
     resource, _, subresource = resource.partition("/")
-    asked = Asked("user", verb, resource, subresource, "ns", "name.1", code, "agent")
+    asked = AuditedRequest("user", verb, resource, subresource, "ns", "name.1", code, "agent")
     return Call(asked, datetime(2026, 1, 1, tzinfo=UTC), 0.0, **more)
 
 
 @pytest.mark.parametrize(
     ("asked", "last", "text"),
     [
-        (call("get", "sandboxes"), None, "looked at it"),
-        (call("create", "sandboxclaims", 201), None, "claim arrived"),
+        (call("get", "sandboxes"), None, "read"),
+        (call("create", "sandboxclaims", 201), None, "claim created"),
         (call("create", "sandboxes", 201, owner=POOL), None, "member of pool p created"),
-        (call("create", "sandboxes", 201, owner=MINE), None, "made for claim mine"),
+        (call("create", "sandboxes", 201, owner=MINE), None, "created for claim mine"),
         (call("create", "sandboxes", 201), None, "sandbox created"),
         (call("create", "pods", 201, owner="Sandbox/box"), None, "pod of sandbox box created"),
         (call("create", "pods", 201), None, "pod created"),
         (call("create", "pods/binding", 201), None, "pod assigned to a node"),
         (call("create", "pods/eviction", 201), None, "eviction of the pod"),
-        (call("get", "pods/log"), None, "looked at it"),
+        (call("get", "pods/log"), None, "read"),
         (call("patch", "pods/resize"), None, "resize of the pod"),
-        (call("create", "events", 201), None, "told of name in an event"),
+        (call("create", "events", 201), None, "event about name"),
         (call("delete", "sandboxclaims"), None, "claim deleted"),
         (call("deletecollection", "pods"), None, "pod deleted"),
         (call("patch", "sandboxes", owner=MINE), call("create", "sandboxes", owner=POOL), "adopted for claim mine"),
@@ -42,7 +42,7 @@ def call(verb: str, resource: str, code: int = 200, **more: Any) -> Call:
         (call("patch", "sandboxes", owner=MINE), None, "belongs to claim mine"),
         (call("patch", "sandboxes", owner=MINE), call("patch", "sandboxes", owner=MINE), "sandbox changed"),
         (call("patch", "sandboxes", owner=POOL), None, "sandbox changed"),
-        (call("update", "sandboxclaims"), None, "notes on the claim"),
+        (call("update", "sandboxclaims"), None, "annotations of the claim"),
         (call("patch", "pods"), None, "labels and annotations of the pod"),
         (call("patch", "sandboxes/status"), None, "status"),
         (call("patch", "sandboxes/status", ready="True", ready_reason="Fine"), None, "Ready=True"),
@@ -56,7 +56,7 @@ def call(verb: str, resource: str, code: int = 200, **more: Any) -> Call:
         ),
         (call("get", "pods", 404, problem='pods "x" not found'), None, "it does not exist"),
         (call("patch", "pods", 403, problem="no rights"), None, "forbidden: no rights"),
-        (call("patch", "pods", 429), None, "told to slow down"),
+        (call("patch", "pods", 429), None, "rate limited"),
         (call("patch", "pods", 418), None, "failed with 418"),
     ],
 )

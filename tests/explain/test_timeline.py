@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.explain.calls import Call, Pass
-from sandpool.explain.timeline import Step, claim_cast, sandbox_cast, timeline
+from sandpool.explain.calls import Call, Reconcile
+from sandpool.explain.timeline import Step, objects_of_claim, objects_of_sandbox, timeline
 from tests.explain.audit_lines import ours, owned, passed, theirs
 
 OURS = [
@@ -53,11 +53,11 @@ STORY = [
     (10, "pod of sandbox box created"),
     (10, "Ready=True"),
     (10, "Ready=True"),
-    (970, "claim arrived"),
-    (5, "conflict: somebody else wrote first, or it exists already: too late"),
+    (970, "claim created"),
+    (5, "conflict: another write came first, or it exists already: too late"),
     (5, "adopted for claim mine"),
     (10, "Ready=True"),
-    (10, "told of mine in an event"),
+    (10, "event about mine"),
 ]
 FOREIGN = [
     ours(1, "create", "sandboxes", "box-2", owner="SandboxWarmPool/pool", code=201),
@@ -80,39 +80,39 @@ def story(steps: list[Step]) -> list[tuple[float, str]]:
 @pytest.mark.parametrize("log", [OURS, THEIRS], ids=["sandpool", "kubernetes"])
 def test_a_claim_from_the_making_of_its_sandbox_on(log: list[bytes]) -> None:
     lines = log.copy
-    assert story(timeline(lines, claim_cast(lines, "ns", "mine"))) == STORY
+    assert story(timeline(lines, objects_of_claim(lines, "ns", "mine"))) == STORY
 
 
 @pytest.mark.parametrize("log", [OURS, THEIRS], ids=["sandpool", "kubernetes"])
 def test_a_sandbox_has_the_same_story(log: list[bytes]) -> None:
     lines = log.copy
-    assert story(timeline(lines, sandbox_cast(lines, "ns", "box"))) == STORY
+    assert story(timeline(lines, objects_of_sandbox(lines, "ns", "box"))) == STORY
 
 
 @given(st.permutations(OURS + FOREIGN))
 def test_neither_foreign_objects_nor_the_order_of_the_lines_matter(log: list[bytes]) -> None:
     lines = log.copy
-    assert story(timeline(lines, claim_cast(lines, "ns", "mine"))) == STORY
+    assert story(timeline(lines, objects_of_claim(lines, "ns", "mine"))) == STORY
 
 
 def test_until_it_is_bound_a_claim_has_only_its_own_calls() -> None:
     lines = OURS[:6].copy
-    assert story(timeline(lines, claim_cast(lines, "ns", "mine"))) == [(0, "claim arrived")]
+    assert story(timeline(lines, objects_of_claim(lines, "ns", "mine"))) == [(0, "claim created")]
 
 
 def test_steps_are_numbered_and_reads_can_be_left_out() -> None:
     lines = [ours(-5, "get", "sandboxclaims", "mine", code=404), *OURS].copy
-    cast = claim_cast(lines, "ns", "mine")
-    assert [step.number for step in timeline(lines, cast)] == list(range(1, 11))
-    assert timeline(lines, cast)[0].purpose == "it does not exist"
-    assert story(timeline(lines, cast, writes_only=True)) == STORY
+    related = objects_of_claim(lines, "ns", "mine")
+    assert [step.number for step in timeline(lines, related)] == list(range(1, 11))
+    assert timeline(lines, related)[0].purpose == "it does not exist"
+    assert story(timeline(lines, related, writes_only=True)) == STORY
 
 
 def test_a_pod_of_another_name_belongs_to_its_sandbox() -> None:
     lines = [*OURS, ours(2000, "patch", "pods", "box-pod", owner="Sandbox/box")].copy
-    last = timeline(lines, claim_cast(lines, "ns", "mine"))[-1].entry
+    last = timeline(lines, objects_of_claim(lines, "ns", "mine"))[-1].entry
     assert isinstance(last, Call)
-    assert last.asked.name == "box-pod"
+    assert last.request.name == "box-pod"
 
 
 PASSES = [
@@ -131,21 +131,21 @@ OTHER_PASSES = [
 
 def test_passes_are_between_the_calls() -> None:
     lines = [*OURS, *OTHER_PASSES, *PASSES].copy
-    for cast in (claim_cast(lines, "ns", "mine"), sandbox_cast(lines, "ns", "box")):
-        steps = timeline(lines, cast)
-        assert story([step for step in steps if isinstance(step.entry, Pass)]) == [
-            (5, "done; looks again in 30 s"),
-            (2, "done until something changes"),
-            (2, "failed, and will be tried again: cannot be reached"),
-            (10, "looks again at once"),
+    for related in (objects_of_claim(lines, "ns", "mine"), objects_of_sandbox(lines, "ns", "box")):
+        steps = timeline(lines, related)
+        assert story([step for step in steps if isinstance(step.entry, Reconcile)]) == [
+            (5, "done; again in 30 s"),
+            (2, "done until the next change"),
+            (2, "failed, will be retried: cannot be reached"),
+            (10, "again at once"),
         ]
         assert [step.purpose for step in steps if isinstance(step.entry, Call)] == [purpose for _, purpose in STORY]
-        assert story(timeline(lines, cast, writes_only=True)) == STORY
+        assert story(timeline(lines, related, writes_only=True)) == STORY
 
 
 def test_a_claim_that_had_two_sandboxes_shows_both() -> None:
     lines = [*OURS, ours(2000, "create", "sandboxes", "mine", owner="SandboxClaim/mine", code=201)].copy
-    assert timeline(lines, claim_cast(lines, "ns", "mine"))[-1].purpose == "made for claim mine"
+    assert timeline(lines, objects_of_claim(lines, "ns", "mine"))[-1].purpose == "created for claim mine"
 
 
 def test_what_a_patch_does_not_mention_stays_known() -> None:
@@ -157,7 +157,7 @@ def test_what_a_patch_does_not_mention_stays_known() -> None:
         theirs(3, "patch", "sandboxes", "box", requestObject=owned("SandboxClaim", "mine")),
         theirs(4, "patch", "sandboxes/status", "box", requestObject=ready),
     ].copy
-    assert [step.purpose for step in timeline(lines, claim_cast(lines, "ns", "mine"))] == [
+    assert [step.purpose for step in timeline(lines, objects_of_claim(lines, "ns", "mine"))] == [
         "member of pool pool created",
         "adopted for claim mine",
         "Ready=True",
@@ -167,7 +167,7 @@ def test_what_a_patch_does_not_mention_stays_known() -> None:
 
 
 def test_nothing_about_nobody() -> None:
-    assert timeline(OURS.copy, claim_cast(OURS.copy, "ns", "nobody")) == []
+    assert timeline(OURS.copy, objects_of_claim(OURS.copy, "ns", "nobody")) == []
 
 
 def test_a_long_log_is_decoded_only_where_it_matters(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,5 +186,5 @@ def test_a_long_log_is_decoded_only_where_it_matters(monkeypatch: pytest.MonkeyP
         yield from OURS
 
     monkeypatch.setattr("sandpool.explain.calls.orjson.loads", counted)
-    assert story(timeline(lines, claim_cast(lines, "ns", "mine"))) == STORY
+    assert story(timeline(lines, objects_of_claim(lines, "ns", "mine"))) == STORY
     assert decoded < 50

@@ -9,9 +9,9 @@ import pytest
 from sandpool.api.kinds import NAMESPACE
 from sandpool.cli.install import chosen
 from sandpool.engine.clock import SystemClock
-from sandpool.explain.audit import Audit, asked_of_kubernetes
+from sandpool.explain.audit import Audit, request_of_kubernetes
 from sandpool.install import names
-from sandpool.install.manifests import Choice
+from sandpool.install.manifests import InstallOptions
 from sandpool.install.remover import Remover
 from sandpool.kube.errors import NotFound
 from sandpool.testing.waiting import until
@@ -37,8 +37,8 @@ def plane(kubernetes_assets: Assets, pytestconfig: pytest.Config) -> Iterator[Co
 async def cluster(plane: ControlPlane) -> AsyncIterator[Cluster]:
     door = HttpDoor(plane.url, plane.ca, plane.tokens)
     client = door.client_for(ADMIN)
-    yield Cluster(plane, client, Audit(plane.audit_log, asked_of_kubernetes))
-    everything = chosen(Choice(), router=True, monitored=True)
+    yield Cluster(plane, client, Audit(plane.audit_log, request_of_kubernetes))
+    everything = chosen(InstallOptions(), router=True, monitored=True)
     await Remover(client, SystemClock(), lambda line: None, with_claims=True).remove(everything)
 
     async def gone() -> bool:

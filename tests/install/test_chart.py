@@ -20,7 +20,7 @@ from sandpool.cli.controller import controller as controller_command
 from sandpool.install import monitoring
 from sandpool.install.chart_values import FLAGS
 from sandpool.install.flow import FLOW_SCHEMA
-from sandpool.install.manifests import Choice, controller, namespace
+from sandpool.install.manifests import InstallOptions, controller, namespace
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "sandpool"
 RENDERER = Path(__file__).parent / "render.go"
@@ -76,7 +76,7 @@ def without_empties(value: Any) -> Any:
 
 
 def test_as_it_comes_it_is_the_manifests(render: Render) -> None:
-    expected = {each["kind"]: each for each in [namespace(), *controller(Choice())]}
+    expected = {each["kind"]: each for each in [namespace(), *controller(InstallOptions())]}
     assert without_empties(render()) == expected
 
 

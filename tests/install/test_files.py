@@ -15,7 +15,7 @@ from sandpool.api.resource import Object
 from sandpool.api.schema import crds
 from sandpool.install import node
 from sandpool.install.files import files
-from sandpool.install.manifests import Choice, router
+from sandpool.install.manifests import InstallOptions, router
 from tests.support.kubectl import find_kubectls
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -54,7 +54,7 @@ def test_kustomize_makes_the_same_objects(where: str) -> None:
     made = subprocess.run([kubectl, "kustomize", DEPLOY / where], capture_output=True, text=True, check=True)
     expected = {
         ".": documents((DEPLOY / "sandpool.yaml").read_text()),
-        "router": router(Choice()),
+        "router": router(InstallOptions()),
         "node": node.objects(),
         "monitoring": documents((DEPLOY / "monitoring" / "monitoring.yaml").read_text()),
     }[where]

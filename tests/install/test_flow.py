@@ -16,7 +16,7 @@ from sandpool.engine.clock import SystemClock
 from sandpool.install import names
 from sandpool.install.flow import FLOW_SCHEMA, PRIORITY_LEVEL
 from sandpool.install.installer import Installer
-from sandpool.install.manifests import Choice
+from sandpool.install.manifests import InstallOptions
 from sandpool.kube.client import Client
 from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
@@ -32,7 +32,7 @@ LEVELS = ResourceType(
 @pytest.fixture
 async def installed(cluster: Cluster) -> Cluster:
     """With roles that the API server has heard of: an account that asks before is refused, and that counts."""
-    objects = chosen(Choice(), router=False, monitored=False)
+    objects = chosen(InstallOptions(), router=False, monitored=False)
     await Installer(cluster.client, SystemClock(), lambda line: None).install(objects)
 
     async def may_ask() -> bool:

@@ -26,7 +26,7 @@ from sandpool.engine.clock import SystemClock
 from sandpool.install.errors import InstallError
 from sandpool.install.flow import FLOW_SCHEMA
 from sandpool.install.installer import Installer, title
-from sandpool.install.manifests import Choice
+from sandpool.install.manifests import InstallOptions
 from sandpool.install.monitoring import PROMETHEUS_RULE, SERVICE_MONITOR
 from sandpool.install.names import CONTROLLER
 from sandpool.install.names import NAMESPACE as SPACE
@@ -40,7 +40,7 @@ from sandpool.testing.objects import definition, new, owner_reference, pod, pod_
 from tests.support.custom_kinds import install as define
 from tests.support.go_cluster import foreign_workload
 
-LEFT_OUT = "left out, the cluster has no such kind"
+LEFT_OUT = "skipped, the cluster does not have the kind"
 
 
 class Told(list[str]):
@@ -60,14 +60,14 @@ async def install(
     client: Client, *, profile: Profile = "full", router: bool = True, dry_run: bool = False, force: bool = False
 ) -> Told:
     told = Told()
-    objects = chosen(Choice(profile=profile), router=router, monitored=False)
+    objects = chosen(InstallOptions(profile=profile), router=router, monitored=False)
     await Installer(client, SystemClock(), told, dry_run=dry_run, force=force).install(objects)
     return told
 
 
 async def test_everything_is_accepted_strictly_and_said(client: Client) -> None:
     told = await install(client)
-    objects = chosen(Choice(profile="full"), router=True, monitored=False)
+    objects = chosen(InstallOptions(profile="full"), router=True, monitored=False)
     # The embedded API has our kinds already, and no queues of its own.
     verbs = {CUSTOM_RESOURCE_DEFINITION.kind: "unchanged", FLOW_SCHEMA.kind: LEFT_OUT}
     expected = [f"{title(each)} {verbs.get(each['kind'], 'created')}" for each in objects]
@@ -93,7 +93,7 @@ async def test_a_dry_run_does_nothing(client: Client) -> None:
 async def test_a_new_image_is_a_change(client: Client) -> None:
     await install(client)
     told = Told()
-    objects = chosen(Choice(image="example.com/sandpool:2", profile="full"), router=False, monitored=False)
+    objects = chosen(InstallOptions(image="example.com/sandpool:2", profile="full"), router=False, monitored=False)
     await Installer(client, SystemClock(), told).install(objects)
     assert [line for line in told if line.endswith(" configured")] == [f"deployment.apps/{CONTROLLER} configured"]
 
@@ -101,7 +101,9 @@ async def test_a_new_image_is_a_change(client: Client) -> None:
 async def test_what_others_changed_is_taken_over_by_force_only(client: Client) -> None:
     await install(client)
     await client.patch(DEPLOYMENT, CONTROLLER, MergePatch({"spec": {"replicas": 7}}), SPACE, field_manager="somebody")
-    with pytest.raises(InstallError, match=r"changed by others:(.|\n)*\.spec\.replicas(.|\n)*--force takes over"):
+    with pytest.raises(
+        InstallError, match=r"has fields of other field managers:(.|\n)*\.spec\.replicas(.|\n)*--force takes over"
+    ):
         await install(client)
     await install(client, force=True)
     assert (await client.get(DEPLOYMENT, CONTROLLER, SPACE))["spec"]["replicas"] == 2
@@ -111,7 +113,7 @@ async def test_what_prometheus_should_collect_is_installed_where_its_operator_is
     for type in (SERVICE_MONITOR, PROMETHEUS_RULE):
         await define(client, definition(type))
     told = Told()
-    objects = chosen(Choice(profile="full"), router=False, monitored=True)
+    objects = chosen(InstallOptions(profile="full"), router=False, monitored=True)
     await Installer(client, SystemClock(), told).install(objects)
     assert told[-2:] == [
         f"servicemonitor.monitoring.coreos.com/{CONTROLLER} created",
@@ -120,7 +122,7 @@ async def test_what_prometheus_should_collect_is_installed_where_its_operator_is
 
 
 async def test_kinds_of_prometheus_that_are_missing_are_named(client: Client) -> None:
-    objects = chosen(Choice(profile="full"), router=False, monitored=True)
+    objects = chosen(InstallOptions(profile="full"), router=False, monitored=True)
     with pytest.raises(InstallError, match="install the Prometheus operator first"):
         await Installer(client, SystemClock(), Told()).install(objects)
 

@@ -12,7 +12,7 @@ from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.resource import Object
 from sandpool.engine.clock import SystemClock
 from sandpool.install.installer import Installer
-from sandpool.install.manifests import Choice, definitions
+from sandpool.install.manifests import InstallOptions, definitions
 from sandpool.testing.backend import InProcessBackend, new_namespace
 from sandpool.testing.world import World
 
@@ -20,7 +20,7 @@ from sandpool.testing.world import World
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     backend = await InProcessBackend.start(tmp_path)
-    lean = definitions(Choice(profile="lean"))
+    lean = definitions(InstallOptions(profile="lean"))
     await Installer(backend.client_for("users"), SystemClock(), lambda line: None, force=True).install(lean)
     world = World(backend, await new_namespace(backend))
     await world.start()

@@ -27,7 +27,7 @@ from sandpool.engine.clock import SystemClock
 from sandpool.install import names
 from sandpool.install.errors import InstallError
 from sandpool.install.installer import Installer
-from sandpool.install.manifests import Choice
+from sandpool.install.manifests import InstallOptions
 from sandpool.install.owners import renewed
 from sandpool.kube.client import ApplyPatch, Client, MergePatch
 from sandpool.kube.errors import AlreadyExists
@@ -54,7 +54,7 @@ async def install(
     client: Client, *, profile: Profile = "full", force: bool = False, dry_run: bool = False
 ) -> list[str]:
     told: list[str] = []
-    objects = chosen(Choice(profile=profile), router=False, monitored=False)
+    objects = chosen(InstallOptions(profile=profile), router=False, monitored=False)
     await Installer(client, SystemClock(), told.append, force=force, dry_run=dry_run).install(objects)
     return told
 
@@ -205,7 +205,7 @@ async def test_the_installation_of_the_go_controller_is_taken_over_and_given_bac
     told = await install(client, force=True)
     assert "conversion webhook of sandboxes.agents.x-k8s.io removed" in told
     assert f"deployment.apps/{names.CONTROLLER} of another installation deleted" in told
-    assert "owners of 1 pods named in the version that is served" in told, await seen(client)
+    assert "owner references of 1 pods changed to the served version" in told, await seen(client)
     assert renewed(await client.get(POD, "box", SPACE)) is None, await seen(client)
     spec = (await client.get(CUSTOM_RESOURCE_DEFINITION, SANDBOX.group_resource))["spec"]
     assert (spec["versions"], spec["conversion"]) == (crd(SANDBOX)["spec"]["versions"], {"strategy": "None"})

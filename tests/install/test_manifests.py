@@ -11,13 +11,13 @@ from sandpool.api.resource import Object
 from sandpool.cli.controller import controller as controller_command
 from sandpool.cli.router import router as router_command
 from sandpool.controllers.preflight import LEASE_PERMISSION, OPTIONAL_PERMISSIONS, REQUIRED_PERMISSIONS
-from sandpool.install.manifests import Choice, controller, namespace, router
+from sandpool.install.manifests import InstallOptions, controller, namespace, router
 
 COMMANDS = {"controller": controller_command, "router": router_command}
 
 
 def every() -> list[Object]:
-    return [namespace(), *controller(Choice()), *router(Choice())]
+    return [namespace(), *controller(InstallOptions()), *router(InstallOptions())]
 
 
 def deployments() -> list[Object]:
@@ -90,7 +90,7 @@ def test_what_selects_pods_selects_those_of_the_deployment(labels: dict[str, str
 def test_roles_grant_what_the_controllers_need() -> None:
     granted = {
         (rule["apiGroups"][0], resource, verb)
-        for each in controller(Choice())
+        for each in controller(InstallOptions())
         if each["kind"] in ("ClusterRole", "Role")
         for rule in each["rules"]
         for resource in rule["resources"]

@@ -75,8 +75,8 @@ def test_alerts_say_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("monitored", "installed"),
     [
-        (monitoring.objects(), manifests.controller(manifests.Choice())),
-        (monitoring.router_objects(), manifests.router(manifests.Choice())),
+        (monitoring.objects(), manifests.controller(manifests.InstallOptions())),
+        (monitoring.router_objects(), manifests.router(manifests.InstallOptions())),
     ],
     ids=["controller", "router"],
 )

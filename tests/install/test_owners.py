@@ -66,8 +66,8 @@ async def test_references_are_written_anew_once(client: Client) -> None:
     assert changed["metadata"]["ownerReferences"] == [owner_reference(box, controller=True)]
     assert await client.get(POD, "current", "default") == current
     assert told == [
-        "owners of 1 pods named in the version that is served (dry run)",
-        "owners of 1 pods named in the version that is served",
+        "owner references of 1 pods changed to the served version (dry run)",
+        "owner references of 1 pods changed to the served version",
     ]
 
 

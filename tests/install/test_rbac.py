@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+import aiohttp
 import pytest
 
 from sandpool.api.conditions import is_ready
@@ -33,7 +35,7 @@ from sandpool.cli.install import chosen
 from sandpool.engine.clock import SystemClock
 from sandpool.install import names
 from sandpool.install.installer import Installer
-from sandpool.install.manifests import Choice
+from sandpool.install.manifests import InstallOptions
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
 from sandpool.testing.objects import new
@@ -63,7 +65,7 @@ IN_RESERVE: Final = {
 @pytest.fixture
 async def client(cluster: Cluster) -> Client:
     """An administrator's, of a cluster with everything installed."""
-    objects = chosen(Choice(), router=True, monitored=False)
+    objects = chosen(InstallOptions(), router=True, monitored=False)
     await Installer(cluster.client, SystemClock(), lambda line: None).install(objects)
     await cluster.client.create(NAMESPACE, new(NAMESPACE, SPACE))
     return cluster.client
@@ -201,7 +203,7 @@ async def test_what_is_granted_is_what_is_used(cluster: Cluster, client: Client)
     granted = await _granted(client)
 
     def used() -> set[tuple[str, str]]:
-        asked = [each for each in cluster.audit.asked(user=ACCOUNT) if each.resource]
+        asked = [each for each in cluster.audit.requests(user=ACCOUNT) if each.resource]
         return {("/".join(filter(None, (each.resource, each.subresource))), each.verb) for each in asked}
 
     async def told() -> bool:
@@ -213,13 +215,13 @@ async def test_what_is_granted_is_what_is_used(cluster: Cluster, client: Client)
     assert granted - used() <= IN_RESERVE.keys(), "granted and never used"
     # Whether it has all this is what everybody may ask about himself.
     assert used() - granted == {("selfsubjectaccessreviews", "create")}
-    assert [str(each) for each in cluster.audit.asked(user=ACCOUNT) if each.code in (401, 403)] == []
+    assert [str(each) for each in cluster.audit.requests(user=ACCOUNT) if each.code in (401, 403)] == []
     assert IN_RESERVE.keys() <= granted, "the list of what is in reserve is out of date"
 
 
 async def test_the_router_asks_for_what_it_is_granted_and_nothing_else(cluster: Cluster, tmp_path: Path) -> None:
     """As a process of its own and the account that is installed for it."""
-    objects = chosen(Choice(), router=True, monitored=False)
+    objects = chosen(InstallOptions(), router=True, monitored=False)
     await Installer(cluster.client, SystemClock(), lambda line: None).install(objects)
     token, plane = await cluster.token(names.ROUTER_ACCOUNT), cluster.plane
     kubeconfig = plane.write_kubeconfig(tmp_path / "kubeconfig", names.ROUTER_ACCOUNT, token=token)
@@ -228,19 +230,26 @@ async def test_the_router_asks_for_what_it_is_granted_and_nothing_else(cluster: 
     command: list[str | Path] = [sys.executable, "-m", "sandpool.cli.main", "router", *listening]
     router = Component("router", [*command, "--kubeconfig", kubeconfig], tmp_path / "router.log")
     granted = permissions((await cluster.client.get(CLUSTER_ROLE, names.ROUTER_ACCOUNT))["rules"])
+    listable = {what for what, verb in granted if verb == "list"}
     use = Use()
 
     async def all_used() -> bool:
-        """A watch is in the log when it has ended, and begins when the list is answered, which nobody sees."""
+        """Kubernetes logs a watch when it ends, and the router opens it at an unknown time after the list."""
         since = len(cluster.audit)
 
         async def listed() -> bool:
-            asked = cluster.audit.asked(since=since, user=ROUTER)
-            return {each.resource for each in asked if each.verb == "list"} == {what for what, _ in granted}
+            asked = cluster.audit.requests(since=since, user=ROUTER)
+            return {each.resource for each in asked if each.verb == "list"} == listable
 
         router.start()
         try:
             await until(listed, within=60)
+            await asyncio.to_thread(router.wait_for, "routing to the sandboxes", 60)
+            # A request with a token has the router review the token, and then the access of its user.
+            url = "http://127.0.0.1:" + re.findall(r" on port (\d+)", router.tail())[-1]
+            headers = {"Authorization": f"Bearer {token}", "X-Sandbox-ID": "absent"}
+            async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as response:
+                assert response.status == 403
         finally:
             await asyncio.to_thread(router.stop, 20)
         use.note(plane.audit_log, ROUTER)
@@ -255,7 +264,7 @@ async def test_everything_is_accepted_by_a_dry_run_too(cluster: Cluster) -> None
     """Also the namespaced objects, whose namespace must be there for that."""
     told: list[str] = []
     await cluster.client.create(NAMESPACE, new(NAMESPACE, names.NAMESPACE))
-    objects = [each for each in chosen(Choice(), router=True, monitored=False) if each["kind"] != "Namespace"]
+    objects = [each for each in chosen(InstallOptions(), router=True, monitored=False) if each["kind"] != "Namespace"]
     await Installer(cluster.client, SystemClock(), told.append, dry_run=True).install(objects)
     assert len(told) == len(objects)
     assert all(line.endswith("created (dry run)") for line in told)

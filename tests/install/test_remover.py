@@ -22,7 +22,7 @@ from sandpool.engine.clock import SystemClock
 from sandpool.install.errors import InstallError
 from sandpool.install.flow import FLOW_SCHEMA
 from sandpool.install.installer import Installer, type_of
-from sandpool.install.manifests import Choice
+from sandpool.install.manifests import InstallOptions
 from sandpool.install.names import CONTROLLER
 from sandpool.install.names import NAMESPACE as SPACE
 from sandpool.install.remover import Remover
@@ -33,7 +33,7 @@ from sandpool.testing.objects import new, owner_reference, pod_template
 from sandpool.testing.waiting import until
 
 # The embedded API has no queues of its own that could be said anything about.
-OBJECTS = [each for each in chosen(Choice(), router=True, monitored=False) if each["kind"] != FLOW_SCHEMA.kind]
+OBJECTS = [each for each in chosen(InstallOptions(), router=True, monitored=False) if each["kind"] != FLOW_SCHEMA.kind]
 
 
 @pytest.fixture
@@ -48,7 +48,9 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
 
 async def remove(client: Client, **options: Any) -> list[str]:
     told: list[str] = []
-    await Remover(client, SystemClock(), told.append, **options).remove(chosen(Choice(), router=True, monitored=True))
+    await Remover(client, SystemClock(), told.append, **options).remove(
+        chosen(InstallOptions(), router=True, monitored=True)
+    )
     return told
 
 
@@ -84,7 +86,7 @@ async def test_claims_are_not_deleted_by_accident(client: Client) -> None:
     claim = new(SANDBOX_CLAIM, "mine", spec={"warmPoolRef": {"name": "pool"}})
     await client.create(SANDBOX_CLAIM, claim, "default")
     with pytest.raises(
-        InstallError, match="would lose their sandboxes: default/mine\nDelete them first, or say --with-cl"
+        InstallError, match="would lose their sandboxes: default/mine\nDelete them first, pass --with-cl"
     ):
         await remove(client)
     assert len(await left(client)) == len(OBJECTS)
@@ -92,7 +94,7 @@ async def test_claims_are_not_deleted_by_accident(client: Client) -> None:
 
 async def test_nor_are_sandboxes_that_belong_to_nobody_else(client: Client) -> None:
     await box(client, "alone")
-    with pytest.raises(InstallError, match="belong to no pool and would be lost: default/alone"):
+    with pytest.raises(InstallError, match="belong to no pool and would be deleted: default/alone"):
         await remove(client)
     await remove(client, with_claims=True)
     with pytest.raises(NotFound):
@@ -125,7 +127,7 @@ async def test_a_namespace_that_others_use_stays(client: Client) -> None:
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
     theirs = new(DEPLOYMENT, "theirs", spec={"selector": {"matchLabels": labels}, "template": template})
     await client.create(DEPLOYMENT, theirs, SPACE)
-    assert (await remove(client))[-1] == f"namespace/{SPACE} kept: theirs run in it"
+    assert (await remove(client))[-1] == f"namespace/{SPACE} kept: it also contains theirs"
     assert (await client.get(NAMESPACE, SPACE))["status"]["phase"] == "Active"
 
 

@@ -26,7 +26,7 @@ from sandpool.api.resource import Object
 from sandpool.engine.clock import SystemClock
 from sandpool.install import names
 from sandpool.install.definitions import served
-from sandpool.install.manifests import Choice, controller, definitions, namespace
+from sandpool.install.manifests import InstallOptions, controller, definitions, namespace
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
 from sandpool.testing.objects import new, pod_template
@@ -68,7 +68,7 @@ def helm() -> Path:
 async def fill_a_pool(cluster: Cluster, space: str) -> None:
     """With the rights that were installed, and the definitions."""
     client = cluster.client
-    await served(client, SystemClock(), definitions(Choice()))
+    await served(client, SystemClock(), definitions(InstallOptions()))
     await client.create(NAMESPACE, new(NAMESPACE, space))
     template = new(SANDBOX_TEMPLATE, "python", spec={"podTemplate": pod_template()})
     await client.create(SANDBOX_TEMPLATE, template, space)
@@ -95,7 +95,7 @@ def test_helm_finds_nothing_wrong_with_the_chart(helm: Path, tmp_path: Path) -> 
 
 def test_helm_makes_the_manifests_of_the_chart(helm: Path, tmp_path: Path) -> None:
     made = yaml.safe_load_all(_run(helm, "template", "sandpool", CHART, home=tmp_path))
-    expected = {each["kind"]: each for each in [namespace(), *controller(Choice())]}
+    expected = {each["kind"]: each for each in [namespace(), *controller(InstallOptions())]}
     assert {each["kind"]: without_empties(each) for each in made if each} == expected
 
 
@@ -137,7 +137,7 @@ async def test_kustomize_installs_and_does_nothing_the_second_time(
         arguments = ("--kubeconfig", cluster.plane.kubeconfig, "apply", "--server-side", "-k", ROOT / where)
         return _run(kubectl, *arguments, home=tmp_path)
 
-    assert apply("deploy").count("serverside-applied") == len(controller(Choice())) + 5
+    assert apply("deploy").count("serverside-applied") == len(controller(InstallOptions())) + 5
     await fill_a_pool(cluster, "by-kustomize")
     apply("deploy/router")
     before = await _deployment(client), await client.get(DEPLOYMENT, names.ROUTER, names.NAMESPACE)

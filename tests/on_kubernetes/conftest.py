@@ -11,9 +11,9 @@ import pytest
 
 from sandpool.cli.install import chosen
 from sandpool.engine.clock import SystemClock
-from sandpool.explain.audit import Audit, asked_of_kubernetes
+from sandpool.explain.audit import Audit, request_of_kubernetes
 from sandpool.install.installer import Installer
-from sandpool.install.manifests import Choice
+from sandpool.install.manifests import InstallOptions
 from sandpool.node.simulated import SimulatedNode
 from tests.support.api_access import HttpDoor
 from tests.support.assets import Assets
@@ -47,11 +47,11 @@ async def cluster(plane: ControlPlane) -> AsyncIterator[Cluster]:
     door = HttpDoor(plane.url, plane.ca, plane.tokens)
     client = door.client_for(ADMIN)
     told: list[str] = []
-    await Installer(client, SystemClock(), told.append).install(chosen(Choice(), router=False, monitored=False))
+    await Installer(client, SystemClock(), told.append).install(chosen(InstallOptions(), router=False, monitored=False))
     if any(line.endswith(" created") for line in told):
         # The garbage collector looks for new kinds every half a minute, and when it starts.
         plane.restart(plane.controller_manager)
-    yield Cluster(plane, client, Audit(plane.audit_log, asked_of_kubernetes))
+    yield Cluster(plane, client, Audit(plane.audit_log, request_of_kubernetes))
     await door.close()
 
 

@@ -130,7 +130,7 @@ async def test_history_that_is_gone_is_listed_again(cluster: Cluster, crowd: Cro
 
         async def is_listed() -> bool:
             """Each in its own time: claims can be served from what is known of sandboxes."""
-            listed = {each.resource for each in audit.asked(since=asked) if each.verb == "list"}
+            listed = {each.resource for each in audit.requests(since=asked) if each.verb == "list"}
             return {"sandboxclaims", "sandboxes", "pods"} <= listed
 
         await until(is_listed)
@@ -148,7 +148,7 @@ async def test_an_api_that_refuses_most_requests(cluster: Cluster, crowd: Crowd,
 
         async with _starved(cluster.client, names.CONTROLLER):
             await burst(crowd, _nothing)
-        refused = Counter(each.code for each in cluster.audit.asked(since=asked))[429]
+        refused = Counter(each.code for each in cluster.audit.requests(since=asked))[429]
         assert refused > BURST, "the storm was one"
         assert deployed.restarts == 0
         await crowd.leave()

@@ -91,5 +91,5 @@ async def test_a_frozen_leader_writes_nothing_more(cluster: Cluster, crowd: Crow
         await served(crowd, 6)
         first.resume()
         assert await asyncio.to_thread(first.wait) == 1
-        assert "ended, because another process may lead now" in first.tail()
+        assert "lost the leader lease; exiting" in first.tail()
         await crowd.check()

@@ -40,12 +40,12 @@ async def test_starting_on_what_is_there_writes_nothing(tmp_path: Path) -> None:
     for _ in range(2):
         await server.start()
         for each in (server.crds, server.collector, server.namespaces):
-            await each.controller.queue.settled()
+            await each.reconciler.settled()
         await server.stop()
     settled = server.store.revision
     await server.start()
     for each in (server.crds, server.collector, server.namespaces):
-        await each.controller.queue.settled()
+        await each.reconciler.settled()
     assert server.store.revision == settled
     await server.stop()
 

@@ -32,8 +32,8 @@ async def test_what_an_administrator_changed_stays(server: ApiServer, client: Cl
 
 
 async def test_the_second_time_nothing_is_written(server: ApiServer) -> None:
-    await server.crds.controller.queue.settled()
-    await server.namespaces.controller.queue.settled()
+    await server.crds.reconciler.settled()
+    await server.namespaces.reconciler.settled()
     before = server.store.revision
     await bootstrap(server.objects)
     assert server.store.revision == before

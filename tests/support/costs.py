@@ -7,7 +7,7 @@ from typing import Any
 
 from sandpool.engine.cache.store import Key
 from sandpool.engine.controller import Controller, Result
-from sandpool.explain.audit import Asked
+from sandpool.explain.audit import AuditedRequest
 from sandpool.testing.world import World
 
 CONTROLLERS = "controllers"
@@ -18,19 +18,19 @@ class Costs:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._since = len(world.asked(None))
+        self._since = len(world.audited_requests(None))
         self.claim_reconciles = count_reconciles(world.controllers.claims.controller)
         self.sandbox_reconciles = count_reconciles(world.controllers.sandboxes.controller)
 
-    def all(self, user: str | None = CONTROLLERS) -> list[Asked]:
-        asked = self.world.asked(None)[self._since :]
+    def all(self, user: str | None = CONTROLLERS) -> list[AuditedRequest]:
+        asked = self.world.audited_requests(None)[self._since :]
         return [each for each in asked if each.verb != "watch" and user in (None, each.user)]
 
-    def about(self, *names: str) -> list[Asked]:
+    def about(self, *names: str) -> list[AuditedRequest]:
         """Requests about objects of these names, whatever their kind: a pod bears the name of its sandbox."""
         return [each for each in self.all() if each.name in names]
 
-    def events(self) -> list[Asked]:
+    def events(self) -> list[AuditedRequest]:
         return [each for each in self.all() if each.resource == "events"]
 
     def reads(self) -> list[str]:
@@ -55,5 +55,5 @@ def count_reconciles(controller: Controller[Key]) -> Counter[str]:
     return counts
 
 
-def told(asked: list[Asked]) -> list[str]:
+def told(asked: list[AuditedRequest]) -> list[str]:
     return sorted(str(each) for each in asked)

@@ -11,9 +11,9 @@ import yaml
 
 from sandpool.api.kinds import DEPLOYMENT
 from sandpool.engine.clock import SystemClock
-from sandpool.explain.audit import Asked, Audit, asked_of_kubernetes, asked_of_sandpool
+from sandpool.explain.audit import Audit, AuditedRequest, request_of_kubernetes, request_of_sandpool
 from sandpool.install.installer import Installer
-from sandpool.install.manifests import Choice, controller, namespace
+from sandpool.install.manifests import InstallOptions, controller, namespace
 from sandpool.install.names import CONTROLLER
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists
@@ -29,9 +29,9 @@ from tests.support.users import ADMIN, token_file
 _CRDS: Final = Path(__file__).parents[2] / "deploy" / "crds"
 
 
-def _with_backend_user(line: Any) -> Asked:
+def _with_backend_user(line: Any) -> AuditedRequest:
     """Replace the service account of the controllers by the user name that backends give them."""
-    asked = asked_of_kubernetes(line)
+    asked = request_of_kubernetes(line)
     return replace(asked, user="controllers") if asked.user == ACCOUNT else asked
 
 
@@ -43,7 +43,7 @@ class HttpBackend(HttpDoor):
     def __init__(self, daemon: Daemon, log: AuditLog, tokens: dict[str, str]) -> None:
         super().__init__(daemon.url, daemon.server.root_ca or "", tokens)
         self.daemon = daemon
-        self.audit = Audit(log.path, asked_of_sandpool, log.flush)
+        self.audit = Audit(log.path, request_of_sandpool, log.flush)
 
     @classmethod
     async def start(cls, directory: Path) -> HttpBackend:
@@ -87,7 +87,7 @@ class KubernetesBackend(HttpDoor):
             with suppress(AlreadyExists):  # somebody else uses the same control plane
                 await install(admin, yaml.load(manifest.read_text(), yaml.CSafeLoader))
         # All but the Deployment, for the controllers of a home are in this process.
-        accounts = [each for each in controller(Choice()) if each["kind"] != DEPLOYMENT.kind]
+        accounts = [each for each in controller(InstallOptions()) if each["kind"] != DEPLOYMENT.kind]
         await Installer(admin, SystemClock(), lambda line: None).install([namespace(), *accounts])
         backend = cls(plane, await account_token(admin, CONTROLLER))
         await door.close()

@@ -14,11 +14,11 @@ from sandpool.testing.world import World
 
 async def test_who_writes_is_told_apart_by_the_audit_log(world: World) -> None:
     await world.sandbox()
-    assert [str(each) for each in world.asked() if each.writes] == ["create pods", "patch sandboxes/status"]
-    assert [each.code for each in world.asked("users") if each.writes] == [201]
-    by_node = [str(each) for each in world.asked("node") if each.writes]
+    assert [str(each) for each in world.audited_requests() if each.writes] == ["create pods", "patch sandboxes/status"]
+    assert [each.code for each in world.audited_requests("users") if each.writes] == [201]
+    by_node = [str(each) for each in world.audited_requests("node") if each.writes]
     assert by_node == ["create pods/binding", *["patch pods/status"] * 5]
-    assert {each.namespace for each in world.asked(None)} == {world.namespace}
+    assert {each.namespace for each in world.audited_requests(None)} == {world.namespace}
 
 
 async def test_worlds_of_one_home_do_not_see_each_other(world: World, backend: Backend) -> None:

@@ -1,7 +1,7 @@
-"""One thing wrong with an object, as validation finds it and a Status answer lists it.
+"""Validation errors of an object, as a Status response lists them in ``details.causes``.
 
-The constructors speak kube-apiserver's words, because people search for them and clients match on them. The ways Go
-prints a value are part of these words.
+The constructors produce kube-apiserver's messages, because users search for them and clients match on them. Values
+in these messages have Go's format.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import orjson
 
 IMMUTABLE: Final = "field is immutable"
 
-# The reasons, which are also the kinds of mistakes.
+# Reasons of causes.
 DUPLICATE: Final = "FieldValueDuplicate"
 FORBIDDEN: Final = "FieldValueForbidden"
 INVALID: Final = "FieldValueInvalid"
@@ -28,7 +28,7 @@ WRONG_TYPE: Final = "FieldValueTypeInvalid"
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Which field, what kind of mistake, what to do about it."""
+    """One validation error: field, reason and message."""
 
     field: str  # "spec.replicas", "spec.containers[0].name"
     reason: str  # FieldValueRequired, FieldValueInvalid, FieldValueNotSupported, FieldValueForbidden, ...
@@ -47,7 +47,7 @@ def invalid(field: str, value: Any, detail: str) -> Cause:
 
 
 def wrong_type(field: str, value: Any, detail: str) -> Cause:
-    """Like ``invalid``, for a value that is not even of the right type."""
+    """Like ``invalid``, for a value of the wrong type."""
     return Cause(field, WRONG_TYPE, f"Invalid value: {shown(value)}: {detail}")
 
 
@@ -81,7 +81,7 @@ def too_many(field: str, actual: int, limit: int) -> Cause:
 
 
 def shown(value: Any) -> str:
-    """A value as messages show it: strings quoted, everything else as JSON with sorted keys."""
+    """Format a value for a message: strings quoted, other values as JSON with sorted keys."""
     if isinstance(value, str):
         return quoted(value)
     if isinstance(value, float):
@@ -96,7 +96,7 @@ def shown(value: Any) -> str:
 
 
 def number(value: float) -> str:
-    """A number as Go prints it: the shortest digits, an exponent only below 1e-4 and from 1e21 on."""
+    """Format a number like Go: shortest digits, an exponent only below 1e-4 and from 1e21."""
     if abs(value) < 1e21 and value.is_integer():
         return str(int(value))
     text = repr(value)
@@ -122,7 +122,7 @@ _ESCAPES: Final = {
 
 
 def quoted(text: str) -> str:
-    """A string between quotes, with what cannot be printed escaped."""
+    """Quote a string and escape unprintable characters."""
     if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     return '"' + "".join(_ESCAPES.get(char) or _escaped(char) for char in text) + '"'

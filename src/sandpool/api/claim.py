@@ -36,7 +36,7 @@ def schema() -> Schema:
         "How long the claim lasts.",
         {
             "shutdownPolicy": choice(
-                "What becomes of the claim when it expires. Its sandbox goes in any case.",
+                "Whether the claim is deleted when it expires. Its sandbox is always deleted.",
                 DELETE,
                 DELETE_FOREGROUND,
                 RETAIN,
@@ -56,17 +56,17 @@ def schema() -> Schema:
         ["name", "value"],
     )
     spec = structure(
-        "What is asked for.",
+        "The requested sandbox.",
         {
-            "additionalPodMetadata": metadata("Labels and annotations the pod gets besides those of the template."),
+            "additionalPodMetadata": metadata("Labels and annotations of the pod besides those of the template."),
             "env": sequence(
-                "Environment variables for the sandbox, which is then made for this claim.",
+                "Environment variables of the sandbox. If set, a new sandbox is created for this claim.",
                 variable,
                 **{"x-kubernetes-list-type": "atomic"},
             ),
             "lifecycle": lifecycle,
             "volumeClaimTemplates": volume_claim_templates(
-                "Volumes besides those of the template, for a sandbox that is then made for this claim."
+                "Volumes in addition to those of the template. If set, a new sandbox is created for this claim."
             ),
             "warmPoolRef": structure(
                 "The pool to take a sandbox from, in the same namespace.", {"name": text("Its name.")}, ["name"]
@@ -77,7 +77,7 @@ def schema() -> Schema:
     status = structure(
         "What was given.",
         {
-            "conditions": conditions("Ready and Finished, as the sandbox says."),
+            "conditions": conditions("Ready and Finished, copied from the sandbox."),
             "sandbox": structure(
                 "The sandbox.",
                 {

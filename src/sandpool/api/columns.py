@@ -1,4 +1,4 @@
-"""The columns a kind shows in ``kubectl get``, as a CustomResourceDefinition declares them."""
+"""Printer columns of ``kubectl get``, as a CustomResourceDefinition declares them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Final
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. ``priority`` above 0 is shown in wide output only; ``type`` is integer, number, string, boolean or
-    date, and ``json_path`` says where in the object the cell's value is."""
+    """One column. Columns with a ``priority`` above 0 appear in wide output only. ``type`` is integer, number, string,
+    boolean or date; ``json_path`` selects the value of the cell."""
 
     name: str
     type: str

@@ -79,7 +79,7 @@ CLAIMED_SANDBOX_EXPIRED: Final = (
 SANDBOX_NOT_READY: Final = ("SandboxNotReady", "Sandbox is not ready")
 
 # --- SandboxWarmPool: Progressing and Available ----------------------------------------------------------------------
-# Progressing is False only for what does not get better by waiting; Available is about members, whatever the reason.
+# Progressing is False only for problems that waiting does not solve. Available depends only on the ready members.
 
 PROGRESSING: Final = "Progressing"
 AVAILABLE: Final = "Available"
@@ -128,7 +128,7 @@ def env_vars_rejected_message(detail: str) -> str:
 
 
 def expired_but_not_owned_message(detail: str) -> str:
-    """The claim has expired, and there is a sandbox of its name that is not its own."""
+    """The claim has expired, and a sandbox with its name belongs to another owner."""
     return f"Claim expired. {detail}; deletion skipped."
 
 
@@ -143,12 +143,12 @@ def find_condition(conditions: list[Condition], type: str) -> Condition | None:
 
 
 def condition_of(obj: Object, type: str) -> Condition | None:
-    """A condition in an object's status."""
+    """The condition of a type in an object's status; None if absent."""
     return find_condition((obj.get("status") or {}).get("conditions") or [], type)
 
 
 def is_ready(obj: Object) -> bool:
-    """Whether an object of whatever kind says so of itself."""
+    """Whether the Ready condition of an object of any kind is True."""
     condition = condition_of(obj, READY)
     return condition is not None and condition["status"] == TRUE
 
@@ -164,7 +164,7 @@ def set_condition(
     now: str,
     last_transition_time: str = "",
 ) -> list[Condition]:
-    """The list with one condition as given, the very same list if it was so already.
+    """Set one condition in a list. Returns the same list if nothing changed.
 
     ``lastTransitionTime`` moves only when the status changes, to ``last_transition_time`` if there is one (a condition
     copied from another object keeps its own) and else to ``now``. A known condition keeps its place, a new one is last.
@@ -190,7 +190,7 @@ def set_condition(
 
 
 def observe_generation(conditions: list[Condition], types: Collection[str], generation: int) -> list[Condition]:
-    """Return the list with the conditions of these types at a generation, the very same list if they are there.
+    """Set the observed generation of these condition types. Returns the same list if nothing changed.
 
     For conditions that a controller keeps as they are. Without this, clients that wait until ``observedGeneration``
     has caught up (kstatus, Argo CD, Flux) would wait for ever. Conditions of other controllers are left alone.
@@ -203,6 +203,6 @@ def observe_generation(conditions: list[Condition], types: Collection[str], gene
 
 
 def remove_condition(conditions: list[Condition], type: str) -> list[Condition]:
-    """The list without a condition, the very same list if it has none of that type."""
+    """Remove a condition from a list. Returns the same list if the condition is absent."""
     kept = [condition for condition in conditions if condition["type"] != type]
     return conditions if len(kept) == len(conditions) else kept

@@ -1,4 +1,4 @@
-"""The events controllers write: who reports what, with which reason, action and note."""
+"""Events of the controllers: reporter, type, reason, action and note."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WARM_POOL_CONTROLLER: Final = "sandboxwarmpool-controller"
 
 @dataclass(frozen=True, slots=True)
 class EventSpec:
-    """What an event says, apart from which object it is about and when."""
+    """The content of an event without its object and time."""
 
     reporter: str
     type: str
@@ -37,8 +37,8 @@ def sandbox_provisioned(sandbox: str) -> EventSpec:
 
 
 def duplicates_deleted(sandbox: str, kept: str) -> EventSpec:
-    """The reference has no such event: there a claim that owns two sandboxes goes on owning them."""
-    note = f'Deleted Sandbox "{sandbox}", which was given to the claim although it has Sandbox "{kept}"'
+    """A claim owned two sandboxes. The reference has no such event: it keeps both sandboxes."""
+    note = f'Deleted duplicate Sandbox "{sandbox}": the claim already has Sandbox "{kept}"'
     return EventSpec(CLAIM_CONTROLLER, WARNING, "SurplusSandboxDeleted", "Deleting", note)
 
 
@@ -65,7 +65,7 @@ def warm_pool_progressing() -> EventSpec:
 
 
 def go_duration(seconds: float) -> str:
-    """A duration as Go prints it: 5m0s, 1h0m0s, 1.5s, 500ms."""
+    """Format a duration like Go: 5m0s, 1h0m0s, 1.5s, 500ms."""
     nanoseconds = round(seconds * 10**9)
     sign, nanoseconds = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
     if nanoseconds == 0:

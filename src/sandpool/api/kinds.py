@@ -1,4 +1,4 @@
-"""Every kind the project knows by name: the Kubernetes kinds it serves or uses, and its own four.
+"""The known kinds: the Kubernetes kinds that Sandpool serves or uses, and the four of the agent-sandbox API.
 
 Names, short names, categories, subresources and verbs are those kube-apiserver 1.36 lists in discovery.
 """
@@ -18,7 +18,7 @@ _ALL: Final = ("all",)
 _STATUS: Final = frozenset({"status"})
 _SCALABLE: Final = frozenset({"status", "scale"})
 _CREATE_ONLY: Final = ("create",)
-# What discovery says of custom resources; the same verbs as for built-in ones, in another order.
+# Verbs of custom resources in discovery: the verbs of built-in kinds in another order.
 _CUSTOM_VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 
 
@@ -32,7 +32,7 @@ NAMESPACE: Final = ResourceType(
     namespaced=False,
     short_names=("ns",),
     subresources=frozenset({"finalize", "status"}),
-    # There is no deletion of all namespaces at once.
+    # Namespaces do not support deletecollection.
     verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
 )
 NODE: Final = ResourceType(
@@ -88,7 +88,7 @@ ENDPOINTS: Final = ResourceType("", "v1", "Endpoints", "endpoints", short_names=
 EVENT: Final = ResourceType("events.k8s.io", "v1", "Event", "events", short_names=("ev",))
 ENDPOINT_SLICE: Final = ResourceType("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
 LEASE: Final = ResourceType("coordination.k8s.io", "v1", "Lease", "leases")
-#: The namespace with the Leases that nodes renew.
+#: The namespace of the nodes' Leases.
 NODE_LEASES: Final = "kube-node-lease"
 NETWORK_POLICY: Final = ResourceType(
     "networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", short_names=("netpol",)
@@ -134,7 +134,7 @@ CUSTOM_RESOURCE_DEFINITION: Final = ResourceType(
     subresources=_STATUS,
 )
 
-# Reviews: questions that are answered, never stored -----------------------------------------------------------------
+# Reviews: answered and never stored ---------------------------------------------------------------------------------
 
 _AUTHENTICATION: Final = "authentication.k8s.io"
 _AUTHORIZATION: Final = "authorization.k8s.io"
@@ -195,7 +195,7 @@ SANDBOX_WARM_POOL: Final = ResourceType(
     verbs=_CUSTOM_VERBS,
 )
 
-# What a server has without any CustomResourceDefinition.
+# Kinds that the server serves without a CustomResourceDefinition.
 BUILT_IN: Final = (
     NAMESPACE,
     NODE,
@@ -232,13 +232,13 @@ BUILT_IN: Final = (
     LOCAL_SUBJECT_ACCESS_REVIEW,
     SELF_SUBJECT_RULES_REVIEW,
 )
-# The kinds of the agent-sandbox API, in the order they are installed.
+# The kinds of the agent-sandbox API in installation order.
 SANDPOOL: Final = (SANDBOX, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL, SANDBOX_CLAIM)
 
 
 @dataclass(frozen=True, slots=True)
 class Subresource:
-    """What a subresource takes and gives, where that is not the object itself, and what may be done with it."""
+    """The kind of a subresource, if it differs from its resource, and its verbs."""
 
     verbs: tuple[str, ...]
     kind: str = ""  # "": the kind of the resource it belongs to
@@ -267,7 +267,7 @@ _SUBRESOURCES: Final = {
 
 
 def subresource(type: ResourceType, name: str) -> Subresource:
-    """What ``type/name`` takes, gives and allows. Raises KeyError if no Kubernetes kind has such a subresource."""
+    """The subresource ``type/name``. Raises KeyError if no Kubernetes kind has such a subresource."""
     if name == "proxy":
         return Subresource(_PROXIED, f"{type.kind}ProxyOptions", "", "v1")
     return _SUBRESOURCES[name]

@@ -1,4 +1,4 @@
-"""The metrics dashboards are built on: names, labels and buckets."""
+"""Metrics of the agent-sandbox API: names, labels and buckets that dashboards depend on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CREATION_BUCKETS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """``buckets`` are upper bounds, of histograms only, in the unit the name ends with."""
+    """A metric. ``buckets`` are the upper bounds of a histogram, in the unit at the end of the name."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -32,50 +32,50 @@ CLAIM_STARTUP_LATENCY: Final = Metric(
     "agent_sandbox_claim_startup_latency_ms",
     "histogram",
     _CLAIM_LABELS,
-    "From the admission of a claim until it was ready.",
+    "Time from the admission of a claim until it was ready.",
     _CLAIM_BUCKETS,
 )
 CLAIM_CONTROLLER_STARTUP_LATENCY: Final = Metric(
     "agent_sandbox_claim_controller_startup_latency_ms",
     "histogram",
     _CLAIM_LABELS,
-    "From the controller's first sight of a claim until it was ready.",
+    "Time from the controller's first observation of a claim until it was ready.",
     _CLAIM_BUCKETS,
 )
 CLIENT_CLAIM_STARTUP_LATENCY: Final = Metric(
     "agent_sandbox_client_claim_startup_latency_ms",
     "histogram",
     _CLAIM_LABELS,
-    "From the client's request for a claim until it was ready.",
+    "Time from the client's request for a claim until it was ready.",
     _CLAIM_BUCKETS,
 )
 CREATION_LATENCY: Final = Metric(
     "agent_sandbox_creation_latency_ms",
     "histogram",
     ("namespace", "launch_type", "sandbox_template"),
-    "From the creation of a sandbox until it was ready.",
+    "Time from the creation of a sandbox until it was ready.",
     _CREATION_BUCKETS,
 )
 CLAIM_CREATIONS: Final = Metric(
     "agent_sandbox_claim_creation_total",
     "counter",
     ("namespace", "sandbox_template", "launch_type", "warmpool_name", "pod_condition", "created_by"),
-    "Sandboxes given to claims.",
+    "Total sandboxes assigned to claims.",
 )
 SANDBOXES: Final = Metric(
     "agent_sandboxes",
     "gauge",
     ("namespace", "ready_condition", "expired", "launch_type", "sandbox_template", "owned_by", "created_by"),
-    "Sandboxes there are.",
+    "Current number of sandboxes.",
 )
 BUILD_INFO: Final = Metric(
     "agent_sandbox_build_info",
     "gauge",
     ("git_version", "git_commit", "build_date", "go_version", "compiler", "platform"),
-    "Always 1; the labels say what is running.",
+    "Always 1; the labels describe the running build.",
 )
 
-# Values of labels where there is nothing better to say.
+# Label values for unknown or absent data.
 UNKNOWN_LAUNCH_TYPE: Final = "unknown"
 UNKNOWN_TEMPLATE: Final = "unknown"  # of agent_sandboxes
 UNKNOWN_CLAIM_TEMPLATE: Final = "__unknown__"  # of the metrics about claims

@@ -1,7 +1,7 @@
-"""Resource quantities ("500m", "1Gi"): reading, comparing, and the one spelling in which they are stored.
+"""Resource quantities ("500m", "1Gi"): parsing, comparison and canonical form.
 
-Quantities are kept as whole numbers of billionths, the finest step Kubernetes knows; finer ones are rounded away from
-zero. The suffix family the author used (powers of 1024, powers of 1000, exponents) survives, the spelling does not:
+A quantity is an integer number of billionths, the smallest unit of Kubernetes; smaller fractions are rounded away from
+zero. The canonical form keeps the suffix family (powers of 1024, powers of 1000, exponents) but not the spelling:
 "1024Mi" is stored as "1Gi" and "0.5" as "500m".
 """
 
@@ -29,13 +29,13 @@ UNKNOWN_SUFFIX: Final = "unable to parse quantity's suffix"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Quantity:
-    """An amount. Quantities are equal and ordered by value; the family only says how to spell it."""
+    """An amount. Equality and order use the value only; the family selects the suffix."""
 
     billionths: int
     family: Family = field(default="decimal", compare=False)
 
     def rounded_up(self, step: int) -> Quantity:
-        """Rounded away from zero to whole multiples of ``step`` billionths."""
+        """Round away from zero to a multiple of ``step`` billionths."""
         whole = -(-abs(self.billionths) // step) * step
         return Quantity(whole if self.billionths >= 0 else -whole, self.family)
 
@@ -48,7 +48,7 @@ class Quantity:
 
 
 def _spelled(number: int, base: int, suffixes: tuple[str, ...]) -> str:
-    """The number with the largest suffix that leaves it whole."""
+    """Format the number with the largest suffix that keeps it an integer."""
     if number == 0:
         return "0"
     for suffix in suffixes[:-1]:
@@ -60,7 +60,7 @@ def _spelled(number: int, base: int, suffixes: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=4096, typed=True)
 def parse(text: str | int | float) -> Quantity:
-    """Read a quantity; numbers are taken as they are. Raises ValueError, in kube-apiserver's words, for all else."""
+    """Parse a quantity or a plain number. Raises ValueError with kube-apiserver's message."""
     match = _SYNTAX.fullmatch(str(text))
     if match is None or isinstance(text, bool):
         raise ValueError(UNKNOWN_SUFFIX if _ROUGHLY.fullmatch(str(text)) else NOT_A_QUANTITY)
@@ -84,11 +84,11 @@ def parse(text: str | int | float) -> Quantity:
 
 @lru_cache(maxsize=4096, typed=True)
 def canonical(text: str | int | float) -> str:
-    """The spelling in which a quantity is stored."""
+    """The canonical form, in which the API stores a quantity."""
     return str(parse(text))
 
 
 @lru_cache(maxsize=4096, typed=True)
 def canonical_amount(text: str | int | float) -> str:
-    """The same for an amount of a resource, which is counted in thousandths at the finest."""
+    """The canonical form of a resource amount, which has a resolution of thousandths."""
     return str(parse(text).rounded_up(10**6))

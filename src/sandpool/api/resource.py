@@ -1,4 +1,4 @@
-"""What a resource is called on the wire: the one key type for kinds everywhere in the project."""
+"""Resource types: group, version, kind and paths. All packages identify kinds with ``ResourceType``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
-# A decoded API object. Objects are immutable by convention: whoever changes one builds a new dict along the changed
-# path and shares the rest (see kube.patches), so a reference may be kept and compared by identity.
+# A decoded API object. Objects are immutable by convention: a change builds new dicts along the changed path and
+# shares the rest (see kube.patches), so references can be kept and compared by identity.
 Object = dict[str, Any]
 
 
@@ -17,7 +17,7 @@ _is_plain = re.compile("[A-Za-z0-9._~-]*").fullmatch
 
 
 def _segment(text: str) -> str:
-    # Nearly every name is plain, and telling so costs a tenth of quoting it.
+    # Almost every name is plain, and this check costs a tenth of quoting.
     return text if _is_plain(text) else quote(text, safe="")
 
 
@@ -35,7 +35,7 @@ class ResourceType:
     categories: tuple[str, ...] = ()
     list_kind: str = ""  # defaults to kind + "List"
     subresources: frozenset[str] = frozenset()  # e.g. {"status", "scale"}
-    # Verbs of the main resource as discovery lists them; review kinds can only be created.
+    # Verbs of the main resource in discovery; review kinds support only create.
     verbs: tuple[str, ...] = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class ResourceType:
 
     @cached_property
     def group_resource(self) -> str:
-        """``sandboxes.agents.x-k8s.io``; just ``pods`` for the core group. Names the thing whatever the version."""
+        """``sandboxes.agents.x-k8s.io``; just ``pods`` for the core group. Independent of the version."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @cached_property
@@ -58,7 +58,7 @@ class ResourceType:
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """The percent-encoded URL path; a namespace of None is the cluster-wide collection."""
+        """The percent-encoded URL path. Without a namespace: the cluster-wide collection."""
         path = self.base_path
         if namespace and self.namespaced:
             path += "/namespaces/" + _segment(namespace)

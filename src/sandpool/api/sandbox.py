@@ -24,7 +24,7 @@ COLUMNS: Final = (
 
 def schema(profile: Profile = "full") -> Schema:
     spec = structure(
-        "What the sandbox should be.",
+        "The desired state of the sandbox.",
         {
             **sandbox_spec_properties(profile),
             "operatingMode": choice(
@@ -35,7 +35,7 @@ def schema(profile: Profile = "full") -> Schema:
             ),
             "shutdownTime": moment("When the sandbox expires; never if unset."),
             "shutdownPolicy": choice(
-                "What becomes of the Sandbox object when it expires. Its pod and Service go in any case.",
+                "Whether the Sandbox object is deleted when it expires. Its pod and Service are always deleted.",
                 DELETE,
                 RETAIN,
                 default=RETAIN,
@@ -47,7 +47,7 @@ def schema(profile: Profile = "full") -> Schema:
         {"rule": immutable_field("volumeClaimTemplates"), "message": "volumeClaimTemplates is immutable"}
     ]
     status = structure(
-        "What the sandbox is.",
+        "The observed state of the sandbox.",
         {
             "conditions": conditions("Ready, Suspended, Finished and PodScheduled."),
             "nodeName": text("The node the pod runs on."),

@@ -1,4 +1,4 @@
-"""What a sandbox is made of: the part of the schema that Sandbox and SandboxTemplate share."""
+"""The part of the schema that Sandbox and SandboxTemplate share: pod, volumes and Service."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Literal
 
 from sandpool.api.schema.fields import Schema, flag, kubernetes_type, metadata, sequence, structure
 
-# "full" knows every field of a pod. "lean" takes a pod's spec as it is: a fraction of the size and of the cost of a
-# write on a real API server, for clusters where that counts more than early errors.
+# "full" validates every field of a pod spec. "lean" accepts almost any pod spec: the CRD is much smaller and writes
+# cost the API server much less, for clusters where that matters more than early errors.
 Profile = Literal["full", "lean"]
 
 
@@ -16,8 +16,8 @@ def pod_spec(profile: Profile) -> Schema:
 
 
 def _outline() -> Schema:
-    """Lists of objects where our controllers take it for granted that there are such, and anything everywhere else.
-    What else is wrong with a pod its API says when the pod is made."""
+    """A schema that requires lists of objects only where the controllers rely on them. The API reports all other errors
+    when the pod is created."""
     container = _anything(ports=_list(_anything()), env=_list(_anything()))
     outline = _anything(containers=_list(container), initContainers=_list(container), volumes=_list(_anything()))
     return {**outline, "required": ["containers"]}
@@ -39,7 +39,7 @@ def volume_claim_templates(description: str) -> Schema:
             "metadata": metadata("Name, labels and annotations of the claim.", named=True),
             "spec": {
                 **kubernetes_type("io.k8s.api.core.v1.PersistentVolumeClaimSpec"),
-                "description": "What is claimed.",
+                "description": "The spec of the claim.",
             },
         },
         ["spec"],
@@ -48,7 +48,7 @@ def volume_claim_templates(description: str) -> Schema:
 
 
 def sandbox_spec_properties(profile: Profile) -> dict[str, Schema]:
-    """The properties; ``podTemplate`` is required."""
+    """The properties of the spec; ``podTemplate`` is required."""
     return {
         "podTemplate": structure(
             "The pod that runs the sandbox.",
@@ -62,6 +62,6 @@ def sandbox_spec_properties(profile: Profile) -> dict[str, Schema]:
             "Volumes that belong to the sandbox and outlive its pod. Each is mounted under the name of its template."
         ),
         "service": flag(
-            "Whether the sandbox has a headless Service of its name. Unset: one that is there is kept, none is made."
+            "Whether the sandbox has a headless Service of its name. Unset: keep an existing Service, create none."
         ),
     }

@@ -1,4 +1,4 @@
-"""The SandboxTemplate: what the sandboxes of a pool are made from."""
+"""The SandboxTemplate: the template for the sandboxes of a pool."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ COLUMNS: Final = ()
 
 def schema(profile: Profile = "full") -> Schema:
     policy = structure(
-        "The traffic of the sandboxes, both directions always being restricted to what is listed.",
+        "The allowed traffic of the sandboxes. Both directions are always restricted to the listed rules.",
         {
             direction.lower(): sequence(
-                f"What is allowed {way}.", kubernetes_type(f"io.k8s.api.networking.v1.NetworkPolicy{direction}Rule")
+                f"Rules for traffic {way}.", kubernetes_type(f"io.k8s.api.networking.v1.NetworkPolicy{direction}Rule")
             )
-            for direction, way in (("Ingress", "in"), ("Egress", "out"))
+            for direction, way in (("Ingress", "to the sandboxes"), ("Egress", "from the sandboxes"))
         },
     )
     spec = structure(
-        "What the sandboxes look like.",
+        "The spec of the sandboxes.",
         {
             **sandbox_spec_properties(profile),
             "networkPolicy": policy,
             "networkPolicyManagement": choice(
-                "Whether a NetworkPolicy is kept for the sandboxes of this template.",
+                "Whether the controller manages a NetworkPolicy for the sandboxes of this template.",
                 MANAGED,
                 UNMANAGED,
                 default=MANAGED,
             ),
             "envVarsInjectionPolicy": choice(
-                "Whether a claim may add environment variables, or even replace them.",
+                "Whether a claim may add environment variables (Allowed) or also replace them (Overrides).",
                 ALLOWED,
                 OVERRIDES,
                 DISALLOWED,
                 default=DISALLOWED,
             ),
             "volumeClaimTemplatesPolicy": choice(
-                "Whether a claim may add volume claim templates, or even replace them.",
+                "Whether a claim may add volume claim templates (Allowed) or also replace them (Overrides).",
                 DISALLOWED,
                 ALLOWED,
                 OVERRIDES,
@@ -55,4 +55,4 @@ def schema(profile: Profile = "full") -> Schema:
         },
         ["podTemplate"],
     )
-    return resource("What sandboxes are made from.", spec)
+    return resource("A template for sandboxes.", spec)

@@ -1,4 +1,4 @@
-"""Moments as the API writes them, always in UTC."""
+"""Timestamps in the formats of the API, always in UTC."""
 
 from __future__ import annotations
 

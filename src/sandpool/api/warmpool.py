@@ -1,4 +1,4 @@
-"""The SandboxWarmPool: sandboxes that are ready before anybody asks.
+"""The SandboxWarmPool: sandboxes that are ready before they are claimed.
 
 ``RollingUpdate`` and the counts of updated sandboxes are additions of this project.
 """
@@ -32,27 +32,27 @@ COLUMNS: Final = (
 
 def schema() -> Schema:
     rolling_update = structure(
-        "How fast sandboxes of an old template are replaced.",
+        "How fast sandboxes of an old template revision are replaced.",
         {
-            "maxSurge": amount_or_percentage("How many more than the desired sandboxes there may be meanwhile."),
-            "maxUnavailable": amount_or_percentage("How many of the desired sandboxes may be missing meanwhile."),
+            "maxSurge": amount_or_percentage("Maximum number of sandboxes above the desired number during the update."),
+            "maxUnavailable": amount_or_percentage("Maximum number of missing sandboxes during the update."),
         },
     )
     spec = structure(
-        "What the pool should be.",
+        "The desired state of the pool.",
         {
-            "replicas": number("How many sandboxes are kept ready.", minimum=0, default=1),
+            "replicas": number("The desired number of unclaimed sandboxes.", minimum=0, default=1),
             "sandboxTemplateRef": structure(
                 "The template of the sandboxes, in the same namespace.",
                 {"name": text("Its name.")},
                 ["name"],
             ),
             "updateStrategy": structure(
-                "What happens to the sandboxes that are there when the template changes.",
+                "How existing sandboxes are updated when the template changes.",
                 {
                     "type": choice(
-                        "Recreate: all are replaced at once. OnReplenish: they are handed out until they are gone. "
-                        "RollingUpdate: they are replaced step by step.",
+                        "Recreate: all are replaced at once. OnReplenish: they stay until they are claimed. "
+                        "RollingUpdate: they are replaced gradually.",
                         RECREATE,
                         ON_REPLENISH,
                         ROLLING_UPDATE,
@@ -65,15 +65,15 @@ def schema() -> Schema:
         ["sandboxTemplateRef"],
     )
     status = structure(
-        "What the pool is.",
+        "The observed state of the pool.",
         {
             "conditions": conditions("Whether the pool makes progress."),
-            "observedGeneration": number("The generation of the pool this status is about.", "int64", minimum=0),
-            "readyReplicas": number("How many sandboxes are ready to be claimed."),
-            "replicas": number("How many sandboxes there are."),
+            "observedGeneration": number("The generation of the pool that this status describes.", "int64", minimum=0),
+            "readyReplicas": number("Number of sandboxes that are ready to be claimed."),
+            "replicas": number("Number of sandboxes in the pool."),
             "selector": text("A label selector that finds the sandboxes."),
-            "updatedReadyReplicas": number("How many ready sandboxes are of the current template."),
-            "updatedReplicas": number("How many sandboxes are of the current template."),
+            "updatedReadyReplicas": number("Number of ready sandboxes of the current template revision."),
+            "updatedReplicas": number("Number of sandboxes of the current template revision."),
         },
     )
-    return resource("Sandboxes that are ready before anybody asks.", spec, status)
+    return resource("Sandboxes that are ready before they are claimed.", spec, status)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sandpool.api.kinds import EVENT, POD, SANDPOOL, SERVICE
-from sandpool.explain.audit import WRITES, Asked
+from sandpool.explain.audit import WRITES, AuditedRequest
 
 #: Who asks: those who make the load, the controllers, the nodes with their scheduler, and the rest of a cluster.
 CLIENT: Final = "client"
@@ -34,7 +34,7 @@ class Ledger:
     refused: Counter[tuple[str, str, int]] = field(default_factory=Counter)
 
     @classmethod
-    def of(cls, asked: Iterable[Asked], writer: Callable[[Asked], str]) -> Ledger:
+    def of(cls, asked: Iterable[AuditedRequest], writer: Callable[[AuditedRequest], str]) -> Ledger:
         ledger = cls()
         for each in asked:
             who = writer(each)
@@ -53,12 +53,12 @@ class Ledger:
         return sum(n for (who, what), n in self.requests.items() if who == writer and what.split()[0] in WRITES)
 
 
-def is_about(asked: Asked, namespace: str) -> bool:
+def is_about(asked: AuditedRequest, namespace: str) -> bool:
     """Whether a request is about what a run has made in its namespace. A request about all namespaces is, if such
     things live there: who lists every sandbox for a claim shall not escape."""
     return asked.namespace == namespace or (not asked.namespace and asked.resource in _KINDS)
 
 
-def is_duplicate(asked: Asked) -> bool:
+def is_duplicate(asked: AuditedRequest) -> bool:
     """Whether a 409 is for a name that is taken; creating a subresource, as in binding a pod, makes no name."""
     return asked.verb == "create" and not asked.subresource

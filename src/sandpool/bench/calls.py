@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from sandpool.bench.load import Claim
-from sandpool.explain.asked import Asked
 from sandpool.explain.calls import Call
-from sandpool.explain.timeline import Cast, timeline
+from sandpool.explain.request import AuditedRequest
+from sandpool.explain.timeline import RelatedObjects, timeline
 
 _CREATED: Final = "create sandboxclaims"
 #: What a call is for, where that can be said of every controller; otherwise it is called what it is.
@@ -41,7 +41,7 @@ class ServerCall:
 
 
 def calls_about(
-    log: Path, namespace: str, claim: Claim, writer: Callable[[Asked], str], origin: float
+    log: Path, namespace: str, claim: Claim, writer: Callable[[AuditedRequest], str], origin: float
 ) -> list[ServerCall]:
     """The writes about a claim, its sandbox and its pod from its creation on, in the order in which they arrived.
     ``origin`` is how far wall-clock time is ahead of the times of the load."""
@@ -50,9 +50,11 @@ def calls_about(
         with log.open("rb") as file:
             return file.readlines()
 
-    found = timeline(lines, Cast(namespace, frozenset({claim.name}), frozenset({claim.sandbox})), writes_only=True)
+    found = timeline(
+        lines, RelatedObjects(namespace, frozenset({claim.name}), frozenset({claim.sandbox})), writes_only=True
+    )
     calls = [step.entry for step in found if isinstance(step.entry, Call)]
-    created = next((call for call in calls if str(call.asked) == _CREATED), None)
+    created = next((call for call in calls if str(call.request) == _CREATED), None)
     if created is None:
         return []
     begin = created.started.timestamp() - origin
@@ -61,6 +63,6 @@ def calls_about(
     return [_told(call, writer, origin) for call in calls if call.started >= created.started]
 
 
-def _told(call: Call, writer: Callable[[Asked], str], origin: float) -> ServerCall:
-    what, begin = str(call.asked), call.started.timestamp() - origin
-    return ServerCall(PURPOSES.get(what, what), writer(call.asked), begin, begin + call.seconds, call.asked.code)
+def _told(call: Call, writer: Callable[[AuditedRequest], str], origin: float) -> ServerCall:
+    what, begin = str(call.request), call.started.timestamp() - origin
+    return ServerCall(PURPOSES.get(what, what), writer(call.request), begin, begin + call.seconds, call.request.code)

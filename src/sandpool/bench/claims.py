@@ -20,7 +20,7 @@ from sandpool.bench.namespace_setup import POOL, Ground
 from sandpool.bench.scenarios import Scenario
 from sandpool.bench.usage import Usage
 from sandpool.engine.clock import Clock
-from sandpool.explain.audit import Asked
+from sandpool.explain.audit import AuditedRequest
 
 # Seconds: for a pool to be full to begin with and again, and of silence after which a run has come to rest. The audit
 # log may be a second behind.
@@ -229,10 +229,10 @@ class _Run:
             return None
         return Rollout(self.changed, self.finished, stale(claims, sandboxes, self.changed))
 
-    def _asked(self) -> list[Asked]:
+    def _asked(self) -> list[AuditedRequest]:
         """What the API was asked about this run so far."""
         audit = self.place.audit
-        return [each for each in audit.asked() if is_about(each, self.ground.namespace)] if audit is not None else []
+        return [each for each in audit.requests() if is_about(each, self.ground.namespace)] if audit is not None else []
 
     async def _rest(self) -> None:
         """Wait until nobody has asked for anything for a while: notes and events are written after the fact. Somebody

@@ -17,7 +17,7 @@ from sandpool.api.kinds import SANDBOX_WARM_POOL, SELF_SUBJECT_REVIEW
 from sandpool.bench.accounting import CLIENT, CONTROLLERS, NODES, OTHERS
 from sandpool.bench.environments import Place
 from sandpool.bench.usage import Usage, usage_in
-from sandpool.explain.audit import Asked, Audit, asked_of_kubernetes, asked_of_sandpool
+from sandpool.explain.audit import Audit, AuditedRequest, request_of_kubernetes, request_of_sandpool
 from sandpool.install.errors import InstallError
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
@@ -63,21 +63,21 @@ async def on_cluster(
         yield Place(name, client, audit, writer_for(me), usage, tuple(left_out), shared=True)
 
 
-def asked_of_cluster(line: Any) -> Asked:
+def asked_of_cluster(line: Any) -> AuditedRequest:
     """A line of an audit log: of kube-apiserver with any policy, or of the embedded API. One that tells of less than a
     whole request is about nothing."""
     if "code" in line:
-        return asked_of_sandpool(line)
+        return request_of_sandpool(line)
     if line.get("stage", "ResponseComplete") != "ResponseComplete" or "responseStatus" not in line:
-        return Asked("", "", "", "", "", "", 0, "")
-    return asked_of_kubernetes(line)
+        return AuditedRequest("", "", "", "", "", "", 0, "")
+    return request_of_kubernetes(line)
 
 
-def writer_for(me: str) -> Callable[[Asked], str]:
+def writer_for(me: str) -> Callable[[AuditedRequest], str]:
     """Tells who made a request, if the load is made by user ``me``. Who is none of Kubernetes' own is a controller.
     One in the process of the embedded API is the same user as we are, and another program."""
 
-    def writer(asked: Asked) -> str:
+    def writer(asked: AuditedRequest) -> str:
         if asked.user == me and asked.agent.startswith("sandpool/"):
             return CLIENT
         if asked.user.startswith(_NODE_USERS) or asked.agent.startswith(_NODE_AGENTS) or _is_about_running(asked):
@@ -88,7 +88,7 @@ def writer_for(me: str) -> Callable[[Asked], str]:
     return writer
 
 
-def _is_about_running(asked: Asked) -> bool:
+def _is_about_running(asked: AuditedRequest) -> bool:
     """Where a pod runs and how it fares is for schedulers and nodes to say, whatever they are called."""
     return asked.resource == "pods" and asked.subresource in ("binding", "status") and asked.writes
 

@@ -28,7 +28,7 @@ from sandpool.bench.subjects import cpu_seconds, resident_bytes, starved_seconds
 from sandpool.bench.usage import Usage, usage_in
 from sandpool.controllers.manager import ControllerManager
 from sandpool.engine.clock import Clock
-from sandpool.explain.audit import Asked, Audit, asked_of_sandpool
+from sandpool.explain.audit import Audit, AuditedRequest, request_of_sandpool
 from sandpool.kube.client import Client
 from sandpool.kube.connection import Connection
 from sandpool.kube.credentials import Fixed
@@ -51,7 +51,7 @@ class Place:
     name: str
     client: Client
     audit: Audit | None
-    writer: Callable[[Asked], str]
+    writer: Callable[[AuditedRequest], str]
     usage: Callable[[], Awaitable[Usage]]
     left_out: tuple[str, ...] = ()
     shared: bool = False
@@ -92,7 +92,7 @@ async def in_process(directory: Path, clock: Clock, random: Random) -> AsyncIter
         yield Place(
             "inprocess",
             server.client(name=CLIENT),
-            Audit(log.path, asked_of_sandpool, log.flush),
+            Audit(log.path, request_of_sandpool, log.flush),
             lambda asked: asked.agent,
             usage,
         )
@@ -128,7 +128,7 @@ async def over_http(directory: Path) -> AsyncIterator[Place]:
             )
 
         try:
-            audit = Audit(log, asked_of_sandpool)
+            audit = Audit(log, request_of_sandpool)
             yield Place("http", client, audit, _writer, usage)
         finally:
             await client.close()
@@ -140,7 +140,7 @@ def free_port() -> int:
     return reserved.number
 
 
-def _writer(asked: Asked) -> str:
+def _writer(asked: AuditedRequest) -> str:
     if asked.user == CLIENT:
         return CLIENT
     return NODES if asked.agent.startswith("simulated") else CONTROLLERS

@@ -14,18 +14,18 @@ from sandpool.engine.clock import SystemClock
 from sandpool.install import manifests, monitoring, node
 from sandpool.install.fit import present_profile
 from sandpool.install.installer import Installer
-from sandpool.install.manifests import DEFAULT_PROFILE, Choice
+from sandpool.install.manifests import DEFAULT_PROFILE, InstallOptions
 from sandpool.install.names import CONTROLLER, NAMESPACE
 from sandpool.kube.client import Client
 
 
 @click.command()
 @cluster_options
-@click.option("--image", default=Choice().image, show_default=True, help="Image built from deploy/Dockerfile.")
+@click.option("--image", default=InstallOptions().image, show_default=True, help="Image built from deploy/Dockerfile.")
 @click.option(
     "--replicas",
     type=click.IntRange(min=1),
-    default=Choice().replicas,
+    default=InstallOptions().replicas,
     show_default=True,
     help="Controller replicas; one is the leader.",
 )
@@ -56,7 +56,7 @@ def install(
     """Install Sandpool into a Kubernetes cluster, or upgrade it. Running it again changes nothing."""
 
     async def work(client: Client) -> None:
-        choice = Choice(image, replicas, profile or await present_profile(client) or DEFAULT_PROFILE)
+        choice = InstallOptions(image, replicas, profile or await present_profile(client) or DEFAULT_PROFILE)
         objects = chosen(choice, router=router, monitored=monitored, nodes=nodes)
         await Installer(client, SystemClock(), click.echo, dry_run=dry_run, force=force).install(objects)
 
@@ -65,7 +65,7 @@ def install(
         click.echo(f"installed; to see it start: kubectl -n {NAMESPACE} rollout status deployment/{CONTROLLER}")
 
 
-def chosen(choice: Choice, *, router: bool, monitored: bool, nodes: bool = False) -> list[Object]:
+def chosen(choice: InstallOptions, *, router: bool, monitored: bool, nodes: bool = False) -> list[Object]:
     """Return all objects to install, in order."""
     return [
         manifests.namespace(),

@@ -10,9 +10,9 @@ from typing import Any, Final, TypeVar
 import click
 
 from sandpool.api.kinds import SANDPOOL
-from sandpool.explain.asked import Asked
-from sandpool.explain.calls import Call, NotAnAuditLog, is_pass
-from sandpool.explain.timeline import Cast, Lines, Step, claim_cast, sandbox_cast, timeline
+from sandpool.explain.calls import Call, NotAnAuditLog, is_reconcile
+from sandpool.explain.request import AuditedRequest
+from sandpool.explain.timeline import Lines, RelatedObjects, Step, objects_of_claim, objects_of_sandbox, timeline
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -60,19 +60,19 @@ def trace() -> None:
 @_options
 def claim(**arguments: Any) -> None:
     """Show the timeline of a claim, its sandbox and its pod."""
-    _tell("claim", claim_cast, **arguments)
+    _tell("claim", objects_of_claim, **arguments)
 
 
 @trace.command()
 @_options
 def sandbox(**arguments: Any) -> None:
     """Show the timeline of a sandbox, its pod and its claim."""
-    _tell("sandbox", sandbox_cast, **arguments)
+    _tell("sandbox", objects_of_sandbox, **arguments)
 
 
 def _tell(
     kind: str,
-    cast_of: Callable[[Lines, str, str], Cast],
+    cast_of: Callable[[Lines, str, str], RelatedObjects],
     name: str,
     namespace: str,
     logs: Sequence[Path],
@@ -83,8 +83,8 @@ def _tell(
     passes = [file for log in controllers for file in _with_rotated(log)]
     try:
         lines = partial(_lines, files, passes)
-        cast = cast_of(lines, namespace, name)
-        steps = timeline(lines, cast, writes_only=writes)
+        related = cast_of(lines, namespace, name)
+        steps = timeline(lines, related, writes_only=writes)
     except NotAnAuditLog as error:
         raise click.ClickException(f"{', '.join(map(str, files))}: {error}") from None
     except OSError as error:
@@ -100,7 +100,7 @@ def _tell(
         )
     for line in table(steps):
         click.echo(line)
-    if not cast.sandboxes:
+    if not related.sandboxes:
         click.echo(
             "note: the log shows no sandbox of this claim: it got none, or the audit level is Metadata, which omits "
             "owner references (use level Request)",
@@ -128,7 +128,7 @@ def _row(step: Step) -> tuple[str, ...]:
     entry = step.entry
     times = (f"{step.delta_ms:.1f}", f"{entry.seconds * 1000:.1f}")
     if isinstance(entry, Call):
-        asked = entry.asked
+        asked = entry.request
         resource = "/".join(filter(None, (asked.resource, asked.name, asked.subresource)))
         return (str(step.number), *times, asked.verb, resource, str(asked.code), who(asked), step.purpose)
     result = "error" if entry.problem else "ok"
@@ -136,7 +136,7 @@ def _row(step: Step) -> tuple[str, ...]:
     return (str(step.number), *times, "reconcile", resource, result, f"controller {entry.controller}", step.purpose)
 
 
-def who(asked: Asked) -> str:
+def who(asked: AuditedRequest) -> str:
     """Return the account and the program of a request; programs tell the parts of one process apart."""
     program = asked.agent.partition("/")[0]
     account = asked.user.rpartition(":")[2] if asked.user.startswith(_SERVICE_ACCOUNT) else asked.user
@@ -161,4 +161,4 @@ def _lines(files: Sequence[Path], passes: Sequence[Path]) -> Iterator[bytes]:
 def _passes(files: Sequence[Path]) -> Iterator[bytes]:
     for path in files:
         with path.open("rb") as file:
-            yield from filter(is_pass, file)
+            yield from filter(is_reconcile, file)

@@ -9,7 +9,7 @@ import click
 from sandpool.cli.cluster import change, cluster_options
 from sandpool.cli.install import chosen
 from sandpool.engine.clock import SystemClock
-from sandpool.install.manifests import Choice
+from sandpool.install.manifests import InstallOptions
 from sandpool.install.remover import Remover
 from sandpool.kube.client import Client
 
@@ -22,7 +22,7 @@ def uninstall(kubeconfig: Path | None, context: str | None, dry_run: bool, keep_
     """Remove Sandpool from a Kubernetes cluster. Refuses while claims exist, or sandboxes outside of pools."""
     if keep_kinds and with_claims:
         raise click.UsageError("--keep-kinds keeps claims and --with-claims deletes them: choose one")
-    objects = chosen(Choice(), router=True, monitored=True, nodes=True)
+    objects = chosen(InstallOptions(), router=True, monitored=True, nodes=True)
 
     async def work(client: Client) -> None:
         remover = Remover(

@@ -12,7 +12,7 @@ from sandpool.api.times import timestamp
 from sandpool.cli.cluster import change
 from sandpool.engine.clock import SystemClock
 from sandpool.explain.claim import Explanation, Link, explain_claim
-from sandpool.explain.observing import observe_claim
+from sandpool.explain.observe import observe_claim
 from sandpool.kube.client import Client
 from sandpool.kube.errors import Forbidden, NotFound
 

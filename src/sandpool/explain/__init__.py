@@ -1,1 +1,1 @@
-"""Why things are as they are: timelines from audit logs, and causes from what the objects say."""
+"""Explanations: timelines of claims from audit logs, and the cause that keeps a claim from being ready."""

@@ -1,6 +1,6 @@
-"""What a log tells: calls of the embedded server or of kube-apiserver (audit.k8s.io/v1), and passes of controllers.
+"""Parse logs: calls of the embedded server or of kube-apiserver (audit.k8s.io/v1), and reconciles of controllers.
 
-Lines of all of them may be in one file, as they are in the embedded server's.
+One file may contain all three kinds of lines, as the embedded server's does.
 
 kube-apiserver's policy decides what a line holds. From the level ``Metadata`` one learns who did what to which object;
 from ``RequestResponse`` also what became of it. The embedded server's log is in between: it tells the owner and the
@@ -19,22 +19,22 @@ import orjson
 
 from sandpool.api.conditions import READY, condition_of
 from sandpool.api.views.times import parse_time
-from sandpool.explain.asked import Asked, asked_of_kubernetes, asked_of_sandpool
+from sandpool.explain.request import AuditedRequest, request_of_kubernetes, request_of_sandpool
 
 _KUBERNETES_GROUP: Final = "audit.k8s.io/"
-_ANSWERED: Final = "ResponseComplete"  # the other stages tell of the same request again
+_ANSWERED: Final = "ResponseComplete"  # other stages repeat the same request
 _PASS: Final = b',"pass":"'
 
 
 class NotAnAuditLog(Exception):
-    """The message says which line is not what it should be, and what should be given instead."""
+    """The message names the wrong line and the file to pass instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One answered request, and what the log tells about the object afterwards: empty where it tells nothing."""
+    """One answered request, and the state of the object after it; empty where the log does not contain it."""
 
-    asked: Asked
+    request: AuditedRequest
     started: datetime
     seconds: float
     problem: str = ""
@@ -44,48 +44,48 @@ class Call:
 
     @property
     def succeeded(self) -> bool:
-        return self.asked.code < 300
+        return self.request.code < 300
 
     def owner_of_kind(self, kind: str) -> str:
-        """The name of the owner if it is of this kind, empty otherwise."""
+        """The name of the owner if it has this kind; empty otherwise."""
         found, _, name = self.owner.partition("/")
         return name if found == kind else ""
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
-    """A controller has looked at one object, and done about it what was to be done."""
+class Reconcile:
+    """One reconcile of one object by a controller."""
 
     controller: str
     namespace: str
     name: str
     started: datetime
     seconds: float
-    requeue_after: float | None = None  # seconds until it looks again if nothing happens
+    requeue_after: float | None = None  # seconds until the next reconcile without a trigger
     problem: str = ""
 
     @property
     def kind(self) -> str:
-        """What the controller looks at, in the singular. Where two look at one kind, the second is called more."""
+        """The kind that the controller reconciles, in the singular. A second controller of a kind has a suffix."""
         return self.controller.partition("-")[0]
 
 
 def read_calls(lines: Iterable[bytes], *, mentioning: Iterable[str] = ()) -> Iterator[Call]:
-    """The calls alone, see ``read_entries``."""
+    """Yield only the calls, see ``read_entries``."""
     return (entry for entry in read_entries(lines, mentioning=mentioning) if isinstance(entry, Call))
 
 
-def read_entries(lines: Iterable[bytes], *, mentioning: Iterable[str] = ()) -> Iterator[Call | Pass]:
-    """What the lines tell, one at a time; of those only that mention one of the names, where names are given.
+def read_entries(lines: Iterable[bytes], *, mentioning: Iterable[str] = ()) -> Iterator[Call | Reconcile]:
+    """Yield the entries of a log; with ``mentioning``, only those that mention one of the names.
 
-    A torn line is left out: it is being written, or was when its writer was killed or its disk full. Raises
-    ``NotAnAuditLog`` if the first line is no JSON, or any line the JSON of something else.
+    A torn line is skipped: it is being written, or its writer was killed or the disk was full. Raises
+    ``NotAnAuditLog`` if the first line is not JSON, or if any line is JSON of another kind.
     """
     names = [name.encode() for name in mentioning]
     wanted = _mentions(names)
     for number, line in enumerate(lines, 1):
-        # Nearly every line of a log is about something else, and looking for bytes is cheaper than the pattern, which
-        # costs what decoding does. The first line is always decoded, so that what is no audit log is found out.
+        # Nearly every line is about other objects. A substring search is cheaper than the pattern, which costs as much
+        # as decoding. The first line is always decoded, to detect files that are not audit logs.
         if number > 1 and wanted is not None and not (any(name in line for name in names) and wanted.search(line)):
             continue
         if not line.strip() or not line.endswith(b"\n"):
@@ -101,18 +101,18 @@ def read_entries(lines: Iterable[bytes], *, mentioning: Iterable[str] = ()) -> I
             yield entry
 
 
-def is_pass(line: bytes) -> bool:
-    """Whether a line, of whatever log, is about a pass. No text in it can look like this: its quotes are escaped."""
+def is_reconcile(line: bytes) -> bool:
+    """Whether a line records a reconcile. No string value can match: its quotes are escaped."""
     return line.startswith(b'{"time":') and _PASS in line
 
 
 def _mentions(names: Iterable[bytes]) -> re.Pattern[bytes] | None:
-    """Finds the names as values, as the end of ``Kind/name`` and at the beginning of an event's name."""
+    """A pattern that matches the names as values, as the end of ``Kind/name`` and at the start of an event's name."""
     any_of = b"|".join(re.escape(name) for name in names)
     return re.compile(b'["/](?:' + any_of + b')["./]') if any_of else None
 
 
-def _entry(entry: Any, number: int) -> Call | Pass | None:
+def _entry(entry: Any, number: int) -> Call | Reconcile | None:
     try:
         if "pass" in entry:
             return _of_controller(entry)
@@ -125,13 +125,13 @@ def _entry(entry: Any, number: int) -> Call | Pass | None:
 
 def _complaint(number: int) -> NotAnAuditLog:
     return NotAnAuditLog(
-        f"line {number} is not a line of an audit log: give what `sandpool up --audit-log FILE` wrote, or the file of "
+        f"line {number} is not a line of an audit log: pass the FILE of `sandpool up --audit-log FILE`, or of "
         "kube-apiserver's --audit-log-path (one JSON object per line)"
     )
 
 
-def _of_controller(entry: Any) -> Pass:
-    return Pass(
+def _of_controller(entry: Any) -> Reconcile:
+    return Reconcile(
         entry["pass"],
         entry["namespace"],
         entry["name"],
@@ -144,7 +144,7 @@ def _of_controller(entry: Any) -> Pass:
 
 def _of_sandpool(entry: Any) -> Call:
     return Call(
-        asked_of_sandpool(entry),
+        request_of_sandpool(entry),
         _moment(entry["time"]),
         entry["latencyMs"] / 1000,
         entry.get("reason", ""),
@@ -160,16 +160,16 @@ def _of_kubernetes(entry: Any) -> Call:
     written = entry.get("responseObject") or {}
     if written.get("kind") == "Status":
         written = {}
-    # A log without answers may still have what was asked for. A patch may also be a list of operations.
-    if not written and isinstance(request := entry.get("requestObject"), dict):
-        written = request
-    asked = asked_of_kubernetes(entry)
-    if not asked.name:
-        # The path of a create has no name.
-        asked = replace(asked, name=(written.get("metadata") or {}).get("name") or "")
+    # A log without response bodies may have request bodies. A patch may also be a list of operations.
+    if not written and isinstance(body := entry.get("requestObject"), dict):
+        written = body
+    request = request_of_kubernetes(entry)
+    if not request.name:
+        # The path of a create does not contain the name.
+        request = replace(request, name=(written.get("metadata") or {}).get("name") or "")
     ready = condition_of(written, READY) or {}
     return Call(
-        asked,
+        request,
         started,
         (finished - started).total_seconds(),
         entry["responseStatus"].get("message", ""),

@@ -1,4 +1,4 @@
-"""Why a claim is as it is: one sentence, the chain of what happened, and what to do."""
+"""Explain the state of a claim: one sentence, the chain of events, and advice."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from sandpool.controllers.claim.expiry import deadline
 from sandpool.explain.blockers import Blocker, blocker
 from sandpool.explain.observed import Observed
 
-_GIVEN: Final = (sandbox_adopted("").reason, sandbox_provisioned("").reason)
-# What is not known without them, in the order in which it is told.
+_ASSIGNED: Final = (sandbox_adopted("").reason, sandbox_provisioned("").reason)
+# What stays unknown without read access to a kind, in the order of the report.
 _COSTS: Final = {
-    SANDBOX_WARM_POOL.plural: "how the pool is",
+    SANDBOX_WARM_POOL.plural: "the state of the pool",
     SANDBOX_TEMPLATE.plural: "whether the template exists",
-    SANDBOX.plural: "how its sandbox is",
-    SANDBOX_CLAIM.plural: "how many claims came earlier",
-    POD.plural: "what its containers say",
-    CORE_EVENT.plural: "what nodes and schedulers say",
+    SANDBOX.plural: "the state of its sandbox",
+    SANDBOX_CLAIM.plural: "how many claims are ahead of it",
+    POD.plural: "the state of its containers",
+    CORE_EVENT.plural: "events of nodes and schedulers",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    at: datetime | None  # None: not known, or nothing that happened at one moment
+    at: datetime | None  # None: unknown, or not an event at one moment
     text: str
 
 
@@ -40,7 +40,7 @@ class Explanation:
     sentence: str
     chain: tuple[Link, ...]
     advice: str = ""
-    unknown: tuple[str, ...] = ()  # what could not be seen, and what that costs
+    unknown: tuple[str, ...] = ()  # kinds that could not be read, and what is unknown therefore
 
 
 def explain_claim(observed: Observed) -> Explanation:
@@ -53,7 +53,7 @@ def explain_claim(observed: Observed) -> Explanation:
 
 
 def _in_one_line(blocked: Blocker | None) -> Blocker | None:
-    """What others said may have lines and full stops of its own; here it is part of a sentence."""
+    """Fit a quoted message into a sentence: one line, without a final full stop."""
     return None if blocked is None else blocked._replace(cause=" ".join(blocked.cause.split()).rstrip(". "))
 
 
@@ -66,15 +66,15 @@ def _served(observed: Observed) -> str:
 
 
 def _launch(sandbox: SandboxView) -> str:
-    texts = {labels.LAUNCH_WARM: "warm from its pool", labels.LAUNCH_COLD: "made for it because none was ready"}
+    texts = {labels.LAUNCH_WARM: "warm from its pool", labels.LAUNCH_COLD: "created for it because none was ready"}
     return texts.get(sandbox.labels.get(labels.LAUNCH_TYPE) or "", "")
 
 
 def _chain(observed: Observed, blocked: Blocker | None) -> Iterator[Link]:
     claim, sandbox = observed.claim, observed.sandbox
-    yield Link(claim.creation_timestamp, f'arrived, asking for a sandbox of pool "{claim.warm_pool}"')
+    yield Link(claim.creation_timestamp, f'created, requesting a sandbox of pool "{claim.warm_pool}"')
     if (seen := _noted(observed, labels.CONTROLLER_FIRST_OBSERVED_AT)) is not None:
-        yield Link(seen, "seen by the controller")
+        yield Link(seen, "observed by the controller")
     if not claim.sandbox_name and sandbox is None:
         yield from _queue(observed)
     else:
@@ -82,7 +82,7 @@ def _chain(observed: Observed, blocked: Blocker | None) -> Iterator[Link]:
     if sandbox is not None:
         yield from _sandbox(sandbox)
     if (ready := _noted(observed, labels.CLAIM_FIRST_READY_AT)) is not None:
-        yield Link(ready, "noted as ready for the first time")
+        yield Link(ready, "ready for the first time")
     if blocked is not None:
         stopped = claim.condition(api.READY)
         yield Link(_since(stopped), f"blocked: {blocked.cause}")
@@ -107,8 +107,8 @@ def _bound(observed: Observed) -> Iterator[Link]:
     launch = _launch(sandbox) if sandbox is not None else ""
     yield Link(None, f'assigned sandbox "{name}"' + (f", {launch}" if launch else ""))
     if sandbox is not None and sandbox.owner is not None and sandbox.owner.uid == claim.uid:
-        given = observed.told(*_GIVEN)
-        yield Link(None if given is None else given.at, "bound: the sandbox is owned by the claim")
+        assigned = observed.told(*_ASSIGNED)
+        yield Link(None if assigned is None else assigned.at, "bound: the sandbox is owned by the claim")
 
 
 def _sandbox(sandbox: SandboxView) -> Iterator[Link]:

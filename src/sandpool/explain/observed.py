@@ -1,4 +1,4 @@
-"""What can be seen of a claim and of everything it depends on."""
+"""The observed state of a claim and of the objects it depends on."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sandpool.api.views import ClaimView, SandboxView, WarmPoolView, parse_time
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """An event."""
+class EventView:
+    """One Event about an object."""
 
-    kind: str  # of the object it is about, with its name and UID
+    kind: str  # kind, name and UID of the object it is about
     name: str
     uid: str
     type: str
@@ -26,8 +26,8 @@ class Told:
     at: datetime | None
 
     @classmethod
-    def from_object(cls, event: Object) -> Told:
-        """From an event of the core API, which shows those of events.k8s.io as well."""
+    def from_object(cls, event: Object) -> EventView:
+        """Parse an Event of the core API, which also serves those of events.k8s.io."""
         at = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
         about = event.get("involvedObject") or {}
         return cls(
@@ -42,8 +42,8 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
-    """A container of a pod that does not run, and why: the kubelet's words."""
+class IdleContainer:
+    """A container that does not run, with the kubelet's reason and message."""
 
     name: str
     reason: str
@@ -53,28 +53,28 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """``None`` is what does not exist; what could not be seen is also in ``unseen``, by the plural of its kind."""
+    """``None``: the object does not exist or could not be read. ``unseen`` has the plurals of unreadable kinds."""
 
     now: datetime
     claim: ClaimView
     pool: WarmPoolView | None = None
     has_template: bool = False
     sandbox: SandboxView | None = None
-    containers: tuple[Container, ...] = ()  # those of its pod that do not run
-    failure: str = ""  # of its pod as a whole, such as that its node refuses it
-    events: tuple[Told, ...] = ()  # about all of these, the oldest first
-    ahead: int = 0  # claims of the same pool that came earlier and have no sandbox either
+    containers: tuple[IdleContainer, ...] = ()  # containers of its pod that do not run
+    failure: str = ""  # of its pod as a whole, for example refused by its node
+    events: tuple[EventView, ...] = ()  # about these objects, oldest first
+    ahead: int = 0  # earlier claims of the same pool that have no sandbox either
     unseen: frozenset[str] = frozenset()
 
-    def told(self, *reasons: str) -> Told | None:
-        """The last event about the claim with one of the reasons. One of its name that is gone is somebody else."""
+    def told(self, *reasons: str) -> EventView | None:
+        """The last event about the claim with one of the reasons, matched by UID: names are reused."""
         return _last(event for event in self.events if event.uid == self.claim.uid and event.reason in reasons)
 
-    def warning(self, *reasons: str) -> Told | None:
+    def warning(self, *reasons: str) -> EventView | None:
         """The last warning about the pod of its sandbox with one of the reasons.
 
-        Who may not read pods does not know the pod's UID. A pod is younger than its sandbox, so what is older was about
-        a namesake of former times.
+        Without read access to pods the pod's UID is unknown. A pod is younger than its sandbox, so an older event is
+        about an earlier pod of the same name.
         """
         sandbox = self.sandbox
         if sandbox is None:
@@ -89,32 +89,32 @@ class Observed:
         )
 
 
-def _last(events: Iterable[Told]) -> Told | None:
+def _last(events: Iterable[EventView]) -> EventView | None:
     found = list(events)
     return found[-1] if found else None
 
 
-def idle_containers(pod: Object) -> tuple[Container, ...]:
-    """The containers of a pod that do not run although they should."""
+def idle_containers(pod: Object) -> tuple[IdleContainer, ...]:
+    """The containers of a pod that should run and do not."""
     status = pod.get("status") or {}
     known = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     return tuple(_idle(known))
 
 
 def failure_of(pod: Object) -> str:
-    """Why a pod has failed, if that is not the doing of its containers."""
+    """Why a pod failed as a whole; empty if its containers are the cause."""
     status = pod.get("status") or {}
     return ": ".join(filter(None, (status.get("reason"), status.get("message"))))
 
 
-def _idle(statuses: Iterable[Object]) -> Iterable[Container]:
+def _idle(statuses: Iterable[Object]) -> Iterable[IdleContainer]:
     for status in statuses:
         state = status.get("state") or {}
         waiting, ended = state.get("waiting"), state.get("terminated")
         why = waiting or (ended if ended and ended.get("exitCode") else None)
         if why:
             message = why.get("message") or _last_end(status)
-            yield Container(status["name"], why.get("reason") or "", message, status.get("restartCount") or 0)
+            yield IdleContainer(status["name"], why.get("reason") or "", message, status.get("restartCount") or 0)
 
 
 def _last_end(status: Object) -> str:
@@ -123,7 +123,7 @@ def _last_end(status: Object) -> str:
 
 
 def waits_before(other: ClaimView, claim: ClaimView) -> bool:
-    """Whether ``other`` came to the same pool earlier and has no sandbox either."""
+    """Whether ``other`` is an earlier claim of the same pool that has no sandbox either."""
     if other.uid == claim.uid or other.warm_pool != claim.warm_pool or other.sandbox_name or other.deleting:
         return False
     finished = find_condition(other.conditions, FINISHED)

@@ -1,4 +1,4 @@
-"""What a call was for and how a pass ended, in the words of whoever asked for a sandbox."""
+"""Describe the purpose of a call and the result of a reconcile, from a claim user's point of view."""
 
 from __future__ import annotations
 
@@ -6,65 +6,65 @@ from typing import Final
 
 from sandpool.api.conditions import TRUE
 from sandpool.api.kinds import EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
-from sandpool.explain.calls import Call, Pass
+from sandpool.explain.calls import Call, Reconcile
 
 _REFUSALS: Final = {
     403: "forbidden",
     404: "it does not exist",
-    409: "conflict: somebody else wrote first, or it exists already",
-    410: "the version asked for is too old",
-    422: "refused as invalid",
-    429: "told to slow down",
+    409: "conflict: another write came first, or it exists already",
+    410: "the requested version is too old",
+    422: "rejected as invalid",
+    429: "rate limited",
 }
 
 
 def purpose(call: Call, last: Call | None) -> str:
-    """What ``call`` was for. ``last`` is what is known of the object from the writes before, if anything."""
+    """The purpose of ``call``. ``last`` is the object's state after earlier writes, if known."""
     if not call.succeeded:
         return _refusal(call)
-    verb, resource = call.asked.verb, call.asked.resource
+    verb, resource = call.request.verb, call.request.resource
     if verb == "get":
-        return "looked at it"
+        return "read"
     if resource == EVENT.plural:
-        return f"told of {call.asked.name.rpartition('.')[0]} in an event"
+        return f"event about {call.request.name.rpartition('.')[0]}"
     if verb in ("delete", "deletecollection"):
         return f"{_noun(resource)} deleted"
     if verb == "create":
         return _creation(call)
-    if call.asked.subresource == "status":
+    if call.request.subresource == "status":
         return _status(call, last)
-    if call.asked.subresource:
-        return f"{call.asked.subresource} of the {_noun(resource)}"
+    if call.request.subresource:
+        return f"{call.request.subresource} of the {_noun(resource)}"
     return _change(call, last)
 
 
-def outcome(entry: Pass) -> str:
+def outcome(entry: Reconcile) -> str:
     if entry.problem:
-        return f"failed, and will be tried again: {entry.problem}"
+        return f"failed, will be retried: {entry.problem}"
     if entry.requeue_after is None:
-        return "done until something changes"
-    return f"done; looks again in {entry.requeue_after:.3g} s" if entry.requeue_after else "looks again at once"
+        return "done until the next change"
+    return f"done; again in {entry.requeue_after:.3g} s" if entry.requeue_after else "again at once"
 
 
 def _refusal(call: Call) -> str:
-    said = _REFUSALS.get(call.asked.code, f"failed with {call.asked.code}")
-    return f"{said}: {call.problem}" if call.problem and call.asked.code != 404 else said
+    said = _REFUSALS.get(call.request.code, f"failed with {call.request.code}")
+    return f"{said}: {call.problem}" if call.problem and call.request.code != 404 else said
 
 
 def _creation(call: Call) -> str:
-    if call.asked.subresource == "binding":
+    if call.request.subresource == "binding":
         return "pod assigned to a node"
-    if call.asked.subresource:
-        return f"{call.asked.subresource} of the {_noun(call.asked.resource)}"
+    if call.request.subresource:
+        return f"{call.request.subresource} of the {_noun(call.request.resource)}"
     if pool := call.owner_of_kind(SANDBOX_WARM_POOL.kind):
         return f"member of pool {pool} created"
     if claim := call.owner_of_kind(SANDBOX_CLAIM.kind):
-        return f"made for claim {claim}"
+        return f"created for claim {claim}"
     if sandbox := call.owner_of_kind(SANDBOX.kind):
-        return f"{_noun(call.asked.resource)} of sandbox {sandbox} created"
-    if call.asked.resource == SANDBOX_CLAIM.plural:
-        return "claim arrived"
-    return f"{_noun(call.asked.resource)} created"
+        return f"{_noun(call.request.resource)} of sandbox {sandbox} created"
+    if call.request.resource == SANDBOX_CLAIM.plural:
+        return "claim created"
+    return f"{_noun(call.request.resource)} created"
 
 
 def _status(call: Call, last: Call | None) -> str:
@@ -78,14 +78,14 @@ def _status(call: Call, last: Call | None) -> str:
 
 def _change(call: Call, last: Call | None) -> str:
     claim = call.owner_of_kind(SANDBOX_CLAIM.kind)
-    if call.asked.resource == SANDBOX.plural and claim and (last is None or last.owner != call.owner):
-        # Of an owner that the log did not show to change one knows only that the sandbox is the claim's by now.
+    if call.request.resource == SANDBOX.plural and claim and (last is None or last.owner != call.owner):
+        # Without an earlier write in the log, only the present owner is known.
         return f"adopted for claim {claim}" if last is not None else f"belongs to claim {claim}"
-    if call.asked.resource == SANDBOX_CLAIM.plural:
-        return "notes on the claim"
-    if call.asked.resource == POD.plural:
+    if call.request.resource == SANDBOX_CLAIM.plural:
+        return "annotations of the claim"
+    if call.request.resource == POD.plural:
         return "labels and annotations of the pod"
-    return f"{_noun(call.asked.resource)} changed"
+    return f"{_noun(call.request.resource)} changed"
 
 
 def _noun(resource: str) -> str:

@@ -1,8 +1,7 @@
-"""The timeline of one claim or one sandbox: every call about it, its sandbox and its pod, and what each was for; and
-every pass of a controller over it, where that was noted.
+"""The timeline of one claim or one sandbox: every call about it, its sandbox and its pod, with the purpose of each.
 
-A log is read twice. The first pass finds out what belongs together, because a sandbox is made, and watched over by its
-pool, long before anybody knows which claim will get it; the second takes the calls about all of that.
+Reconciles are included if the log has them. The log is read twice. The first reading finds the related objects, because
+a pool creates a sandbox long before a claim adopts it; the second collects the calls about all of them.
 """
 
 from __future__ import annotations
@@ -11,105 +10,105 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from sandpool.api.kinds import EVENT, POD, SANDBOX, SANDBOX_CLAIM
-from sandpool.explain.calls import Call, Pass, read_calls, read_entries
+from sandpool.explain.calls import Call, Reconcile, read_calls, read_entries
 from sandpool.explain.purpose import outcome, purpose
 
-Lines = Callable[[], Iterable[bytes]]  # the lines of a log, from its beginning each time it is called
+Lines = Callable[[], Iterable[bytes]]  # returns the lines of a log, from its beginning each time
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
-    """The names of what belongs together in one namespace."""
+class RelatedObjects:
+    """The names of related objects in one namespace."""
 
     namespace: str
     claims: frozenset[str]
     sandboxes: frozenset[str]
-    pods: frozenset[str] = frozenset()  # those that are not named like their sandbox
+    pods: frozenset[str] = frozenset()  # pods with another name than their sandbox
 
     @property
     def names(self) -> frozenset[str]:
         return self.claims | self.sandboxes | self.pods
 
-    def concerns(self, entry: Call | Pass) -> bool:
-        if isinstance(entry, Pass):
+    def concerns(self, entry: Call | Reconcile) -> bool:
+        if isinstance(entry, Reconcile):
             about = {SANDBOX.singular: self.sandboxes, SANDBOX_CLAIM.singular: self.claims}.get(entry.kind, frozenset())
             return entry.namespace == self.namespace and entry.name in about
-        asked = entry.asked
-        if asked.namespace != self.namespace:
+        request = entry.request
+        if request.namespace != self.namespace:
             return False
-        if asked.resource == SANDBOX_CLAIM.plural:
-            return asked.name in self.claims
-        if asked.resource == SANDBOX.plural:
-            return asked.name in self.sandboxes
-        if asked.resource == POD.plural:
-            return asked.name in self.sandboxes or asked.name in self.pods
-        # An event is named after what it is about, and the time.
-        return asked.resource == EVENT.plural and asked.name.rpartition(".")[0] in self.names
+        if request.resource == SANDBOX_CLAIM.plural:
+            return request.name in self.claims
+        if request.resource == SANDBOX.plural:
+            return request.name in self.sandboxes
+        if request.resource == POD.plural:
+            return request.name in self.sandboxes or request.name in self.pods
+        # The name of an event is the name of its object and a timestamp.
+        return request.resource == EVENT.plural and request.name.rpartition(".")[0] in self.names
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     number: int
-    entry: Call | Pass
-    delta_ms: float  # since the step before began
+    entry: Call | Reconcile
+    delta_ms: float  # since the start of the previous step
     purpose: str
 
 
-def claim_cast(lines: Lines, namespace: str, name: str) -> Cast:
-    """A claim, and every sandbox that was its own at some time."""
+def objects_of_claim(lines: Lines, namespace: str, name: str) -> RelatedObjects:
+    """A claim and every sandbox it has owned."""
     sandboxes = {
-        call.asked.name
+        call.request.name
         for call in read_calls(lines(), mentioning=[name])
         if _is(call, SANDBOX.plural, namespace) and call.owner_of_kind(SANDBOX_CLAIM.kind) == name
     }
-    return _with_pods(lines, Cast(namespace, frozenset({name}), frozenset(sandboxes)))
+    return _with_pods(lines, RelatedObjects(namespace, frozenset({name}), frozenset(sandboxes)))
 
 
-def sandbox_cast(lines: Lines, namespace: str, name: str) -> Cast:
-    """A sandbox, and every claim that it was given to."""
+def objects_of_sandbox(lines: Lines, namespace: str, name: str) -> RelatedObjects:
+    """A sandbox and every claim that has owned it."""
     owners = {
         call.owner_of_kind(SANDBOX_CLAIM.kind)
         for call in read_calls(lines(), mentioning=[name])
-        if _is(call, SANDBOX.plural, namespace) and call.asked.name == name
+        if _is(call, SANDBOX.plural, namespace) and call.request.name == name
     }
-    return _with_pods(lines, Cast(namespace, frozenset(owners - {""}), frozenset({name})))
+    return _with_pods(lines, RelatedObjects(namespace, frozenset(owners - {""}), frozenset({name})))
 
 
-def timeline(lines: Lines, cast: Cast, *, writes_only: bool = False) -> list[Step]:
-    """The calls and passes about the cast, in the order in which they began; watches and lists are about everybody."""
-    entries = [entry for entry in read_entries(lines(), mentioning=cast.names) if cast.concerns(entry)]
+def timeline(lines: Lines, related: RelatedObjects, *, writes_only: bool = False) -> list[Step]:
+    """The calls and reconciles about the objects, by start time. Watches and lists are left out."""
+    entries = [entry for entry in read_entries(lines(), mentioning=related.names) if related.concerns(entry)]
     if writes_only:
-        entries = [entry for entry in entries if isinstance(entry, Call) and entry.asked.writes]
+        entries = [entry for entry in entries if isinstance(entry, Call) and entry.request.writes]
     entries.sort(key=lambda entry: entry.started)
     steps: list[Step] = []
-    known: dict[tuple[str, str], Call] = {}  # the last write of each object, with all that is known of it by then
+    known: dict[tuple[str, str], Call] = {}  # the last write of each object, with its known state
     for number, entry in enumerate(entries, 1):
         delta = (entry.started - entries[max(0, number - 2)].started).total_seconds() * 1000
-        if isinstance(entry, Pass):
+        if isinstance(entry, Reconcile):
             steps.append(Step(number, entry, delta, outcome(entry)))
             continue
-        which = (entry.asked.resource, entry.asked.name)
+        which = (entry.request.resource, entry.request.name)
         last = known.get(which)
         steps.append(Step(number, entry, delta, purpose(entry, last)))
-        if entry.asked.writes and entry.succeeded and (entry.owner or entry.ready):
+        if entry.request.writes and entry.succeeded and (entry.owner or entry.ready):
             known[which] = entry if last is None else _together(last, entry)
     return steps
 
 
 def _together(last: Call, call: Call) -> Call:
-    """A log without answers has only the part that a patch was about; the rest is as it was."""
+    """Merge a call with the earlier state: without response bodies the log only has the patched fields."""
     call = replace(call, owner=call.owner or last.owner)
     return call if call.ready else replace(call, ready=last.ready, ready_reason=last.ready_reason)
 
 
-def _with_pods(lines: Lines, cast: Cast) -> Cast:
+def _with_pods(lines: Lines, related: RelatedObjects) -> RelatedObjects:
     pods = {
-        call.asked.name
-        for call in read_calls(lines(), mentioning=cast.sandboxes)
-        if _is(call, POD.plural, cast.namespace) and call.owner_of_kind(SANDBOX.kind) in cast.sandboxes
+        call.request.name
+        for call in read_calls(lines(), mentioning=related.sandboxes)
+        if _is(call, POD.plural, related.namespace) and call.owner_of_kind(SANDBOX.kind) in related.sandboxes
     }
-    return Cast(cast.namespace, cast.claims, cast.sandboxes, frozenset(pods - cast.sandboxes))
+    return RelatedObjects(related.namespace, related.claims, related.sandboxes, frozenset(pods - related.sandboxes))
 
 
 def _is(call: Call, resource: str, namespace: str) -> bool:
-    return call.succeeded and call.asked.resource == resource and call.asked.namespace == namespace
+    return call.succeeded and call.request.resource == resource and call.request.namespace == namespace

@@ -1,1 +1,1 @@
-"""Getting into a cluster and out of it again: what is installed, the files that say so, and who applies them."""
+"""Installing into a cluster and uninstalling: the objects, the generated manifests, the installer and the remover."""

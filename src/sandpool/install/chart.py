@@ -1,8 +1,8 @@
-"""The Helm chart, made from the same objects as every other manifest: what a value decides is replaced by its template.
+"""The Helm chart, generated from the same objects as all other manifests.
 
-A chart that is written beside the manifests drifts from them. Here the templates are the manifests, with a text such as
-``{{ .Values.replicaCount }}`` in the places that ``_PLACES`` names; rendered with the values as they come, they are the
-manifests again, which a test holds. The names of the values are those of the agent-sandbox chart.
+A chart written by hand drifts from the manifests. Here the templates are the manifests, with an expression such as
+``{{ .Values.replicaCount }}`` at the paths that ``_PLACES`` names. Rendered with the default values they equal the
+manifests; a test checks that. The names of the values are those of the agent-sandbox chart.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from sandpool.api.schema.crds import as_yaml, manifests
 from sandpool.install import monitoring
 from sandpool.install.chart_values import FLAGS, values
 from sandpool.install.flow import FLOW_SCHEMA
-from sandpool.install.manifests import DEFAULT_PROFILE, Choice, controller, namespace
+from sandpool.install.manifests import DEFAULT_PROFILE, InstallOptions, controller, namespace
 from sandpool.install.names import NAMESPACE
 
-# The right to vote is of use where the lease is.
+# The permission for leader election is needed in the namespace of the lease.
 _LEASE_NAMESPACE: Final = "default .Values.namespace.name .Values.controller.leaderElectionNamespace"
-# Where a value decides: the path in objects of a kind, and the expression that gives what is there.
+# Paths that chart values set: by kind, the path in the object and the template expression for it.
 _POD: Final = "spec.template.spec"
 _CONTAINER: Final = f"{_POD}.containers.0"
 _PLACES: Final[dict[str, dict[str, str]]] = {
@@ -69,8 +69,8 @@ _TOKEN: Final = re.compile(r"^(?P<lead> *(?:- )*)(?P<key>[^:\n]+): @@(?P<text>.*
 
 
 def files() -> dict[str, str]:
-    """The files of the chart, by path in it."""
-    objects = [namespace(), *controller(Choice()), *monitoring.objects()]
+    """The files of the chart, by path."""
+    objects = [namespace(), *controller(InstallOptions()), *monitoring.objects()]
     return {
         "Chart.yaml": as_yaml(_chart(), sort_keys=False),
         "values.yaml": values(),
@@ -98,8 +98,8 @@ def _template(object: Object) -> str:
     kind = object["kind"]
     places = dict(_PLACES.get(kind, {}))
     if object["metadata"].get("namespace") == NAMESPACE:
-        is_vote = kind in ("Role", "RoleBinding")
-        places["metadata.namespace"] = _LEASE_NAMESPACE if is_vote else ".Values.namespace.name"
+        is_election = kind in ("Role", "RoleBinding")
+        places["metadata.namespace"] = _LEASE_NAMESPACE if is_election else ".Values.namespace.name"
     escaped = _escaped(object)
     for path, text in places.items():
         labels = _dict_literal(_at(object, path)) if "{labels}" in text else ""
@@ -116,7 +116,7 @@ def _template(object: Object) -> str:
 
 
 def _expanded(found: re.Match[str]) -> str:
-    """A place in the YAML of an object becomes a template that gives a line, or a block that is indented to fit."""
+    """Replace a token in the YAML by a template expression: one line, or a block with the right indentation."""
     lead, key, text = found["lead"], found["key"], found["text"]
     inside = len(lead) + 2
     if text == "arguments":
@@ -147,7 +147,7 @@ def _dict_literal(labels: dict[str, str]) -> str:
 
 
 def _escaped(value: Any) -> Any:
-    """Text that is meant for others, such as the placeholders of alerts, must pass Helm unharmed."""
+    """Escape template text that is not for Helm, such as the placeholders of alerts."""
     if isinstance(value, dict):
         return {key: _escaped(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -164,7 +164,7 @@ def _at(value: Any, path: str) -> Any:
 
 
 def _placed(value: Any, path: list[str], text: str) -> Any:
-    """With ``text`` in a place, which need not be there yet."""
+    """Return ``value`` with ``text`` at a path, which is created if it does not exist."""
     if not path:
         return text
     if isinstance(value, list):
@@ -175,5 +175,5 @@ def _placed(value: Any, path: list[str], text: str) -> Any:
 
 
 def _unquoted(text: str) -> str:
-    """YAML puts our tokens into quotes, and doubles the quotes in them."""
+    """Undo the quoting that YAML adds to our tokens."""
     return re.sub(r"'(@@.*@@)'$", lambda found: found[1].replace("''", "'"), text, flags=re.MULTILINE)

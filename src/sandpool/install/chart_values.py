@@ -1,4 +1,4 @@
-"""The values of the Helm chart, with what each is for."""
+"""The values of the Helm chart, with a comment for each."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 from sandpool.api.resource import Object
 from sandpool.api.schema.crds import as_yaml
 from sandpool.install import monitoring
-from sandpool.install.manifests import Choice, controller
+from sandpool.install.manifests import InstallOptions, controller
 from sandpool.install.names import CONTROLLER, IMAGE, NAMESPACE, TAG
 from sandpool.install.workload import CONTAINER_SECURITY, POD_SECURITY
 
-# Values of the controller and the flag each becomes, if it is not empty.
+# Controller values and the flag that each non-empty one sets.
 FLAGS: Final = {
     "leaderElect": "--leader-elect",
     "leaderElectionNamespace": "--leader-election-namespace",
@@ -31,24 +31,24 @@ FLAGS: Final = {
 
 
 def _sections() -> list[tuple[str, Object]]:
-    deployment = controller(Choice())[-1]
+    deployment = controller(InstallOptions())[-1]
     pod = deployment["spec"]["template"]["spec"]
     flags = {value: True if value == "leaderElect" else "" for value in FLAGS}
     return [
         (
-            "The image made from deploy/Dockerfile, where your cluster can pull it from.",
+            "The image built from deploy/Dockerfile, in a registry that the cluster can pull from.",
             {"image": {"repository": IMAGE, "tag": TAG, "pullPolicy": "IfNotPresent"}, "imagePullSecrets": []},
         ),
-        ("Of several replicas one works and the others wait, knowing everything.", {"replicaCount": Choice().replicas}),
-        ("create: false if the namespace is there already.", {"namespace": {"create": True, "name": NAMESPACE}}),
+        ("One replica leads; the others stand by with warm caches.", {"replicaCount": InstallOptions().replicas}),
+        ("create: false if the namespace exists already.", {"namespace": {"create": True, "name": NAMESPACE}}),
         ("Added to the pods.", {"podAnnotations": {}, "podLabels": {}}),
-        ("No limit for the processor: it would be felt in bursts.", {"resources": pod["containers"][0]["resources"]}),
+        ("No CPU limit: it would throttle bursts.", {"resources": pod["containers"][0]["resources"]}),
         ("Where the pods run.", {"nodeSelector": {}, "tolerations": [], "affinity": pod["affinity"]}),
         (
-            "What the pods may not do.",
+            "Security contexts.",
             {"podSecurityContext": POD_SECURITY, "containerSecurityContext": CONTAINER_SECURITY},
         ),
-        ("The Service that metrics are collected from.", {"service": {"name": CONTROLLER}}),
+        ("The Service that Prometheus scrapes.", {"service": {"name": CONTROLLER}}),
         (
             "For the Prometheus operator.",
             {
@@ -64,8 +64,8 @@ def _sections() -> list[tuple[str, Object]]:
             },
         ),
         (
-            "Each becomes the flag of its name (docs/running.md); empty: as the controller does by itself.\n"
-            "Of the values that other charts of this API have, extensions, webhook* and *pprof* have no effect.",
+            "Each value sets the flag of the same name (docs/running.md); empty: the controller's default.\n"
+            "The values extensions, webhook* and *pprof* of other charts for this API have no effect.",
             {"controller": {**flags, "extraArgs": []}},
         ),
     ]

@@ -1,9 +1,9 @@
-"""The definitions of the kinds: taking over those of another installation, and waiting until they are served.
+"""CustomResourceDefinitions: taking over those of another installation, and waiting until they are served.
 
-The Go controller also serves the version v1alpha1, which a webhook of its own converts. Objects are stored in v1beta1,
-which is the same there and here, so its definitions can be replaced under the objects. Two things are in the way: the
-webhook has to be taken out of a definition before it can be said to have none, and as long as any object may still be
-stored in the old version nothing but that webhook can read it.
+The Go controller also serves v1alpha1, converted by its own webhook. Objects are stored in v1beta1, which is identical
+in both implementations, so its definitions can be replaced while objects exist. Two things need care: the
+conversion webhook must be removed from a definition before a definition without one can be applied, and objects that
+may still be stored in the old version can only be read through that webhook.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from sandpool.install.errors import InstallError
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound, TooManyRequests
 
-_PAUSE: Final = 0.2  # seconds between two looks
+_PAUSE: Final = 0.2  # seconds between two polls
 
 
 async def check(client: Client, definition: Object, *, force: bool) -> None:
-    """Raises ``InstallError`` if what is there cannot be replaced by this."""
+    """Raise ``InstallError`` if the existing definition cannot be replaced."""
     name = definition["metadata"]["name"]
     try:
         present = await client.get(CUSTOM_RESOURCE_DEFINITION, name)
@@ -47,17 +47,19 @@ def converts(present: Object) -> bool:
     return "webhook" in (present["spec"].get("conversion") or {})
 
 
-async def take_over(client: Client, present: Object, say: Callable[[str], None]) -> None:
-    """Take the conversion webhook out of a definition that is there."""
+async def take_over(client: Client, present: Object, report: Callable[[str], None]) -> None:
+    """Remove the conversion webhook from an existing definition."""
     name = present["metadata"]["name"]
     patch = MergePatch({"spec": {"conversion": {"strategy": "None", "webhook": None}}})
     await client.patch(CUSTOM_RESOURCE_DEFINITION, name, patch)
-    say(f"conversion webhook of {name} removed")
+    report(f"conversion webhook of {name} removed")
 
 
 async def served(client: Client, clock: Clock, defined: list[Object]) -> None:
-    """Wait until the API answers for all of them. It says that a definition is established before each of its
-    handlers has noticed, so the condition alone would be too early."""
+    """Wait until the API serves all of them.
+
+    The API sets the condition Established before all its handlers serve the kind, so the condition alone is too early.
+    """
     names = {each["metadata"]["name"] for each in defined}
     await asyncio.gather(*(_served(client, clock, type) for type in SANDPOOL if type.group_resource in names))
 
@@ -66,7 +68,7 @@ async def _served(client: Client, clock: Clock, type: ResourceType) -> None:
     while True:
         try:
             await client.list(type, limit=1)
-        except (NotFound, TooManyRequests):  # the latter while it sets up the storage
+        except (NotFound, TooManyRequests):  # 429 while the API server sets up the storage
             await clock.sleep(_PAUSE)
         else:
             return

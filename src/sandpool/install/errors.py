@@ -1,7 +1,7 @@
-"""What keeps somebody from installing or uninstalling, in words that say what to do."""
+"""The error of a failed installation or removal."""
 
 from __future__ import annotations
 
 
 class InstallError(Exception):
-    """The message is for a person and names the way out."""
+    """The message tells the user what to do next."""

@@ -1,8 +1,7 @@
-"""Which definitions there are, and whether what is stored fits those that are to come.
+"""Check that stored objects fit new CustomResourceDefinitions.
 
-An API server that knows every field of a pod forgets those it does not know, as soon as the definition changes. So
-before a cluster goes from the lean definitions to the full ones all that is stored is looked at, and nothing is changed
-if a field would be lost.
+The full definitions list every field of a pod; the API server prunes all other fields. So before a cluster changes from
+the lean definitions to the full ones, every stored object is checked, and nothing changes if a field would be lost.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from sandpool.install.errors import InstallError
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
 
-# The kinds that hold a pod.
+# The kinds that contain a pod spec.
 _HOLDERS: Final = (SANDBOX, SANDBOX_TEMPLATE)
 _PAGE: Final = 500
 _SHOWN: Final = 10
 
 
 async def check_fit(client: Client, definitions: list[Object]) -> None:
-    """Raises ``InstallError`` that names what would be lost or refused."""
+    """Raise ``InstallError`` if fields would be dropped or rejected; the message lists them."""
     wanted = {each["metadata"]["name"]: each for each in definitions}
     misfits = [
         misfit
@@ -55,7 +54,7 @@ async def _misfits(client: Client, type: ResourceType, schema: Object) -> AsyncI
 
 
 async def present_profile(client: Client, type: ResourceType = SANDBOX) -> Profile | None:
-    """What a cluster has, whoever installed it; None if it does not know the kind."""
+    """The profile of the installed definition; None if the cluster does not have the kind."""
     try:
         present = await client.get(CUSTOM_RESOURCE_DEFINITION, type.group_resource)
     except NotFound:
@@ -76,7 +75,7 @@ async def all_of(client: Client, type: ResourceType) -> AsyncIterator[Object]:
 
 
 def _schema(definition: Object) -> Object:
-    """Of the version that objects are stored in."""
+    """The schema of the storage version."""
     stored = next(each for each in definition["spec"]["versions"] if each["storage"])
     schema: Object = stored["schema"]["openAPIV3Schema"]
     return schema

@@ -1,9 +1,9 @@
-"""Renewals of the lease in a queue of their own at the API server.
+"""A FlowSchema that gives renewals of the leader lease their own queue at the API server.
 
-An API server lets requests wait by who sent them (API priority and fairness). The controllers and their lease are one
-service account, so while a large pool fills, the renewal of the lease stands behind the writes that fill it; on a
-cluster that is starved of processors it may come too late, and whoever works ends and starts again. Every cluster keeps
-a priority level for leases, which its own controllers use, and nothing but these few requests goes there.
+API priority and fairness queues requests by user. The controllers use one service account for their writes and for the
+lease, so while a large pool fills, a renewal would wait behind those writes. On a cluster short of CPU it could be too
+late, and the leader would restart. Every cluster has a priority level for leader election, which its own controllers
+use; this schema sends the lease requests there, and no others.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from sandpool.controllers.preflight import LEASE_PERMISSION
 from sandpool.install.workload import manifest
 
 FLOW_SCHEMA: Final = ResourceType("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema", "flowschemas", namespaced=False)
-#: One of those that Kubernetes itself sees to that they are there.
+#: A built-in priority level that Kubernetes maintains.
 PRIORITY_LEVEL: Final = "leader-election"
-# As that for the leases of the cluster's own service accounts. The one for all service accounts has 9000; the lowest
-# number that matches is taken.
+# The precedence that Kubernetes uses for leases of its own service accounts. The schema for all service accounts has
+# 9000; the matching schema with the lowest number applies.
 _PRECEDENCE: Final = 200
 
 
 def lease_flow(name: str, namespace: str, labels: Object, account: str) -> Object:
-    """What a service account asks about leases in its own namespace waits for nothing else that it asks."""
+    """Separate a service account's lease requests in its namespace from its other requests."""
     return manifest(
         FLOW_SCHEMA,
         name,

@@ -1,4 +1,4 @@
-"""The Grafana dashboard: claims first, then sandboxes, then how the controllers and the router are doing."""
+"""The Grafana dashboard: claims, then sandboxes, then the controllers and the router."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _IN_NAMESPACE: Final = 'namespace=~"$namespace"'
 _OURS: Final = f'service=~"{CONTROLLER}|{ROUTER_METRICS_SERVICE}"'
 _WIDTH, _HEIGHT, _COLUMNS = 8, 8, 3
 
-# Title, unit, and what is drawn: expressions with their legends.
+# Title, unit, and queries with their legends.
 Panel = tuple[str, str, list[tuple[str, str]]]
 
 
@@ -42,8 +42,8 @@ PANELS: Final[tuple[Panel, ...]] = (
         "ops",
         [(f"sum by (launch_type) (rate({CLAIM_CREATIONS.name}{{{_IN_NAMESPACE}}}{_RATE}))", "{{launch_type}}")],
     ),
-    ("From claim to ready", "ms", _quantiles(CLAIM_STARTUP_LATENCY, "launch_type")),
-    ("From first sight to ready", "ms", _quantiles(CLAIM_CONTROLLER_STARTUP_LATENCY, "launch_type")),
+    ("Claim startup latency", "ms", _quantiles(CLAIM_STARTUP_LATENCY, "launch_type")),
+    ("Claim startup latency since first observed", "ms", _quantiles(CLAIM_CONTROLLER_STARTUP_LATENCY, "launch_type")),
     (
         "Claims by pool",
         "ops",
@@ -59,37 +59,37 @@ PANELS: Final[tuple[Panel, ...]] = (
             )
         ],
     ),
-    ("From sandbox to ready", "ms", _quantiles(CREATION_LATENCY, "launch_type", _IN_NAMESPACE)),
+    ("Sandbox creation latency", "ms", _quantiles(CREATION_LATENCY, "launch_type", _IN_NAMESPACE)),
     (
-        "Passes",
+        "Reconciles",
         "ops",
         [(f"sum by (controller, result) (rate({RECONCILES.name}{_RATE}))", "{{controller}} {{result}}")],
     ),
-    ("Passes that fail", "ops", [(f"sum by (controller) (rate({RECONCILE_ERRORS.name}{_RATE}))", "{{controller}}")]),
-    ("How long passes take", "s", _quantiles(RECONCILE_TIME, "controller")),
-    ("Keys that wait", "short", [(f"sum by (name) ({QUEUE_DEPTH.name})", "{{name}}")]),
-    ("How long keys wait", "s", _quantiles(QUEUE_DURATION, "name")),
+    ("Reconcile errors", "ops", [(f"sum by (controller) (rate({RECONCILE_ERRORS.name}{_RATE}))", "{{controller}}")]),
+    ("Reconcile duration", "s", _quantiles(RECONCILE_TIME, "controller")),
+    ("Work queue depth", "short", [(f"sum by (name) ({QUEUE_DEPTH.name})", "{{name}}")]),
+    ("Work queue wait", "s", _quantiles(QUEUE_DURATION, "name")),
     (
-        "Requests to the API",
+        "API requests",
         "reqps",
         [(f"sum by (method, code) (rate({REQUESTS.name}{_RATE}))", "{{method}} {{code}}")],
     ),
-    ("How long the API takes", "s", _quantiles(REQUEST_TIME)),
-    ("Age of the news", "s", [(f"max by (resource) ({SECONDS_SINCE_NEWS.name})", "{{resource}}")]),
-    ("Who works", "short", [(LEADING.name, "{{pod}}")]),
+    ("API request duration", "s", _quantiles(REQUEST_TIME)),
+    ("Time since the last watch event", "s", [(f"max by (resource) ({SECONDS_SINCE_NEWS.name})", "{{resource}}")]),
+    ("Leader", "short", [(LEADING.name, "{{pod}}")]),
     (
-        "Requests through the router",
+        "Router requests",
         "reqps",
         [(f"sum by (code) (rate({router.REQUESTS.name}{_RATE}))", "{{code}}")],
     ),
-    ("How long requests through the router take", "s", _quantiles(router.DURATION)),
+    ("Router request duration", "s", _quantiles(router.DURATION)),
     (
-        "Sandboxes that did not answer the router",
+        "Router upstream errors",
         "ops",
         [(f"sum by (reason) (rate({router.UPSTREAM_ERRORS.name}{_RATE}))", "{{reason}}")],
     ),
     ("Memory", "bytes", [(f"process_resident_memory_bytes{{{_OURS}}}", "{{pod}}")]),
-    ("Processor", "percentunit", [(f"rate(process_cpu_seconds_total{{{_OURS}}}{_RATE})", "{{pod}}")]),
+    ("CPU", "percentunit", [(f"rate(process_cpu_seconds_total{{{_OURS}}}{_RATE})", "{{pod}}")]),
 )
 
 

@@ -1,6 +1,6 @@
-"""Puts objects into a cluster by server-side apply, one after the other, and says of each what became of it.
+"""Install objects into a cluster with server-side apply, one after the other, and report each result.
 
-Doing it again does nothing. What others have changed since is theirs: it is a conflict, and ``force`` takes it over.
+Installing is idempotent. Fields that another field manager has changed cause a conflict; ``force`` takes them over.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from sandpool.kube.client import ApplyPatch, Client
 from sandpool.kube.errors import Conflict, InternalError, NotFound
 
 FIELD_MANAGER: Final = "sandpool-install"
-_PATIENCE: Final = 60.0  # seconds for a cluster to do what it has accepted
+_TIMEOUT: Final = 60.0  # seconds until accepted definitions must be served
 _TYPES: Final = {
     (type.api_version, type.kind): type for type in (*BUILT_IN, FLOW_SCHEMA, SERVICE_MONITOR, PROMETHEUS_RULE)
 }
 
-# What an installation of the Go controller has besides: rights of our service account that we do not need, and the
-# Service of a webhook that nobody asks any more.
+# Objects of the Go controller that Sandpool does not use: permissions of the service account, and the Service of the
+# conversion webhook.
 _FORMER: Final = (
     manifest(CLUSTER_ROLE_BINDING, "agent-sandbox-controller-extensions"),
     manifest(CLUSTER_ROLE, "agent-sandbox-controller-extensions"),
     manifest(SERVICE, "agent-sandbox-webhook-service", names.NAMESPACE),
 )
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 def type_of(object: Object) -> ResourceType:
@@ -52,24 +52,28 @@ def type_of(object: Object) -> ResourceType:
 
 
 def title(object: Object) -> str:
-    """As kubectl writes it: ``deployment.apps/agent-sandbox-controller``."""
+    """The name as kubectl prints it: ``deployment.apps/agent-sandbox-controller``."""
     type = type_of(object)
     return f"{'.'.join(filter(None, (type.singular, type.group)))}/{object['metadata']['name']}"
 
 
 class Installer:
-    """``say`` is told line by line what is done. With ``dry_run`` the API is asked what it would do."""
+    """``report`` gets a line for every step. With ``dry_run`` the API validates every request and changes nothing."""
 
-    def __init__(self, client: Client, clock: Clock, say: Say, *, dry_run: bool = False, force: bool = False) -> None:
+    def __init__(
+        self, client: Client, clock: Clock, report: Report, *, dry_run: bool = False, force: bool = False
+    ) -> None:
         self.client = client
         self.clock = clock
-        self.say = say
+        self.report = report
         self.dry_run = dry_run
         self.force = force
 
     async def install(self, objects: Iterable[Object]) -> None:
-        """In this order. Raises ``InstallError`` with what to do: before anything is done if it can be seen by then;
-        otherwise what was said to be done is done."""
+        """Install the objects in this order.
+
+        Raises ``InstallError``, if possible before the first change. After a later error the reported steps are done.
+        """
         objects = list(objects)
         defined = [each for each in objects if type_of(each) is CUSTOM_RESOURCE_DEFINITION]
         await check_fit(self.client, defined)
@@ -78,8 +82,8 @@ class Installer:
         for each in objects:
             if type_of(each) is DEPLOYMENT and not self.force:
                 await self._refuse_foreign(each)
-        if self.force:  # before the version goes that they name; a webhook that is away may be in the way of our kinds
-            await renew_owners(self.client, self.say, dry_run=self.dry_run, tolerate=(InternalError,))
+        if self.force:  # before their version is removed; a missing webhook may block our kinds
+            await renew_owners(self.client, self.report, dry_run=self.dry_run, tolerate=(InternalError,))
         waited = False
         for each in objects:
             if defined and not waited and type_of(each) not in (NAMESPACE, CUSTOM_RESOURCE_DEFINITION):
@@ -91,28 +95,28 @@ class Installer:
         if self.force:
             await self._remove_former()
             if not self.dry_run:
-                await renew_owners(self.client, self.say)
+                await renew_owners(self.client, self.report)
 
     async def _install(self, object: Object) -> None:
         if type_of(object) is FLOW_SCHEMA and not await self._has_flows():
-            return self._tell(object, "left out, the cluster has no such kind")
+            return self._report(object, "skipped, the cluster does not have the kind")
         present = await self._present(object)
         if present is not None and type_of(object) is DEPLOYMENT and not _is_ours(present):
-            await self._make_room(object, present)
+            await self._delete_foreign(object, present)
             present = None
-            if self.dry_run:  # it is still there, so the API cannot say
-                return self._tell(object, "created")
+            if self.dry_run:  # the old Deployment still exists, so the API cannot validate the new one
+                return self._report(object, "created")
         if present is not None and type_of(object) is CUSTOM_RESOURCE_DEFINITION and definitions.converts(present):
-            if self.dry_run:  # and so is the webhook
-                return self._tell(object, "configured")
-            await definitions.take_over(self.client, present, self.say)
+            if self.dry_run:  # the webhook still exists, too
+                return self._report(object, "configured")
+            await definitions.take_over(self.client, present, self.report)
         answer = await self._apply(object)
-        return self._tell(
+        return self._report(
             object, "created" if present is None else "unchanged" if _same(present, answer) else "configured"
         )
 
-    def _tell(self, object: Object, verb: str) -> None:
-        self.say(f"{title(object)} {verb}{' (dry run)' if self.dry_run else ''}")
+    def _report(self, object: Object, verb: str) -> None:
+        self.report(f"{title(object)} {verb}{' (dry run)' if self.dry_run else ''}")
 
     async def _present(self, object: Object) -> Object | None:
         metadata = object["metadata"]
@@ -122,7 +126,7 @@ class Installer:
             return None
 
     async def _apply(self, object: Object) -> Object | None:
-        """None if the API cannot say, because nothing is there yet that the object would be in."""
+        """Apply an object. Returns None in a dry run if its namespace does not exist yet."""
         metadata = object["metadata"]
         try:
             return await self.client.patch(
@@ -137,19 +141,19 @@ class Installer:
             )
         except Conflict as conflict:
             raise InstallError(
-                f"{title(object)} was changed by others: {conflict}\n--force takes over what they changed"
+                f"{title(object)} has fields of other field managers: {conflict}\n--force takes over these fields"
             ) from None
         except NotFound as error:
             if type_of(object) in (SERVICE_MONITOR, PROMETHEUS_RULE):
                 raise InstallError(
-                    f"{title(object)}: the cluster has no such kind; install the Prometheus operator first"
+                    f"{title(object)}: the cluster does not have the kind; install the Prometheus operator first"
                 ) from None
-            if self.dry_run:  # its namespace would have been made before
+            if self.dry_run:  # its namespace would have been created before
                 return None
             raise InstallError(f"{title(object)}: {error}") from None
 
     async def _has_flows(self) -> bool:
-        """Older clusters have none that we could write, and do without."""
+        """Older clusters do not serve this version of FlowSchema; the installation works without it."""
         try:
             await self.client.list(FLOW_SCHEMA, limit=1)
         except NotFound:
@@ -164,9 +168,12 @@ class Installer:
                 "--force replaces it; sandboxes, pools and claims stay"
             )
 
-    async def _make_room(self, object: Object, present: Object) -> None:
-        """A Deployment of somebody else may say things about the container that we do not know of, and apply would
-        keep them. So it goes as a whole. Its pods release the lease when they end."""
+    async def _delete_foreign(self, object: Object, present: Object) -> None:
+        """Delete a Deployment of another installation.
+
+        It may set container fields that we do not set, and apply would keep them. Its pods release the lease when they
+        end.
+        """
         metadata = present["metadata"]
         await self.client.delete(
             DEPLOYMENT,
@@ -176,7 +183,7 @@ class Installer:
             propagation_policy="Background",
             dry_run=self.dry_run,
         )
-        self._tell(object, "of another installation deleted")
+        self._report(object, "of another installation deleted")
 
     async def _remove_former(self) -> None:
         for each in _FORMER:
@@ -185,19 +192,19 @@ class Installer:
                 await self.client.delete(
                     type_of(each), metadata["name"], metadata.get("namespace"), dry_run=self.dry_run
                 )
-                self._tell(each, "of another installation deleted")
+                self._report(each, "of another installation deleted")
 
     async def _served(self, defined: list[Object]) -> None:
         if self.dry_run:
             return
         try:
-            await within(self.clock, _PATIENCE, definitions.served(self.client, self.clock, defined))
+            await within(self.clock, _TIMEOUT, definitions.served(self.client, self.clock, defined))
         except TimeoutError:
             raise InstallError(
-                f"the cluster has accepted the kinds but did not serve them within {_PATIENCE:g} s; "
+                f"the cluster accepted the kinds but did not serve them within {_TIMEOUT:g} s; "
                 "kubectl describe crd sandboxes.agents.x-k8s.io says why"
             ) from None
-        self.say(f"{len(defined)} kinds are served")
+        self.report(f"{len(defined)} kinds are served")
 
 
 def _is_ours(present: Object) -> bool:
@@ -205,7 +212,7 @@ def _is_ours(present: Object) -> bool:
 
 
 def _same(before: Object, after: Object | None) -> bool:
-    """A dry run answers with what it would write, under the old version."""
+    """Compare without the fields that every write changes; a dry run returns the old resourceVersion."""
     return after is not None and _content(before) == _content(after)
 
 

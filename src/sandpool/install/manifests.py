@@ -1,4 +1,4 @@
-"""What is installed: the objects, made from one description, in the order in which they are applied."""
+"""The objects of an installation, in the order in which they are applied."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from sandpool.install.names import (
     TAG,
 )
 
-# Whether the API server checks every field of a pod when nobody chooses. A write to a Sandbox costs it a third if not,
-# and what is wrong with a pod is then said when the pod is made; docs/installing.md has the figures.
+# By default the API server does not validate every field of a pod spec. A write of a Sandbox then costs it a third, and
+# an invalid pod spec is reported when the pod is created; docs/installing.md has the figures.
 DEFAULT_PROFILE: Final[Profile] = "lean"
 
-# The controllers take about 100 MB for a thousand sandboxes, and a burst is what they use a processor for. There is no
-# limit for the processor: a limit would be felt in exactly the bursts they are there for.
+# The controllers take about 100 MB for a thousand sandboxes and use CPU in bursts. There is no CPU limit, because it
+# would throttle exactly those bursts.
 _CONTROLLER_RESOURCES: Final[Object] = {
     "requests": {"cpu": "100m", "memory": "256Mi"},
     "limits": {"memory": "1Gi"},
@@ -43,8 +43,8 @@ _ROUTER_RESOURCES: Final[Object] = {"requests": {"cpu": "50m", "memory": "128Mi"
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """What differs between installations. Of two replicas one works and one waits, knowing everything."""
+class InstallOptions:
+    """The options of an installation. With two replicas one leads and one stands by with warm caches."""
 
     image: str = f"{IMAGE}:{TAG}"
     replicas: int = 2
@@ -55,11 +55,11 @@ def namespace() -> Object:
     return workload.manifest(kinds.NAMESPACE, NAMESPACE, labels={"app.kubernetes.io/name": "sandpool"})
 
 
-def definitions(choice: Choice) -> list[Object]:
+def definitions(choice: InstallOptions) -> list[Object]:
     return [crd(type, choice.profile) for type in kinds.SANDPOOL]
 
 
-def controller(choice: Choice) -> list[Object]:
+def controller(choice: InstallOptions) -> list[Object]:
     labels = CONTROLLER_LABELS
     runs = workload.container(
         CONTROLLER,
@@ -81,7 +81,7 @@ def controller(choice: Choice) -> list[Object]:
     ]
 
 
-def router(choice: Choice) -> list[Object]:
+def router(choice: InstallOptions) -> list[Object]:
     labels = ROUTER_LABELS
     runs = workload.container(
         "sandbox-router",
@@ -98,7 +98,7 @@ def router(choice: Choice) -> list[Object]:
         workload.disruption_budget(ROUTER_ACCOUNT, NAMESPACE, labels),
         workload.service(ROUTER_SERVICE, NAMESPACE, labels, "http", ROUTER_PORT),
         workload.service(ROUTER_METRICS_SERVICE, NAMESPACE, labels, "metrics", ROUTER_METRICS_PORT),
-        # Requests may go on for half a minute after it was told to stop.
+        # Requests may continue for half a minute after SIGTERM.
         workload.deployment(ROUTER, NAMESPACE, labels, ROUTER_ACCOUNT, choice.replicas, runs, grace=45),
     ]
 

@@ -1,4 +1,4 @@
-"""What Prometheus should collect, and when somebody should be told. Needs the Prometheus operator."""
+"""ServiceMonitors and alerting rules for the Prometheus operator."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ INTERVAL: Final = "30s"
 
 
 def objects() -> list[Object]:
-    """Of the controllers."""
+    """The monitoring objects of the controllers."""
     return _monitored(CONTROLLER, CONTROLLER_LABELS, "sandpool", alerts())
 
 
 def router_objects() -> list[Object]:
-    """Of the router, for clusters that have one."""
+    """The monitoring objects of the router, for clusters that have one."""
     return _monitored(ROUTER_ACCOUNT, ROUTER_LABELS, "sandpool-router", router_alerts())
 
 
@@ -52,7 +52,7 @@ def _monitored(name: str, labels: dict[str, str], group: str, rules: list[Object
 
 
 def alerts() -> list[Object]:
-    """Each tells of something a person can do something about, and its description says what."""
+    """The alerts of the controllers. Each is actionable, and its description names the action."""
     warm = f'{CLAIM_CONTROLLER_STARTUP_LATENCY.name}_bucket{{launch_type="warm"}}'
     cold = f'{CLAIM_CREATIONS.name}{{launch_type="cold"}}'
     by_pool = "sum by (namespace, warmpool_name)"
@@ -62,47 +62,47 @@ def alerts() -> list[Object]:
             f'absent({LEADING.name}{{name="{LEASE}"}})',
             "5m",
             "critical",
-            "No controller is running: nothing is claimed, filled, suspended or expired.",
-            f"Look at the Deployment {CONTROLLER} in {NAMESPACE} and at the logs of its pods.",
+            "No controller is running: no claim is served, no pool is filled, no sandbox is suspended or expired.",
+            f"Check the Deployment {CONTROLLER} in {NAMESPACE} and the logs of its pods.",
         ),
         _alert(
-            "SandpoolNobodyLeads",
+            "SandpoolNoLeader",
             f'max({LEADING.name}{{name="{LEASE}"}}) < 1',
             "2m",
             "critical",
-            "Controllers run, and none of them works.",
-            f"Look who holds the Lease {LEASE}, and in the logs for what the controllers wait for.",
+            "Controllers are running, but none of them is the leader.",
+            f"Check the holder of the Lease {LEASE}, and the logs of the controllers.",
         ),
         _alert(
             "SandpoolWatchSilent",
             f"max by (resource) ({SECONDS_SINCE_NEWS.name}) > 300",
             "1m",
             "warning",
-            "Nothing was heard of {{ $labels.resource }} for five minutes, not even that nothing happens.",
-            "The connection to the API server is dead or the API server is; if it persists, restart the controller.",
+            "The watch of {{ $labels.resource }} has received nothing for five minutes, not even a bookmark.",
+            "The API server or the connection to it is down; if this persists, restart the controller.",
         ),
         _alert(
-            "SandpoolPassesFail",
+            "SandpoolReconcileErrors",
             f"sum by (controller) (rate({RECONCILE_ERRORS.name}[5m])) > 1",
             "10m",
             "warning",
-            "More than one pass a second of the controller {{ $labels.controller }} fails.",
-            "The logs say why; missing permissions, quotas and webhooks that refuse pods are the usual reasons.",
+            "More than one reconcile per second of the controller {{ $labels.controller }} fails.",
+            "See the logs; missing permissions, quotas and webhooks that reject pods are the usual causes.",
         ),
         _alert(
             "SandpoolClaimsSlow",
             f"histogram_quantile(0.99, sum by (le) (rate({warm}[10m]))) > 2500",
             "10m",
             "warning",
-            "One in a hundred warm claims takes more than 2.5 s from the controller's first sight of it.",
-            "Look at the queues and at the latency of the API server.",
+            "One in a hundred warm claims takes more than 2.5 s after the controller first observed it.",
+            "Check the work queues and the latency of the API server.",
         ),
         _alert(
             "SandpoolPoolTooSmall",
             f"{by_pool} (rate({cold}[15m])) / {by_pool} (rate({CLAIM_CREATIONS.name}[15m])) > 0.2",
             "15m",
             "info",
-            "More than a fifth of the claims to the pool {{ $labels.namespace }}/{{ $labels.warmpool_name }} go cold.",
+            "More than a fifth of the claims of pool {{ $labels.namespace }}/{{ $labels.warmpool_name }} start cold.",
             "Give the pool more replicas, or find out why its sandboxes take long to become ready.",
         ),
         _alert(
@@ -111,15 +111,15 @@ def alerts() -> list[Object]:
             "15m",
             "warning",
             "Keys wait more than 5 s in the queue {{ $labels.name }}.",
-            "The controller has too little processor time, too few workers, or an API server that is slow.",
+            "The controller has too little CPU or too few workers, or the API server is slow.",
         ),
         _alert(
             "SandpoolEventsDropped",
             f"rate({EVENTS_DROPPED.name}[15m]) > 0",
             "30m",
             "info",
-            "Things happen of which no Event tells.",
-            "The API server does not take Events as fast as they come; nothing else suffers from it.",
+            "Events are dropped.",
+            "The API server does not accept Events fast enough; nothing else is affected.",
         ),
     ]
 
@@ -132,8 +132,8 @@ def router_alerts() -> list[Object]:
             f'absent(up{{service="{ROUTER_METRICS_SERVICE}"}} == 1)',
             "5m",
             "critical",
-            "No router is running: SDKs reach no sandbox.",
-            f"Look at the Deployment {ROUTER} in {NAMESPACE} and at the logs of its pods.",
+            "No router is running: SDKs cannot reach sandboxes.",
+            f"Check the Deployment {ROUTER} in {NAMESPACE} and the logs of its pods.",
         ),
         _alert(
             "SandpoolRouterFails",

@@ -1,7 +1,6 @@
-"""What lets machines join a cluster with ``sandpool node``: an account for them, and what it may do.
+"""The service account and permissions with which machines join a cluster through ``sandpool node``.
 
-The nodes themselves run outside of the cluster, or beside it. One account is for all of them: whoever has its token can
-be any of them.
+The nodes run outside the cluster or beside it. All of them share one account, so its token can act as any of them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Owner references in a version that is not served any more are written anew.
+"""Rewrite owner references that name an API version which is no longer served.
 
-The Go controller wrote references to v1alpha1 for long. Our controllers take them as they are, but Kubernetes collects
-garbage by asking for the owner in the version that the reference names. For half a minute after a version has gone
-Kubernetes still believes in it, is told that there is no such owner, and deletes what belongs to one that is there. And
-after that it cannot tell whether an owner is gone, and what belonged to it stays for ever. So references are written
-anew before the version goes; and once more when whoever wrote them has gone.
+The Go controller wrote references to v1alpha1 for a long time. Our controllers accept them, but the garbage collector
+of Kubernetes looks up an owner in the version that the reference names. For half a minute after the removal of a
+version the collector still uses it, gets 404 and deletes dependents of owners that exist. Afterwards it cannot look up
+the owner at all, and dependents of deleted owners stay for ever. So the references are rewritten before the version is
+removed, and again after their writer has stopped.
 """
 
 from __future__ import annotations
@@ -20,39 +20,43 @@ from sandpool.install.fit import all_of
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError, Conflict, NotFound
 
-# What the controllers make, and what is owned therefore.
+# The kinds that the controllers create with an owner.
 _OWNED: Final = (SANDBOX, POD, SERVICE, PERSISTENT_VOLUME_CLAIM, NETWORK_POLICY)
 _SERVED: Final = {(type.group, type.kind): type.api_version for type in SANDPOOL}
-_AT_ONCE: Final = 16
+_CONCURRENCY: Final = 16
 
 
 async def renew_owners(
     client: Client,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
     *,
     dry_run: bool = False,
     tolerate: tuple[type[ApiError], ...] = (),
 ) -> None:
-    """Everywhere in the cluster. Says how many there were of each kind, if any. A kind for which the API answers with
-    what is to be tolerated is left as it is."""
+    """Rewrite the owner references in the whole cluster and report their number by kind.
+
+    A kind is skipped if the API answers with one of the ``tolerate`` errors.
+    """
     for kind in _OWNED:
         with suppress(NotFound, *tolerate):  # a cluster may not have the kind yet
-            await _renew_all(client, kind, say, dry_run=dry_run)
+            await _renew_all(client, kind, report, dry_run=dry_run)
 
 
-async def _renew_all(client: Client, type: ResourceType, say: Callable[[str], None], *, dry_run: bool) -> None:
+async def _renew_all(client: Client, type: ResourceType, report: Callable[[str], None], *, dry_run: bool) -> None:
     stale = [each async for each in all_of(client, type) if renewed(each) is not None]
-    turn = asyncio.Semaphore(_AT_ONCE)
-    await asyncio.gather(*(_renew(client, type, each, turn, dry_run=dry_run) for each in stale))
+    limit = asyncio.Semaphore(_CONCURRENCY)
+    await asyncio.gather(*(_renew(client, type, each, limit, dry_run=dry_run) for each in stale))
     if stale:
-        say(f"owners of {len(stale)} {type.plural} named in the version that is served{_dry(dry_run)}")
+        report(f"owner references of {len(stale)} {type.plural} changed to the served version{_dry(dry_run)}")
 
 
-async def _renew(client: Client, type: ResourceType, object: Object, turn: asyncio.Semaphore, *, dry_run: bool) -> None:
-    """Somebody else may write meanwhile, for instance whoever hands the object over to another owner."""
+async def _renew(
+    client: Client, type: ResourceType, object: Object, limit: asyncio.Semaphore, *, dry_run: bool
+) -> None:
+    """Rewrite one object's references; retry after a conflict, for example with an adoption."""
     metadata = object["metadata"]
     name, namespace = metadata["name"], metadata["namespace"]
-    async with turn:
+    async with limit:
         while (references := renewed(object)) is not None:
             version = object["metadata"]["resourceVersion"]
             patch = MergePatch({"metadata": {"resourceVersion": version, "ownerReferences": references}})
@@ -66,7 +70,7 @@ async def _renew(client: Client, type: ResourceType, object: Object, turn: async
 
 
 def renewed(object: Object) -> list[Object] | None:
-    """The owner references with the versions that are served; None if they have these already."""
+    """The owner references with served versions; None if nothing changes."""
     references = object["metadata"].get("ownerReferences") or []
     new = [{**each, "apiVersion": _served(each)} for each in references]
     return new if new != references else None

@@ -1,7 +1,8 @@
-"""Takes an installation out of a cluster again, in an order in which nobody makes anything anew.
+"""Remove an installation from a cluster.
 
-The controller goes first, or it would refill its pools while they are deleted. Then the definitions, and with them all
-objects of their kinds; Kubernetes collects the pods. Because of that nothing is done while somebody uses a sandbox.
+The controller is deleted first, or it would refill pools while they are deleted. The CustomResourceDefinitions follow,
+and with them all their objects; the garbage collector deletes the pods. Therefore the removal is refused while
+sandboxes are in use.
 """
 
 from __future__ import annotations
@@ -14,24 +15,27 @@ from sandpool.api.kinds import SANDBOX_WARM_POOL as POOL
 from sandpool.api.resource import Object, ResourceType
 from sandpool.engine.clock import Clock, within
 from sandpool.install.errors import InstallError
-from sandpool.install.installer import Say, title, type_of
+from sandpool.install.installer import Report, title, type_of
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
 
-_PATIENCE: Final = 120.0
+_TIMEOUT: Final = 120.0
 _PAUSE: Final = 0.2
 _SHOWN: Final = 5
 
 
 class Remover:
-    """``keep_kinds`` leaves the definitions, and so every sandbox, pool and claim, as they are. ``with_claims`` deletes
-    them although they are in use."""
+    """Removes an installation.
+
+    ``keep_kinds`` keeps the definitions, and with them every sandbox, pool and claim. ``with_claims`` deletes sandboxes
+    that are in use.
+    """
 
     def __init__(
         self,
         client: Client,
         clock: Clock,
-        say: Say,
+        report: Report,
         *,
         dry_run: bool = False,
         keep_kinds: bool = False,
@@ -39,13 +43,13 @@ class Remover:
     ) -> None:
         self.client = client
         self.clock = clock
-        self.say = say
+        self.report = report
         self.dry_run = dry_run
         self.keep_kinds = keep_kinds
         self.with_claims = with_claims
 
     async def remove(self, objects: Iterable[Object]) -> None:
-        """These, given in the order in which they were installed. Raises ``InstallError``."""
+        """Delete the objects, given in the order of their installation. Raises ``InstallError``."""
         objects = list(objects)
         if not (self.keep_kinds or self.with_claims):
             await self._refuse_if_used()
@@ -69,13 +73,13 @@ class Remover:
         if claims:
             raise InstallError(
                 f"these claims would lose their sandboxes: {_some(claims)}\n"
-                "Delete them first, or say --with-claims, or keep everything but the controller with --keep-kinds"
+                "Delete them first, pass --with-claims, or keep everything but the controller with --keep-kinds"
             )
         alone = [_title(each) for each in await self._all(SANDBOX) if not _of_a_pool(each)]
         if alone:
             raise InstallError(
-                f"these sandboxes belong to no pool and would be lost: {_some(alone)}\n"
-                "Delete them first, or say --with-claims, or keep everything but the controller with --keep-kinds"
+                f"these sandboxes belong to no pool and would be deleted: {_some(alone)}\n"
+                "Delete them first, pass --with-claims, or keep everything but the controller with --keep-kinds"
             )
 
     async def _all(self, type: ResourceType) -> list[Object]:
@@ -97,18 +101,18 @@ class Remover:
             )
         except NotFound:
             return
-        self.say(f"{title(object)} deleted{' (dry run)' if self.dry_run else ''}")
+        self.report(f"{title(object)} deleted{' (dry run)' if self.dry_run else ''}")
 
     async def _gone(self, kinds: list[Object]) -> None:
-        """A definition goes when the last of its objects has gone."""
+        """Wait until the definitions are gone. A definition exists until its last object is deleted."""
         if self.dry_run:
             return
         try:
             for each in kinds:
-                await within(self.clock, _PATIENCE, self._missing(each["metadata"]["name"]))
+                await within(self.clock, _TIMEOUT, self._missing(each["metadata"]["name"]))
         except TimeoutError:
             raise InstallError(
-                f"the kinds were not gone within {_PATIENCE:g} s: objects of theirs have finalizers that nobody removes"
+                f"the kinds still exist after {_TIMEOUT:g} s: no controller removes finalizers of their objects"
             ) from None
 
     async def _missing(self, name: str) -> None:
@@ -120,11 +124,11 @@ class Remover:
             await self.clock.sleep(_PAUSE)
 
     async def _delete_if_empty(self, space: Object) -> None:
-        """What somebody else runs in the namespace stays."""
+        """Delete the namespace unless other Deployments run in it."""
         name = space["metadata"]["name"]
         others = [each["metadata"]["name"] for each in (await self.client.list(DEPLOYMENT, name))["items"]]
         if others and not self.dry_run:
-            self.say(f"{title(space)} kept: {_some(others)} run in it")
+            self.report(f"{title(space)} kept: it also contains {_some(others)}")
         else:
             await self._delete(space)
 
@@ -139,7 +143,7 @@ def _some(names: list[str]) -> str:
 
 
 def _of_a_pool(sandbox: Object) -> bool:
-    """By group and kind, because older references carry an older version."""
+    """Whether a pool owns a sandbox, compared by group and kind: older references name an older version."""
     return any(
         each.get("controller") and each["kind"] == POOL.kind and each["apiVersion"].startswith(f"{POOL.group}/")
         for each in sandbox["metadata"].get("ownerReferences") or ()

@@ -1,7 +1,6 @@
-"""Who may do what: roles made from what the controllers and the router say they need, and nothing besides.
+"""Roles that grant exactly the permissions which the controllers and the router declare.
 
-Who binds a role to a service account must have every permission in it, or the verb ``bind``: installing takes an
-administrator of the cluster.
+Binding a role requires every permission in it, or the verb ``bind``, so only a cluster administrator can install.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from sandpool.controllers.preflight import LEASE_PERMISSION, OPTIONAL_PERMISSION
 from sandpool.install.names import LEASE
 from sandpool.install.workload import manifest
 
-# The router watches sandboxes and their pods, and asks the API server about the tokens of its clients.
+# The router watches sandboxes and pods, and reviews its clients' tokens at the API server.
 ROUTER_NEEDS: Final = (
     Permission(SANDBOX, ("list", "watch")),
     Permission(POD, ("list", "watch")),
@@ -34,7 +33,7 @@ ROUTER_NEEDS: Final = (
 
 
 def rules(needs: Iterable[Permission]) -> list[Object]:
-    """One rule for all resources of a group with the same verbs, in the order of the needs."""
+    """RBAC rules, one for all resources of a group with the same verbs."""
     grouped: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for need in needs:
         resource = f"{need.type.plural}/{need.subresource}" if need.subresource else need.type.plural
@@ -50,7 +49,7 @@ def controller_rules() -> list[Object]:
 
 
 def lease_rules() -> list[Object]:
-    """A name restricts everything but creation, where RBAC does not know it."""
+    """Rules for the leader lease. ``resourceNames`` cannot restrict ``create``, so that verb has its own rule."""
     (rule,) = rules((LEASE_PERMISSION,))
     named = [verb for verb in LEASE_PERMISSION.verbs if verb != "create"]
     return [{**rule, "verbs": ["create"]}, {**rule, "resourceNames": [LEASE], "verbs": named}]

@@ -1,4 +1,4 @@
-"""What the controller and the router have in common as workloads: a Deployment that needs no privilege at all."""
+"""The common parts of the controller's and the router's workloads: an unprivileged Deployment and its Service."""
 
 from __future__ import annotations
 
@@ -66,8 +66,7 @@ def container(
 def deployment(
     name: str, namespace: str, labels: Object, account: str, replicas: int, runs: Object, *, grace: int
 ) -> Object:
-    """Two replicas do not share a node where there is a choice, and one is there while the other is replaced. ``grace``
-    is how many seconds a pod may take to end in good order."""
+    """A Deployment with replicas on different nodes where possible. ``grace`` is the termination grace period."""
     apart: Object = {
         "weight": 100,
         "podAffinityTerm": {
@@ -103,14 +102,13 @@ def service(name: str, namespace: str, labels: Object, port_name: str, port: int
 
 
 def disruption_budget(name: str, namespace: str, labels: Object) -> Object:
-    """One at a time may go. Said this way round it keeps no node from being drained where there is one replica."""
+    """Allow one disruption at a time. ``maxUnavailable`` does not block node drains if there is a single replica."""
     spec: Object = {"maxUnavailable": 1, "selector": {"matchLabels": selector(labels)}}
     return manifest(POD_DISRUPTION_BUDGET, name, namespace, labels, spec=spec)
 
 
 def network_policy(name: str, namespace: str, labels: Object, ports: Sequence[int]) -> Object:
-    """Nobody connects to anything but these ports. Ways out are left open: where the API server of a cluster listens
-    is nothing a manifest for all clusters can know."""
+    """Allow ingress to these ports only. Egress stays open: the address of the API server differs by cluster."""
     return manifest(
         NETWORK_POLICY,
         name,

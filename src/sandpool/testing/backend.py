@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from sandpool.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, NAMESPACE, SANDBOX
-from sandpool.explain.audit import Audit, asked_of_sandpool
+from sandpool.explain.audit import Audit, request_of_sandpool
 from sandpool.install.names import CONTROLLER
 from sandpool.install.roles import controller_rules
 from sandpool.kube.client import Client
@@ -87,7 +87,7 @@ class InProcessBackend:
 
     def __init__(self, server: ApiServer, log: AuditLog) -> None:
         self.server = server
-        self.audit = Audit(log.path, asked_of_sandpool, log.flush)
+        self.audit = Audit(log.path, request_of_sandpool, log.flush)
         self._log = log
 
     @classmethod

@@ -1,15 +1,14 @@
-"""Time as a test tool: a clock that stands still until the test moves it.
+"""A manual clock for tests: time stands still until the test advances it.
 
-A test of a five-minute grace period says ``await clock.advance(300)`` and takes a millisecond. Sleepers wake exactly at
-their time and in its order, those of one instant in the order in which they lay down, and each has run as far as it can
-before the next one wakes. Nothing depends on how fast the machine is, so what passes once passes always.
+A test of a five-minute grace period calls ``await clock.advance(300)`` and takes a millisecond. Sleepers wake exactly
+at their time; those of one instant wake in the order in which they began to sleep, and each runs as far as it can
+before the next one wakes. Nothing depends on the speed of the machine.
 
-What makes this exact is knowing when *everybody* waits. asyncio has no call for that, so ``settle`` looks at the event
-loop's list of callbacks that are ready to run: once it is empty while we run, nothing can happen any more before time
-passes or news arrives from outside. Counting a fixed number of ``sleep(0)`` instead would break whenever a chain of
-tasks grows by one link.
+This is exact because the clock knows when *all* tasks wait. asyncio has no call for that, so ``settle`` reads the event
+loop's list of ready callbacks. Once the list is empty, nothing can happen before time advances or external input
+arrives. A fixed number of ``sleep(0)`` would break whenever a chain of tasks grows by one link.
 
-News from outside are threads and sockets. A real API server syncs its journal in a thread, for example: await the
+External input comes from threads and sockets. A real API server, for example, syncs its journal in a thread: await the
 write, or wait for the state itself, before advancing.
 """
 
@@ -22,8 +21,8 @@ from heapq import heappop, heappush
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
-# Rounds of the event loop until we believe that somebody spins instead of waiting.
-_PATIENCE = 100_000
+# Rounds of the event loop after which a task must be spinning.
+_MAX_ROUNDS = 100_000
 
 
 class ManualClock:
@@ -53,27 +52,27 @@ class ManualClock:
 
     @property
     def sleepers(self) -> int:
-        """How many sleep now."""
+        """The number of sleeping tasks."""
         return sum(not alarm.done() for _, _, alarm in self._sleepers)
 
     @property
     def next_alarm(self) -> float | None:
-        """Seconds until the first sleeper wakes; None if nobody sleeps."""
+        """Seconds until the first sleeper wakes; None if there is none."""
         while self._sleepers and self._sleepers[0][2].done():
             heappop(self._sleepers)
         return self._sleepers[0][0] - self._elapsed if self._sleepers else None
 
     async def settle(self) -> None:
-        """Let every task run until all of them wait: for the clock, for each other, or for the world outside."""
+        """Run all tasks until each waits for the clock, another task or external input."""
         ready: Sized = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]  # the reasons are above
-        for _ in range(_PATIENCE):
+        for _ in range(_MAX_ROUNDS):
             await asyncio.sleep(0)
             if not ready:
                 return
-        raise RuntimeError(f"after {_PATIENCE} rounds some task still runs: it spins where it should wait")
+        raise RuntimeError(f"after {_MAX_ROUNDS} rounds some task still runs: it spins instead of waiting")
 
     async def advance(self, seconds: float) -> None:
-        """Let this much time pass, with everything that happens in it."""
+        """Advance the time and wake every sleeper that is due, in order."""
         if seconds < 0:
             raise ValueError("time does not go back")
         await self.settle()
@@ -84,7 +83,7 @@ class ManualClock:
         await self.settle()
 
     async def jump(self) -> bool:
-        """Go to the moment at which the next sleeper wakes. False: nobody sleeps, so nothing will ever happen."""
+        """Advance to the next sleeper and wake it. Returns False if no task sleeps."""
         await self.settle()
         if self.next_alarm is None:
             return False

@@ -1,4 +1,4 @@
-"""A transport that a test can disturb: requests that are refused or never arrive, answers that are lost."""
+"""A transport with injected faults: requests that fail or are never delivered, and lost responses."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from sandpool.kube.transport import Request, Transport, WatchEvent
 
 
 class Fault(Enum):
-    CUT = "the request does not arrive, and the sender is told so"
-    HOLD = "the request does not arrive, and the sender is told nothing"
-    LOSE = "the request arrives and is carried out, and the answer does not come back"
+    CUT = "the request is not delivered; the sender gets an error"
+    HOLD = "the request is not delivered; the sender waits for ever"
+    LOSE = "the request is executed; its response is lost"
 
 
 def no_fault(request: Request) -> None:
-    """What ``Wire.fault`` is unless a test sets it."""
+    """The default of ``FaultyTransport.fault``."""
 
 
 class FaultyTransport:
-    """A transport on top of another. ``fault`` decides the fate of every request; an exception is raised as it is.
+    """A transport on top of another. ``fault`` returns the fault of a request, or an exception to raise.
 
-    ``requests`` are all that were sent, in order. ``quiet`` waits until no request is under way: with a manual clock
-    and a real server, time must not pass while the server works.
+    ``requests`` are all requests sent, in order. ``quiet`` waits until no request is in flight: with a manual clock and
+    a real server, time must not advance while the server works.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -43,7 +43,7 @@ class FaultyTransport:
         if isinstance(fault, Exception):
             raise fault
         if fault is Fault.CUT:
-            raise ConnectionError("the wire is cut")
+            raise ConnectionError("the connection is cut")
         if fault is Fault.HOLD:
             await asyncio.get_running_loop().create_future()
         self._under_way += 1
@@ -62,7 +62,7 @@ class FaultyTransport:
         return self.transport.stream(request)
 
     def heal(self) -> None:
-        """From now on all requests arrive and all answers come back."""
+        """Stop injecting faults."""
         self.fault = no_fault
 
     @property

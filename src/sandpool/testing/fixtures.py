@@ -2,7 +2,7 @@
 
     pytest_plugins = ["sandpool.testing.fixtures"]
 
-See docs/testing.md. What a simulation needs is imported by the first test that asks for one.
+See docs/testing.md. The simulation is imported by the first test that uses it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 class Simulate(Protocol):
     def __call__(self, story: Callable[[World], Awaitable[None]], seeds: Iterable[int] = ...) -> None:
-        """Live a story once per seed, each time in a world of its own."""
+        """Run a story once per seed, each time in a new world."""
         ...
 
 
 @pytest.fixture
 def simulate() -> Simulate:
-    """Lives a story in simulated worlds, one per seed, and checks that the world is in order afterwards."""
+    """Run a story in simulated worlds, one per seed, and check the invariants afterwards."""
     from sandpool.testing.simulation.simulation import Scenario, Simulation
 
     def live(story: Callable[[World], Awaitable[None]], seeds: Iterable[int] = range(10)) -> None:

@@ -1,4 +1,4 @@
-"""Builders for API objects, so that a test spells out only what it is about."""
+"""Builders for API objects: a test spells out only the fields it is about."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Knowing when nothing happens any more, with a clock that stands still and an API that does not.
+"""Detect quiescence with a manual clock and an API that runs in real time.
 
-An API in another process, or just behind a socket, takes its time to answer and to tell what happened. Everybody has
-done what can be done now when no request is under way and every cache holds what the API holds of the objects that
-were written. What the API does by itself, such as collecting garbage, is not part of that.
+An API behind a socket takes real time to answer and to send watch events. The world is quiescent when no request is in
+flight and every cache has the API's version of all written objects. Work that the API does by itself, such as garbage
+collection, is not included.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ Caches = Iterable[tuple[ResourceType, Cache[Any]]]
 
 
 class Quiescence:
-    """Of those who live in one namespace: they write through the wires, and read from the caches. ``client`` is for
-    looking at what the API holds."""
+    """Quiescence of one namespace: its components write through ``wires`` and read from ``caches``.
+
+    ``client`` reads the API's state.
+    """
 
     def __init__(
         self,
@@ -40,10 +42,10 @@ class Quiescence:
         self.namespace = namespace
         self.wires = tuple(wires)
         self.caches = caches
-        self._seen = [0 for _ in self.wires]  # requests by wire that all caches are known to have heard of
+        self._seen = [0 for _ in self.wires]  # by transport: requests that all caches reflect
 
     async def reached(self) -> None:
-        """Let everybody do what can be done now."""
+        """Wait until the world is quiescent at the present time."""
         async with asyncio.timeout(WITHIN):
             while True:
                 await settling.settle(self.clock, *self.wires)
@@ -54,10 +56,10 @@ class Quiescence:
                         self._seen = sent
                         return
                 elif self._sent() == sent:
-                    await asyncio.sleep(0.002)  # for news on a socket
+                    await asyncio.sleep(0.002)  # for data on a socket
 
     async def passed(self, seconds: float) -> None:
-        """Let this much time pass, from one alarm to the next, with everything that happens in it."""
+        """Advance the time from one timer to the next, and reach quiescence after each."""
         clock = self.clock
         end = clock.monotonic() + seconds
         await self.reached()
@@ -72,7 +74,7 @@ class Quiescence:
         return [len(wire.requests) for wire in self.wires]
 
     async def _caught_up(self) -> bool:
-        """Whether the caches hold what the API holds, of the types that were written since they last did."""
+        """Whether the caches match the API for all types written since the last quiescence."""
         written = [
             request
             for wire, seen in zip(self.wires, self._seen, strict=True)

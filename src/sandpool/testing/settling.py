@@ -1,7 +1,7 @@
-"""Waiting until everybody waits, with a clock that stands still and a server that does not.
+"""Settle all tasks with a manual clock and a server that runs in real time.
 
-A manual clock knows when all tasks of the event loop wait. The server also works in threads, on its disk; as long as a
-request is under way there, it is too early to let time pass.
+A manual clock knows when all tasks of the event loop wait. The server also writes its journal in threads; while a
+request is in flight there, time must not advance.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from sandpool.testing.faulty_transport import FaultyTransport
 
 
 async def settle(clock: ManualClock, *wires: FaultyTransport) -> None:
-    """Let everybody who talks through the wires do what can be done now."""
+    """Run until all tasks wait and no request of the transports is in flight."""
     before = -1
     while (sent := sum(len(wire.requests) for wire in wires)) != before:
         before = sent
@@ -23,7 +23,7 @@ async def settle(clock: ManualClock, *wires: FaultyTransport) -> None:
 
 
 async def pass_time(clock: ManualClock, seconds: float, *wires: FaultyTransport) -> None:
-    """Let this much time pass, from one alarm to the next, and everybody settle after each."""
+    """Advance the time from one timer to the next, and settle after each."""
     end = clock.monotonic() + seconds
     await settle(clock, *wires)
     while (alarm := clock.next_alarm) is not None and clock.monotonic() + alarm <= end:

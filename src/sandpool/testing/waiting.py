@@ -1,4 +1,4 @@
-"""Listening to watches and waiting for states, always with a bound."""
+"""Read watches and wait for states, always with a timeout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WITHIN = 20.0  # seconds; a loaded machine is slow, a missing event never comes
 
 
 async def take(stream: AsyncIterator[WatchEvent], count: int, *, within: float = WITHIN) -> list[WatchEvent]:
-    """The next events other than bookmarks; closes the stream. Fewer come back if the server ends it."""
+    """Return the next events without bookmarks and close the stream. Fewer if the server ends it."""
     taken: list[WatchEvent] = []
     async with asyncio.timeout(within), aclosing(_closable(stream)) as events:
         async for event in events:
@@ -26,13 +26,13 @@ async def take(stream: AsyncIterator[WatchEvent], count: int, *, within: float =
 
 
 async def drain(stream: AsyncIterator[WatchEvent], *, within: float = WITHIN) -> list[WatchEvent]:
-    """Every event, bookmarks too, until the server ends the stream."""
+    """Return every event, including bookmarks, until the server ends the stream."""
     async with asyncio.timeout(within), aclosing(_closable(stream)) as events:
         return [event async for event in events]
 
 
 class Listener:
-    """A watch that is open for the length of an ``async with``; ``next`` gives its events one by one."""
+    """A watch that is open within ``async with``; ``next`` returns its events one by one."""
 
     def __init__(self, stream: AsyncIterator[WatchEvent], *, bookmarks: bool = False) -> None:
         self._stream = _closable(stream)
@@ -53,9 +53,9 @@ class Listener:
 
 
 async def until(probe: Callable[[], Awaitable[T]], *, within: float = WITHIN) -> T:
-    """Ask again and again until the answer is true, and return it."""
+    """Poll until the result is true, and return it."""
     async with asyncio.timeout(within):
-        while not (answer := await probe()):  # noqa: ASYNC110 - what is asked for has no event of ours
+        while not (answer := await probe()):  # noqa: ASYNC110 - the condition has no asyncio event
             await asyncio.sleep(0.05)
     return answer
 
@@ -65,5 +65,5 @@ class _Closable(AsyncIterator[WatchEvent]):
 
 
 def _closable(stream: AsyncIterator[WatchEvent]) -> _Closable:
-    """Transports promise iterators that can be closed; the type of an async iterator just does not say so."""
+    """Cast to a closable iterator: transports return one, but the type of ``stream`` does not say so."""
     return cast(_Closable, stream)

@@ -1,8 +1,8 @@
-"""A small world for controllers: an API, controllers and a node in one namespace of it, and people who want things.
+"""A small world for controllers: controllers, a simulated node and a user in one namespace of an API.
 
-Time is the world's own. With the clock of the system, things are waited for (``until``). With a ``ManualClock`` they
-are exact: ``settle`` lets everybody do what can be done now (see ``standstill``), ``wait`` lets time pass. What the API
-does by itself, such as collecting garbage, is waited for in both.
+With the system clock a test polls for states (``until``). With a ``ManualClock`` time is exact: ``settle`` reaches
+quiescence (see ``quiescence``), ``wait`` advances the time. Work that the API does by itself, such as garbage
+collection, is polled for in both.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sandpool.controllers.manager import ControllerManager
 from sandpool.controllers.options import ControllerOptions
 from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock, SystemClock
-from sandpool.explain.audit import Asked
+from sandpool.explain.audit import AuditedRequest
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request, WatchEvent
@@ -60,24 +60,23 @@ class World:
         self.clock: Clock = clock if clock is not None else SystemClock()
         self.random = Random(4711)
         self.settings = replace(settings or ControllerOptions(), namespace=namespace)
-        people = backend.client_for("users")
-        self.users_transport = FaultyTransport(people.transport)
-        self.client = Client(self.users_transport, field_manager=people.field_manager)
+        user = backend.client_for("users")
+        self.users_transport = FaultyTransport(user.transport)
+        self.client = Client(self.users_transport, field_manager=user.field_manager)
         self.wire = FaultyTransport(backend.client_for("controllers").transport)
         self.node_transport = FaultyTransport(backend.client_for("node").transport)
         self.node = SimulatedNode(Client(self.node_transport), self.clock, namespace=namespace)
         self.controllers = self.new_controllers()
         if isinstance(self.clock, ManualClock):
             wires = (self.users_transport, self.wire, self.node_transport)
-            self._standstill = Quiescence(self.clock, people, namespace, wires, self._caches)
+            self._quiescence = Quiescence(self.clock, user, namespace, wires, self._caches)
         self._node_task: asyncio.Task[None] | None = None
 
     def new_controllers(self) -> ControllerManager:
         controllers = ControllerManager(Client(self.wire), self.clock, self.random, self.settings)
         if isinstance(self.clock, ManualClock):
-            # An API keeps its watches alive, and ends them, in its own time. That nothing is heard of it is no sign of
-            # death when a test lets an hour pass in an instant, and the pause after a watch that has ended would last
-            # for ever where time stands still.
+            # The API sends bookmarks and ends watches in real time. On a manual clock a silent hour would look like a
+            # dead connection, and the back-off after a watch has ended would never pass.
             for reflector in (*controllers.informers.reflectors, self.node.reflector):
                 reflector.clock = SystemClock()
         return controllers
@@ -86,8 +85,8 @@ class World:
         return [*self.controllers.caches, (POD, self.node.pods)]
 
     async def start(self) -> None:
-        self._since = len(self.backend.audit)  # where the audit log begins to be about this world
-        self._told_of = 0  # requests of the controllers that ``written`` has told of
+        self._since = len(self.backend.audit)  # length of the audit log at the start of this world
+        self._reported = 0  # requests that ``written`` has reported
         self._node_task = asyncio.create_task(self.node.run())
         async with asyncio.timeout(WITHIN):
             await self.node.synced()
@@ -110,7 +109,7 @@ class World:
         await self.controllers.start()
 
     async def _stop_controllers(self, grace: float = 10.0) -> None:
-        """In a world whose time stands still nobody's patience would ever end, so it passes while they stop."""
+        """Stop the controllers. A manual clock is advanced meanwhile, or their timeouts would never end."""
         stopping = asyncio.create_task(self.controllers.stop(grace))
         if isinstance(self.clock, ManualClock):
             while not stopping.done():
@@ -122,15 +121,15 @@ class World:
     # --- time --------------------------------------------------------------------------------------------------------
 
     async def settle(self) -> None:
-        """Let everybody do what can be done now."""
-        await self._standstill.reached()
+        """Wait until the world is quiescent at the present time."""
+        await self._quiescence.reached()
 
     async def wait(self, seconds: float) -> None:
-        """Let this much time pass, from one alarm to the next, with everything that happens in it."""
-        await self._standstill.passed(seconds)
+        """Advance the time from one timer to the next, and settle after each."""
+        await self._quiescence.passed(seconds)
 
     async def until(self, probe: Callable[[], Awaitable[T]]) -> T:
-        """Ask again and again until the answer is true, and return it."""
+        """Poll until the result is true, and return it."""
         if not isinstance(self.clock, ManualClock):
             return await until(probe)
 
@@ -147,7 +146,7 @@ class World:
         await self.until(ask)
 
     def hold_news(self, type: ResourceType) -> Callable[[], None]:
-        """The controllers hear nothing of a type from now on, until what is returned is called."""
+        """Hold back the controllers' watch events of a type until the returned function is called."""
         reflector = next(each for each in self.controllers.informers.reflectors if each.type == type)
         take = reflector._take_event
         held: list[WatchEvent] = []
@@ -163,7 +162,7 @@ class World:
         reflector._take_event = hold  # type: ignore[method-assign]
         return release
 
-    # --- what people ask for -----------------------------------------------------------------------------------------
+    # --- requests of the user ----------------------------------------------------------------------------------------
 
     async def create(self, type: ResourceType, name: str, **fields: Any) -> Object:
         created = await self.client.create(type, new(type, name, **fields), self.namespace)
@@ -177,7 +176,7 @@ class World:
         await self._settled(await self.client.delete(type, name, self.namespace, **options))
 
     async def _settled(self, answer: Object) -> Object:
-        """With a clock that stands still, what people do is followed by what others make of it."""
+        """With a manual clock, settle after every request of the user."""
         if isinstance(self.clock, ManualClock):
             await self.settle()
         return answer
@@ -213,7 +212,7 @@ class World:
             SANDBOX_CLAIM, name, metadata=metadata or {}, spec={"warmPoolRef": {"name": "pool"}, **spec}
         )
 
-    # --- what there is -----------------------------------------------------------------------------------------------
+    # --- state -------------------------------------------------------------------------------------------------------
 
     async def get(self, type: ResourceType = SANDBOX, name: str = "box") -> Object:
         return await self.client.get(type, name, self.namespace)
@@ -226,7 +225,7 @@ class World:
         return True
 
     async def gone(self, type: ResourceType, name: str = "box") -> None:
-        """Wait until there is no such object."""
+        """Wait until the object does not exist."""
 
         async def missing() -> bool:
             return not await self.exists(type, name)
@@ -252,7 +251,7 @@ class World:
         return [box for box in await self.all(SANDBOX) if owner_of(box)[0] == "SandboxWarmPool"]
 
     async def filled(self, count: int) -> list[Object]:
-        """Wait until a pool's members are that many, all ready."""
+        """Wait until there are ``count`` pool members, all ready."""
 
         async def members() -> list[Object] | None:
             found = await self.members()
@@ -263,7 +262,7 @@ class World:
         return found
 
     async def served(self, count: int) -> dict[str, Object]:
-        """Wait until there are that many claims and all of them are ready; the sandbox of each, by claim."""
+        """Wait until there are ``count`` claims, all ready. Returns their sandboxes by claim."""
 
         async def ready() -> list[Object] | None:
             claims = await self.all(SANDBOX_CLAIM)
@@ -274,10 +273,10 @@ class World:
         boxes = {box["metadata"]["name"]: box for box in await self.all(SANDBOX)}
         return {claim["metadata"]["name"]: boxes[claim["status"]["sandbox"]["name"]] for claim in claims}
 
-    # --- what it cost ------------------------------------------------------------------------------------------------
+    # --- requests of the controllers ---------------------------------------------------------------------------------
 
     def writes(self, since: int = 0) -> list[Request]:
-        """What the controllers have sent to be written, Events aside."""
+        """The write requests of the controllers, without Events."""
         return [
             request
             for request in self.wire.requests[since:]
@@ -285,19 +284,18 @@ class World:
         ]
 
     def written(self) -> list[str]:
-        """What the controllers have written since this was last asked, as the audit log has it, Events aside; such as
-        ``patch sandboxes/status``."""
-        asked = self.asked()
-        new, self._told_of = asked[self._told_of :], len(asked)
+        """The controllers' writes since the last call by the audit log, without Events: ``patch sandboxes/status``."""
+        requests = self.audited_requests()
+        new, self._reported = requests[self._reported :], len(requests)
         return [str(each) for each in new if each.writes and each.resource != "events"]
 
-    def asked(self, user: str | None = "controllers") -> list[Asked]:
-        """What one of the home's users has asked of the API in this namespace, as its audit log has it."""
-        return self.backend.audit.asked(since=self._since, namespace=self.namespace, user=user)
+    def audited_requests(self, user: str | None = "controllers") -> list[AuditedRequest]:
+        """The requests of one of the backend's users in this namespace, from the audit log."""
+        return self.backend.audit.requests(since=self._since, namespace=self.namespace, user=user)
 
 
 def owner_of(object: Object) -> tuple[str, str]:
-    """The kind and name of what controls an object."""
+    """The kind and name of an object's controlling owner."""
     references = object["metadata"].get("ownerReferences") or []
     return next(((each["kind"], each["name"]) for each in references if each.get("controller")), ("", ""))
 

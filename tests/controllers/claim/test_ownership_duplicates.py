@@ -87,8 +87,8 @@ def test_it_is_deleted_as_it_was_seen_and_only_if_the_api_names_the_other() -> N
     assert duplicate_deletions(view(), replace(bound, deletion_timestamp=OLD.creation_timestamp), OLD, (YOUNG,)) == ()
 
 
-def test_people_are_told() -> None:
-    note = 'Deleted Sandbox "a", which was given to the claim although it has Sandbox "b"'
+def test_deletion_of_a_duplicate_is_recorded_as_an_event() -> None:
+    note = 'Deleted duplicate Sandbox "a": the claim already has Sandbox "b"'
     assert duplicates_deleted("a", "b") == EventSpec(
         CLAIM_CONTROLLER, WARNING, "SurplusSandboxDeleted", "Deleting", note
     )

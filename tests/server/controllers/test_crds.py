@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import count
-from random import Random
 from typing import Any
 
 import pytest
@@ -194,7 +193,7 @@ class Memory:
 
     def restart(self) -> None:
         self.served: dict[str, list[Resource]] = {}
-        self.keeper = CrdController(self, Clock(), Random(0), self.publish)
+        self.keeper = CrdController(self, Clock(), self.publish)
         self.keeper.start()
 
     def publish(self, name: str, resources: list[Resource]) -> None:
@@ -253,17 +252,12 @@ class Memory:
         return {c["type"]: (c["status"], c["reason"]) for c in self.objects[ref]["status"]["conditions"]}
 
     async def settle(self) -> None:
-        controller = self.keeper.controller
         async with self.running():
-            await controller.queue.settled()
-            # Delays take no time here.
-            while len(controller.delayed):
-                await asyncio.sleep(0)
-                await controller.queue.settled()
+            await self.keeper.reconciler.settled()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        task = asyncio.get_running_loop().create_task(self.keeper.controller.run())
+        task = asyncio.get_running_loop().create_task(self.keeper.reconciler.run())
         try:
             yield
         finally:

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import count
-from random import Random
 from typing import Any
 
 import pytest
@@ -92,7 +91,7 @@ class Memory:
         self.objects: dict[Ref, Object] = {}
         self.kinds = {"Thing": OwnerKind("things", True), "Place": OwnerKind("places", False)}
         self.versions = count(1)
-        self.collector = GarbageCollector(self, Clock(), Random(0))
+        self.collector = GarbageCollector(self, Clock())
         self.writes = 0
         self.refuse: Callable[[int], bool] = lambda write: False
 
@@ -176,17 +175,12 @@ class Memory:
 
     async def settle(self) -> None:
         """Let the collector do all it wants to."""
-        controller = self.collector.controller
         async with self.running():
-            await controller.queue.settled()
-            # Delays take no time here.
-            while len(controller.delayed):
-                await asyncio.sleep(0)
-                await controller.queue.settled()
+            await self.collector.reconciler.settled()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        task = asyncio.get_running_loop().create_task(self.collector.controller.run())
+        task = asyncio.get_running_loop().create_task(self.collector.reconciler.run())
         try:
             yield
         finally:
@@ -195,7 +189,7 @@ class Memory:
 
     def restart(self) -> None:
         """The process died and another one starts on what is stored."""
-        self.collector = GarbageCollector(self, Clock(), Random(0))
+        self.collector = GarbageCollector(self, Clock())
         self.collector.start()
 
 
@@ -219,7 +213,7 @@ async def test_a_sound_object_is_never_read() -> None:
     memory = Memory()
     owner = memory.create("owner")
     memory.create("child", memory.owner(owner))
-    assert len(memory.collector.controller.queue) == 0
+    assert memory.collector.reconciler.idle
 
 
 async def test_foreground_waits_for_the_dependents_that_block() -> None:

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import count
-from random import Random
 
 import pytest
 
@@ -51,7 +50,7 @@ class Memory:
         self.restart()
 
     def restart(self) -> None:
-        self.keeper = NamespaceController(self, Clock(), Random(0), "PEM")
+        self.keeper = NamespaceController(self, Clock(), "PEM")
         self.keeper.start()
 
     def namespaces(self) -> Iterable[str]:
@@ -139,17 +138,16 @@ class Memory:
         return found
 
     async def settle(self) -> None:
-        controller = self.keeper.controller
         async with self.running():
-            await controller.queue.settled()
+            await self.keeper.reconciler.settled()
             # Delays take no time here.
-            while len(controller.delayed):
+            for _ in range(5):
                 await asyncio.sleep(0)
-                await controller.queue.settled()
+                await self.keeper.reconciler.settled()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        task = asyncio.get_running_loop().create_task(self.keeper.controller.run())
+        task = asyncio.get_running_loop().create_task(self.keeper.reconciler.run())
         try:
             yield
         finally:

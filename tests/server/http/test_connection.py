@@ -270,7 +270,7 @@ async def test_an_answer_that_cannot_be_sent_ends_the_connection(
     wire.request("GET", "/not-json?pretty=true")
     assert await wire.rest() == b""
     await bench.until(lambda: not bench.server._connections)
-    assert "answering request" in caplog.text
+    assert "sending the response to request" in caplog.text
 
 
 async def test_a_cancellation_inside_the_handler_is_an_answer(bench: Bench) -> None:

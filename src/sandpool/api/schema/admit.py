@@ -30,7 +30,7 @@ from sandpool.api.schema.govalues import Mismatch
 from sandpool.api.schema.rules import compile_rules
 from sandpool.api.schema.shape import MISSING, Shape
 
-# Mistakes after which rules are not evaluated: they could not rely on what they look at.
+# Errors that prevent the evaluation of rules, because rules rely on structurally valid values.
 _BLOCKING = {causes.NOT_SUPPORTED, causes.REQUIRED, causes.TOO_LONG, causes.TOO_MANY, causes.WRONG_TYPE}
 _NOT_CHECKED = Cause(
     "<nil>",
@@ -41,15 +41,15 @@ _NOT_CHECKED = Cause(
 
 
 class Admission(Protocol):
-    """Admits objects of one kind. ``old`` is the stored object that ``new`` is to replace; subtrees the two share are
-    taken as admitted. Raises Undecodable for what is a bad request rather than an invalid object."""
+    """Admits objects of one kind. ``new`` replaces the stored object ``old``; shared subtrees count as admitted.
+    Raises Undecodable for a bad request, in contrast to an invalid object."""
 
     def __call__(self, new: Object, old: Object | None = None) -> Admitted: ...
 
 
 def compile_admission(shape: Shape) -> Admission:
-    """The admission of whole objects of a shape. A shape that is one of the built-in definitions is admitted the way
-    built-in kinds are, any other as a custom resource's schema (including its rules; raises RulesUnsupported)."""
+    """Compile the admission of objects of a shape. Shapes of built-in definitions use the admission of built-in kinds,
+    all others that of custom resources, including their rules (raises RulesUnsupported)."""
     return _built_in(shape) if shape.name else _custom(shape)
 
 
@@ -93,7 +93,7 @@ def _custom(shape: Shape) -> Admission:
 def _explained(check: Check, result: Any, old: Object | None, found: Findings) -> Admitted:
     found.raise_undecodable()
     if old is not None and found.has(LIST_TYPE):
-        # Duplicates that are there already may stay: an object must remain changeable after its schema got stricter.
+        # Existing duplicates are accepted: an object must stay editable after its schema became stricter.
         before = Findings()
         check(old, MISSING, before)
         if before.has(LIST_TYPE):

@@ -1,4 +1,4 @@
-"""allOf, anyOf, oneOf and not: schemas a value is judged by in combination, without being changed by them."""
+"""Validation of allOf, anyOf, oneOf and not. These schemas never change the value."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from sandpool.api.schema.compiler import Step
 from sandpool.api.schema.findings import Findings
 from sandpool.api.schema.shape import MISSING, Shape
 
-# Adds what is wrong with a value.
+# Adds the findings of a value.
 AlternativesCheck = Callable[[Any, Findings], None]
 
 
 def compile_alternatives(shape: Shape, compile: Callable[[Shape], Step]) -> AlternativesCheck:
-    """The complaints of a shape's combinations, their members being compiled by ``compile``."""
+    """Compile the check of a shape's combined schemas. ``compile`` compiles each of them."""
     all_of, any_of, one_of = (
         [_validator(compile(each)) for each in group] for group in (shape.all_of, shape.any_of, shape.one_of)
     )
@@ -81,5 +81,5 @@ def _all(validators: list[_Validator], value: Any, found: Findings) -> None:
 
 
 def _add_invalid(found: Findings, text: str) -> None:
-    # These complaints are about a value as a whole and name its place in the text only.
+    # These causes have no field; the path is only in the message.
     found.add(lambda path: causes.invalid("<nil>", "", f"{causes.quoted(path)} {text}"))

@@ -1,4 +1,4 @@
-"""The closures that admission runs, one per node of a shape (see ``admit`` for why they look as they do)."""
+"""The closures of admission, one per node of a shape (``admit`` explains the design)."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 
 
 def accept(value: Any, old: Any, found: Findings) -> Any:
-    """The check of a shape that allows anything."""
+    """Accept any value: the check of a shape without constraints."""
     return value
 
 
 class Checks(Compiler):
-    """Compiles shapes. With ``pruning`` off, values are only judged: nothing is dropped, defaulted or unknown."""
+    """Compiles shapes. Without ``pruning``, values are only validated: no field is dropped, defaulted or unknown."""
 
     def __init__(self, *, pruning: bool = True) -> None:
         super().__init__()
         self.pruning = pruning
 
     def resource(self, shape: Shape) -> Check:
-        """The check of a whole object: as the shape says, and with apiVersion, kind and metadata."""
+        """Compile the check of a whole object: the shape plus apiVersion, kind and metadata."""
         return self._object(shape, meta=_meta_checks(shape, root=True))
 
     def _build(self, shape: Shape) -> Check:
@@ -48,8 +48,8 @@ class Checks(Compiler):
         return compile_alternatives(shape, Checks(pruning=False).compile) if scalars.has_alternatives(shape) else None
 
     def _misfit(self, shape: Shape, alternatives: AlternativesCheck | None) -> Callable[[Any, Findings], Any]:
-        """What becomes of a value that is not of the shape's type: it is complained about, and what is in there is
-        unknown, as in any object that is not known to have it."""
+        """Compile the check of a value of the wrong type: it adds a finding, and all fields of objects in the value are
+        unknown."""
         emptying = self.pruning and not shape.preserve_unknown
 
         def complain(value: Any, found: Findings) -> Any:
@@ -60,7 +60,7 @@ class Checks(Compiler):
         return complain
 
     def _predicate(self, shape: Shape) -> scalars.Predicate | None:
-        """A test that says yes to values which need no further look; None if there is no quick way to tell."""
+        """A fast predicate for values that need no further check; None if there is none."""
         if shape.type not in ("string", "integer", "number", "boolean") and not shape.int_or_string:
             return None
         if scalars.is_plain(shape) or (scalars.has_alternatives(shape) and not scalars.only_says_int_or_string(shape)):
@@ -100,8 +100,8 @@ class Checks(Compiler):
         misfit = self._misfit(shape, alternatives)
         pruning = self.pruning
         dropping = pruning and not shape.preserve_unknown
-        # A property of a plain type is told by that type alone, another single value by its predicate; only what
-        # is left, or wrong, takes the long way through its check.
+        # Fast paths: a property of a plain type needs only a type test, another scalar only its predicate. All other
+        # and all invalid values go through the full check.
         plain = {
             name: scalars.PYTHON_TYPES[each.type] for name, each in shape.properties.items() if scalars.is_plain(each)
         }
@@ -115,7 +115,7 @@ class Checks(Compiler):
         keeps_null = {name for name, each in shape.properties.items() if each.nullable or not pruning} | set(meta)
         values = shape.additional
         value_check = self.compile(values) if values is not None else None
-        # In a map no key is a property, so what is not found among them is a value.
+        # A map has no properties, so every key holds a map value.
         plain_values = fine_value = None
         if values is not None and not checks:
             plain_values = scalars.PYTHON_TYPES[values.type] if scalars.is_plain(values) else None
@@ -224,7 +224,7 @@ class Checks(Compiler):
         return check
 
     def _unknown_items(self, shape: Shape) -> Check:
-        """Items nothing is said about: objects among them lose every field, unless they are to be preserved."""
+        """The check of items without a schema: objects lose all fields unless unknown fields are preserved."""
         return accept if shape.preserve_unknown or not self.pruning else self.compile(_ANYTHING)
 
 
@@ -232,7 +232,7 @@ _ANYTHING: Final = Shape()
 
 
 def _changed(value: dict[str, Any], before: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The entries that are not the very values that were there before."""
+    """The entries with values that are not identical to the previous ones."""
     return [entry for entry in value.items() if before.get(entry[0], MISSING) is not entry[1]]
 
 
@@ -244,7 +244,7 @@ def _without(result: dict[str, Any], value: dict[str, Any], key: str) -> dict[st
 
 
 def _emptied(value: Any, found: Findings) -> Any:
-    """A value without the fields of the objects in it."""
+    """Remove all fields of the objects in a value."""
     if type(value) is dict:
         for key in value:
             found.unknown(key)
@@ -270,7 +270,7 @@ def _missing(name: str, found: Findings) -> None:
 
 
 def _meta_checks(shape: Shape, *, root: bool) -> dict[str, Check]:
-    """What every object has beside what its schema says. A schema may restrict the root's metadata further."""
+    """Checks of apiVersion, kind and metadata. A schema may restrict the metadata of the root further."""
     restricted = shape.properties.get("metadata") if root else None
     restriction = Checks(pruning=False).compile(restricted) if restricted is not None else accept
 

@@ -1,4 +1,4 @@
-"""Shapes become closures, each once, also where a shape contains itself."""
+"""Compiles shapes to closures, each shape once, including recursive shapes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from sandpool.api.schema.findings import Findings
 from sandpool.api.schema.shape import Shape
 
-# (value, what was stored in its place, findings) -> the value to store
+# (value, stored value, findings) -> the value to store
 Step = Callable[[Any, Any, Findings], Any]
 
 
@@ -18,7 +18,7 @@ class Compiler(ABC):
         self._compiled: dict[int, Step] = {}
 
     def compile(self, shape: Shape) -> Step:
-        """The closure of a shape. A shape that contains itself gets one that refers back to it."""
+        """Return the closure of a shape. Recursive shapes refer back to their own closure."""
         known = self._compiled.get(id(shape))
         if known is not None:
             return known
@@ -34,4 +34,4 @@ class Compiler(ABC):
 
     @abstractmethod
     def _build(self, shape: Shape) -> Step:
-        """The closure of a shape that has none yet."""
+        """Build the closure of a new shape."""

@@ -1,4 +1,4 @@
-"""Objects and lists as a whole: how many entries and items they may have, and what else is said about all of them."""
+"""Validation of objects and lists as a whole: size limits, uniqueness, enum and combined schemas."""
 
 from __future__ import annotations
 

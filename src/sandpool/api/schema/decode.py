@@ -1,4 +1,4 @@
-"""What a Go API server makes of a JSON body of a built-in kind.
+"""Decoding of built-in kinds with the semantics of a Go API server.
 
 Built-in kinds are not validated by schema. kube-apiserver reads the body into Go structs, fills in defaults and writes
 the structs out again, and that alone already changes an object: unknown fields disappear, nulls and empty values
@@ -57,7 +57,7 @@ class Decoding(Compiler):
         dropped = {key for key, each in properties.items() if _drops_empty(each)}
         absent = {key: value for key, each in properties.items() if (value := _when_absent(each)) is not MISSING}
         written_as_null = {key for key, value in absent.items() if value is None}
-        fills: list[tuple[str, Any]] = []  # what absent fields are written as, decoded when first needed
+        fills: list[tuple[str, Any]] = []  # values of absent fields, decoded at first use
 
         def decode(value: Any, old: Any, found: Findings) -> Any:
             if type(value) is not dict:
@@ -165,7 +165,7 @@ class Decoding(Compiler):
         return decode
 
     def _schema_union(self, shape: Shape) -> Decode:
-        """A JSON schema, or a boolean or list in its place. What is unknown in there is dropped without a word."""
+        """A JSON schema, or a boolean or list in its place. Unknown fields are dropped silently."""
         inner = self.compile(core.definition(_JSON_SCHEMA))
 
         def decode(value: Any, old: Any, found: Findings) -> Any:
@@ -184,14 +184,14 @@ def _decode_absent(decode: Decode, value: Any) -> Any:
 
 
 def _when_absent(shape: Shape) -> Any:
-    """What an absent field is written as; MISSING if it is not written."""
+    """The encoded value of an absent field; MISSING if it is omitted."""
     if shape.default is MISSING or shape.default is None:
         return None if shape.zero == "null" else MISSING
     return MISSING if shape.zero == "omit" else shape.default
 
 
 def _drops_empty(shape: Shape) -> bool:
-    """Whether an empty value is the same as none: texts, numbers, lists and maps, but not structs."""
+    """Whether an empty value is omitted: strings, numbers, lists and maps, but not structs."""
     if shape.zero == "keep" or shape.int_or_string or shape.preserve_unknown:
         return False
     if shape.type == "array" or shape.additional is not None:
@@ -202,7 +202,7 @@ def _drops_empty(shape: Shape) -> bool:
 
 
 def _null_element(shape: Shape) -> Any:
-    """What a null in a list or map stands for: the zero value of its type."""
+    """The zero value that replaces a null in a list or map."""
     if shape.int_or_string:
         return "0" if shape.format == "quantity" else 0
     if shape.type == "object" and not shape.preserve_unknown:

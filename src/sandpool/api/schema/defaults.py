@@ -1,6 +1,6 @@
-"""Defaulting alone: for objects that were stored before their schema had a default.
+"""Defaulting of objects that were stored before their schema had a default.
 
-Only the parts of a shape that lead to a default are walked, so for most kinds this is a handful of lookups.
+Only the parts of a shape that lead to a default are walked, so for most kinds this takes a few lookups.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Fill = Callable[[Any], Any]
 
 
 def compile_defaults(shape: Shape) -> Fill:
-    """A function that returns a value with its defaults filled in, the very same one if there were none to fill."""
+    """Compile a function that fills in defaults. It returns the same value if nothing changed."""
     return _Defaults().compile(shape) or (lambda value: value)
 
 
@@ -23,7 +23,7 @@ class _Defaults:
         self._compiled: dict[int, Fill | None] = {}
 
     def compile(self, shape: Shape) -> Fill | None:
-        """None: nothing below this shape has a default. A shape within itself is taken to have some."""
+        """None if no part of this shape has a default. A recursive shape counts as having one."""
         if id(shape) in self._compiled:
             return self._compiled[id(shape)]
         built: list[Fill | None] = []

@@ -1,8 +1,7 @@
-"""What admission finds on its way through an object, and where.
+"""Validation findings of one object, with their field paths.
 
-Paths are not carried along on the way down, where nearly nothing is ever found; they are put together on the way up.
-A check adds its finding with an empty path, and every container that sees its children add something puts its own key
-in front (``within``).
+The walk does not carry paths downwards, because findings are rare. A check adds a finding with an empty path, and each
+container prepends its key to the findings of its children (``within``).
 """
 
 from __future__ import annotations
@@ -15,26 +14,26 @@ from sandpool.api.causes import Cause
 from sandpool.api.resource import Object
 from sandpool.api.schema.shape import MISSING
 
-# The order in which kube-apiserver lists causes: the schema's, then those of list types. The first stage is never
-# listed, because such an object is not read to the end.
+# The order in which kube-apiserver lists causes: the schema's, then those of list types. UNDECODABLE is never
+# listed, because decoding ends there.
 UNDECODABLE: Final = -1
 SCHEMA: Final = 0
 LIST_TYPE: Final = 1
 
 
 class Key(str):
-    """A key of a map, as opposed to the name of a field: some messages show the two differently."""
+    """A map key, which some messages format differently from a field name."""
 
     __slots__ = ()
 
 
 class Undecodable(ValueError):
-    """The object cannot even be read as its kind. kube-apiserver answers 400 with ``<Kind> in version "<version>"
+    """The object cannot be decoded as its kind. kube-apiserver answers 400 with ``<Kind> in version "<version>"
     cannot be handled as a <Kind>: <this message>``."""
 
 
 class TooDeep(Undecodable):
-    """The object is nested more deeply than it can be walked."""
+    """The object exceeds the nesting limit."""
 
     def __init__(self) -> None:
         super().__init__("exceeded max depth")
@@ -42,8 +41,8 @@ class TooDeep(Undecodable):
 
 @dataclass(slots=True)
 class Admitted:
-    """What admission made of an object. ``object`` is the very same one if there was nothing to do. ``unknown`` are
-    the paths of fields that were dropped because the schema does not have them, in the order to report them."""
+    """The result of admission. ``object`` is the argument itself if nothing changed. ``unknown`` are the paths of
+    pruned fields that the schema does not define, in reporting order."""
 
     object: Object
     unknown: list[str] = field(default_factory=list)
@@ -69,12 +68,12 @@ class _Finding:
 
 
 class Findings(list[_Finding]):
-    """The findings of one walk. Its length tells a container whether a child has added any."""
+    """The findings of one walk. A container compares the length to see whether a child added findings."""
 
     __slots__ = ()
 
     def add(self, make: Callable[[str], Cause], stage: int = SCHEMA) -> None:
-        """Something is wrong here; ``make`` gets the path once it is known."""
+        """Add a finding at the current value. ``make`` builds the cause once the path is known."""
         self.append(_Finding(make, stage))
 
     def unknown(self, key: str) -> None:
@@ -83,12 +82,13 @@ class Findings(list[_Finding]):
         self.append(finding)
 
     def within(self, key: str | int, count: int) -> None:
-        """Everything since there were ``count`` findings is about what is at ``key``."""
+        """Prepend ``key`` to the path of all findings after the first ``count``."""
         for finding in self[count:]:
             finding.path.append(key)
 
     def ratchet(self, count: int, new: Any, old: Any) -> None:
-        """A value that was there before and is unchanged may stay, even if the schema has become stricter since."""
+        """Drop schema findings of an unchanged value: CRD validation ratcheting. An update is not rejected for values
+        that were stored before the schema became stricter."""
         if old is not MISSING and new == old:
             self[count:] = [finding for finding in self[count:] if finding.stage == LIST_TYPE or not finding.make]
 
@@ -99,7 +99,7 @@ class Findings(list[_Finding]):
         return any(finding.stage == stage for finding in self)
 
     def raise_undecodable(self) -> None:
-        """Raise the first thing that makes the object unreadable, if there is any."""
+        """Raise the first finding that makes the object undecodable, if any."""
         for finding in self:
             if finding.stage == UNDECODABLE and finding.make:
                 raise Undecodable(str(finding.make(finding.location())))

@@ -1,4 +1,4 @@
-"""Lists that are really sets or maps: which items are the same, and which appear twice."""
+"""Lists of type set and map: correlation of items and detection of duplicates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandpool.api import causes
 from sandpool.api.schema.findings import LIST_TYPE, Findings
 from sandpool.api.schema.shape import MISSING, Shape
 
-# Finds, for an item of a new list, the item of the old list that it continues; MISSING if there is none.
+# Finds the item of the old list that corresponds to an item of the new list; MISSING if there is none.
 Correlation = Callable[[Any], Any]
 DuplicateCheck = Callable[[list[Any], Findings], None]
 
@@ -39,11 +39,11 @@ def _map_check(keys: tuple[str, ...]) -> DuplicateCheck:
         try:
             if len({item[first] for item in items}) == len(items):
                 return
-        except (KeyError, TypeError):  # a key is missing or strange; the slow way will tell
+        except (KeyError, TypeError):  # a key is missing or unhashable: use the slow path
             pass
         try:
             values = [tuple([item.get(key, _UNSET) for key in keys]) for item in items]
-        except AttributeError:  # not an object, which the schema has complained about unless it is null
+        except AttributeError:  # not an object; the schema reported it unless it is null
             if _report_stranger(items, found):
                 return
             values = [
@@ -59,7 +59,7 @@ def _map_check(keys: tuple[str, ...]) -> DuplicateCheck:
 
 
 def _has_duplicates(values: list[Any]) -> bool:
-    """Whether there may be duplicates: Python thinks that 1 and True are the same, and cannot hash everything."""
+    """Whether there may be duplicates. Not exact: in Python 1 == True, and some values are not hashable."""
     try:
         return len(set(values)) != len(values)
     except TypeError:
@@ -67,7 +67,7 @@ def _has_duplicates(values: list[Any]) -> bool:
 
 
 def _report(entries: list[Any], found: Findings) -> None:
-    """Report the second appearance of each entry; further ones are the same mistake."""
+    """Report the second occurrence of each entry, not the further ones."""
     times: dict[bytes | str, int] = {}
     for index, entry in enumerate(entries):
         identity = _identity(entry)
@@ -90,7 +90,7 @@ def _add_duplicate(found: Findings, index: int, entry: Any) -> None:
 
 
 def _report_stranger(items: list[Any], found: Findings) -> bool:
-    """Report the first item that is no object; null is left to the schema."""
+    """Report the first item that is not an object. The schema reports nulls."""
     strangers = [index for index, item in enumerate(items) if item is not None and type(item) is not dict]
     if not strangers:
         return False
@@ -102,7 +102,7 @@ def _report_stranger(items: list[Any], found: Findings) -> bool:
 
 
 def correlator(shape: Shape) -> Callable[[list[Any]], Correlation]:
-    """For lists that are maps, the old item with the same keys; items of other lists continue nothing."""
+    """Correlate items by their keys in lists of type map. Items of other lists have no correlation."""
     keys = shape.list_keys
     if shape.list_type != "map" or not keys:
         return lambda old: lambda item: MISSING

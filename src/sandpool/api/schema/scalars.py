@@ -1,4 +1,4 @@
-"""Single values against their shape: a fast yes for the right ones, the full list of complaints for the others.
+"""Validation of scalar values: a fast predicate for valid values, all findings for the others.
 
 Nearly every value is fine, so each shape gets a predicate made of nothing but what it constrains. Only where that says
 no, ``complain`` goes through everything a schema can say about a value, in kube-apiserver's order and words.
@@ -29,14 +29,14 @@ PYTHON_TYPES: Final[dict[str, type]] = {
     "array": list,
 }
 _INTEGERS: Final = {"": (-(2**63), 2**63 - 1), "int64": (-(2**63), 2**63 - 1), "int32": (-(2**31), 2**31 - 1)}
-_LARGEST_EXACT: Final = 2**53 - 1  # of the integers a JSON number can say
-_SHORT: Final = 64  # how long a text may be to be remembered
-# Some mistakes have no field of their own in a Status.
+_LARGEST_EXACT: Final = 2**53 - 1  # largest integer that a JSON number represents exactly
+_SHORT: Final = 64  # maximum length of cached strings
+# Field of causes that have no field in a Status.
 _NOWHERE: Final = "<nil>"
 
 
 def json_type(value: Any) -> str:
-    """What a schema calls the type of a value."""
+    """The JSON schema type of a value."""
     if value is None:
         return "null"
     kind = type(value)
@@ -46,7 +46,7 @@ def json_type(value: Any) -> str:
 
 
 def is_plain(shape: Shape) -> bool:
-    """Whether being of the right Python type is all a value needs. (Integers also have a range.)"""
+    """Whether the Python type alone decides validity. Integers also have a range."""
     return shape.type in ("string", "boolean") and not (
         shape.nullable
         or shape.enum
@@ -62,7 +62,7 @@ def has_alternatives(shape: Shape) -> bool:
     return bool(shape.all_of or shape.any_of or shape.one_of or shape.not_)
 
 
-# What a shape can say about a value, apart from how it is pruned, merged or described.
+# Constraints of a shape, without pruning, merging and descriptions.
 _CONSTRAINTS: Final = (
     *("type", "properties", "required", "additional", "items", "nullable", "int_or_string", "embedded_resource"),
     *("format", "pattern", "enum", "minimum", "maximum", "multiple_of", "min_length", "max_length", "min_items"),
@@ -76,7 +76,7 @@ def says_anything(shape: Shape) -> bool:
 
 
 def only_says_int_or_string(shape: Shape) -> bool:
-    """Whether the alternatives of an int-or-string just repeat that it is one of the two, as CRDs often write it."""
+    """Whether the alternatives of an int-or-string only repeat the two types, as in many CRDs."""
     return (
         shape.int_or_string
         and [each.type for each in shape.any_of] == ["integer", "string"]
@@ -85,7 +85,7 @@ def only_says_int_or_string(shape: Shape) -> bool:
 
 
 def predicate(shape: Shape) -> Predicate:
-    """Whether a value of the shape's scalar type is fine as it is. Alternatives are not looked at."""
+    """Whether a value of the shape's scalar type is valid. Ignores alternatives."""
     if shape.int_or_string:
         strings, integers = _string_predicate(shape), _integer_predicate(shape)
         return lambda value: strings(value) if type(value) is str else integers(value)
@@ -123,7 +123,7 @@ def _string_predicate(shape: Shape) -> Predicate:
 
 
 def _remembering(fine: Predicate) -> Predicate:
-    """Patterns and formats cost more than a lookup, and the same few short texts come again and again."""
+    """Cache the predicate for short strings: a lookup is cheaper than a pattern or format, and strings repeat."""
     known = lru_cache(maxsize=256)(fine)
     return lambda value: type(value) is str and (known(value) if len(value) <= _SHORT else fine(value))
 
@@ -160,11 +160,11 @@ def _number_predicate(shape: Shape) -> Predicate:
     return fine
 
 
-# --- complaints ------------------------------------------------------------------------------------------------------
+# --- findings --------------------------------------------------------------------------------------------------------
 
 
 def complain(shape: Shape, value: Any, found: Findings, alternatives: Callable[[Any, Findings], None] | None) -> Any:
-    """Add everything that is wrong with a value; returns the value, which may be written better (1.0 as 1)."""
+    """Add all findings of a value. Returns the value, normalised if needed (1.0 to 1)."""
     if type(value) is float and _wants_integer(shape) and value.is_integer() and abs(value) <= _LARGEST_EXACT:
         value = int(value)
     type_problem = _type_problem(shape, value)
@@ -190,13 +190,13 @@ def _wants_integer(shape: Shape) -> bool:
 
 
 def _type_problem(shape: Shape, value: Any) -> tuple[str, str] | None:
-    """What was wanted and what was there, as messages name them; None if the type is right."""
+    """Expected and actual type as named in messages; None if the type is right."""
     wanted = ["integer", "string"] if shape.int_or_string else [shape.type] if shape.type else []
     got = json_type(value)
     if not wanted or got in wanted or (got == "null" and shape.nullable) or ("number" in wanted and got == "integer"):
         return None
     format = _known_format(shape)
-    # Formats are named instead of types where the value is neither a text nor a list, and so is what the value is.
+    # For values other than strings and lists, messages name formats instead of types.
     if format and got not in ("string", "array", "null"):
         return format, {"integer": "int64", "number": "float64"}.get(got, "")
     return ",".join(wanted), got
@@ -239,7 +239,7 @@ def _check_number(shape: Shape, value: int | float, add: Callable[[Callable[[str
             text = f"Checked value must be of type integer {described} in "
             add(lambda path: causes.invalid(_NOWHERE, "", text + path))
     if type(value) is int and json_type(value) == "number":
-        value = float(value) if abs(value) < 10**300 else math.inf  # what does not fit an integer is read as a float
+        value = float(value) if abs(value) < 10**300 else math.inf  # an integer beyond 64 bits is decoded as a float
     for problem in (_multiple_problem(shape, value), _minimum_problem(shape, value), _maximum_problem(shape, value)):
         if problem is not None:
             _add_number_error(add, value, problem)
@@ -277,7 +277,7 @@ def _maximum_problem(shape: Shape, value: int | float) -> str | None:
 
 
 def _bound(limit: float | None, value: int | float) -> int | float | None:
-    """Integers are compared with the whole part of a limit, as kube-apiserver does (0 passes a minimum of 0.5)."""
+    """Integers are compared with the integral part of a limit, as in kube-apiserver (0 satisfies a minimum of 0.5)."""
     return limit if limit is None or type(value) is float else int(limit)
 
 

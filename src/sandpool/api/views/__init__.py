@@ -1,4 +1,4 @@
-"""Typed views: what our code reads of an object, decoded once and compared as a whole.
+"""Typed views: the fields of an object that our code reads, decoded once and compared as a whole.
 
 A view is made from a decoded object and never turned back into one. What is written is a patch of what the writer owns,
 or a new object; what a view leaves out is therefore never lost.

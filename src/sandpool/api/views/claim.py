@@ -1,4 +1,4 @@
-"""A SandboxClaim as controllers see it."""
+"""View of a SandboxClaim."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class ClaimView(View):
     lifecycle: Lifecycle | None
     additional_labels: Mapping[str, str]
     additional_annotations: Mapping[str, str]
-    # Parts of the object itself, never to be changed.
+    # Shared with the object; must not be changed.
     env: list[Object]
     volume_claim_templates: list[Object]
     # The status.
     conditions: list[Condition]
-    sandbox_name: str  # the sandbox it was given; empty until then
+    sandbox_name: str  # the assigned sandbox; empty before the assignment
     pod_ips: tuple[str, ...]
 
     def condition(self, type: str) -> Condition | None:
         return find_condition(self.conditions, type)
 
     def reason(self, type: str) -> str:
-        """The reason of a condition, empty if there is no such condition."""
+        """The reason of a condition; empty if the condition is absent."""
         condition = find_condition(self.conditions, type)
         return condition["reason"] if condition is not None else ""
 

@@ -1,4 +1,4 @@
-"""What every view has: the identity of the object, its labels and annotations, and who owns it."""
+"""The base of all views: identity, labels, annotations and owners of an object."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _labels: Final = Shared[Mapping[str, str]](4096)
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The controller reference of an object. It tells the owner's group, never its version: references written long
-    ago carry versions that are no longer served."""
+    """The controller reference of an object. It has the owner's group without the version, because old references may
+    carry versions that are no longer served."""
 
     group: str
     kind: str
@@ -33,8 +33,8 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The metadata of any object, and the base of all views. Labels and annotations are the object's own dicts: they
-    are shared, so they are never changed."""
+    """The metadata of any object, and the base of all views. Labels and annotations are shared with the object and must
+    not be changed."""
 
     namespace: str
     name: str
@@ -44,7 +44,7 @@ class View:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     owner: Owner | None
-    other_owners: tuple[Object, ...]  # the owner references besides that of the controller, as they are
+    other_owners: tuple[Object, ...]  # owner references except the controller's, unchanged
     creation_timestamp: datetime | None
     deletion_timestamp: datetime | None
 
@@ -53,12 +53,12 @@ class View:
         return self.deletion_timestamp is not None
 
     def controlled_by(self, owner: View) -> bool:
-        """Ownership goes by UID: a namesake of the owner, made later, is somebody else."""
+        """Whether ``owner`` controls the object. Compares UIDs: an object with the same name may be another one."""
         return self.owner is not None and self.owner.uid == owner.uid
 
 
 def metadata_of(obj: Object) -> dict[str, Any]:
-    """The fields of ``View`` for an object, by name."""
+    """The fields of ``View`` for an object."""
     metadata = obj["metadata"]
     owner, others = _owners(metadata.get("ownerReferences") or ())
     return {
@@ -89,8 +89,8 @@ def _owners(references: list[Object] | tuple[()]) -> tuple[Owner | None, tuple[O
 
 
 def controller_reference(type: ResourceType, owner: View) -> Object:
-    """The owner reference of what ``owner`` controls. ``blockOwnerDeletion`` makes a foreground deletion of the owner
-    wait for it."""
+    """The controller reference to ``owner``. With ``blockOwnerDeletion`` a foreground deletion of the owner waits for
+    the dependent."""
     return {
         "apiVersion": type.api_version,
         "kind": type.kind,
@@ -102,7 +102,7 @@ def controller_reference(type: ResourceType, owner: View) -> Object:
 
 
 def adopted_by(child: View, type: ResourceType, owner: View) -> list[Object]:
-    """The owner references of a child that had no controller once ``owner`` is its controller. A merge patch replaces
-    the whole list, so the others are in it as well."""
+    """The owner references of a child after its adoption by ``owner``. Includes the other owners, because a merge patch
+    replaces the whole list."""
     others = [reference for reference in child.other_owners if reference["uid"] != owner.uid]
     return [*others, controller_reference(type, owner)]

@@ -1,4 +1,4 @@
-"""A NetworkPolicy as controllers see it."""
+"""View of a NetworkPolicy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sandpool.api.views.metadata import View, metadata_of
 
 @dataclass(frozen=True, slots=True)
 class NetworkPolicyView(View):
-    spec: Object  # part of the object itself, never to be changed
+    spec: Object  # shared with the object; must not be changed
 
     @classmethod
     def from_object(cls, obj: Object) -> NetworkPolicyView:

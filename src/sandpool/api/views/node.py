@@ -1,4 +1,4 @@
-"""A Node as controllers see it: whether pods on it are there to stay."""
+"""View of a Node: whether its pods can be expected to stay."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from sandpool.api import conditions
 from sandpool.api.resource import Object
 from sandpool.api.views.metadata import View, metadata_of
 
-#: What the cluster autoscaler puts on a node it is about to remove; it does not cordon it.
+#: Taint of the cluster autoscaler on a node that it is about to remove without cordoning it.
 _TO_BE_DELETED: Final = "ToBeDeletedByClusterAutoscaler"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView(View):
-    cordoned: bool  # nothing new is to be put there; so begins a drain
-    ready: bool  # its kubelet is heard of and well; also if nobody has said anything about that
+    cordoned: bool  # unschedulable; a drain begins with this
+    ready: bool  # the Ready condition is True or absent
 
     @property
     def fit(self) -> bool:
-        """Whether a pod on it may be expected to stay."""
+        """Whether pods on this node can be expected to stay."""
         return self.ready and not self.cordoned and not self.deleting
 
     @classmethod

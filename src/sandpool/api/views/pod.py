@@ -1,4 +1,4 @@
-"""A Pod as controllers see it: where it runs and how it is, never its spec."""
+"""View of a Pod: its node and status, without the spec."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Scheduling(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class PodView(View):
     node_name: str
-    phase: str  # empty until somebody has written a status
+    phase: str  # empty until the first status is written
     ips: tuple[str, ...]
     ready: bool
     scheduling: Scheduling | None

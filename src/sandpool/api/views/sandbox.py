@@ -1,4 +1,4 @@
-"""A Sandbox as controllers see it."""
+"""View of a Sandbox."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _condition: Final = Shared[Condition](4096)
 
 @dataclass(frozen=True, slots=True)
 class SandboxStatus:
-    """The whole status, since the controller replaces it as a whole."""
+    """The complete status: the controller replaces it as a whole."""
 
     conditions: list[Condition] = field(default_factory=list)
     node_name: str = ""
@@ -36,13 +36,13 @@ class SandboxStatus:
         return find_condition(self.conditions, type)
 
     def reason(self, type: str) -> str:
-        """The reason of a condition, empty if there is no such condition."""
+        """The reason of a condition; empty if the condition is absent."""
         condition = find_condition(self.conditions, type)
         return condition["reason"] if condition is not None else ""
 
     @property
     def ready(self) -> bool:
-        # A pass over a pool asks every member several times, so this is written out.
+        # Inlined for speed: a reconcile of a pool calls this several times per member.
         for condition in self.conditions:
             if condition["type"] == READY:
                 return bool(condition["status"] == TRUE)
@@ -60,7 +60,7 @@ class SandboxStatus:
         )
 
     def to_object(self) -> Object:
-        """What the API stores: nothing for what is empty."""
+        """The status as the API stores it, without empty fields."""
         members = {
             "conditions": self.conditions,
             "nodeName": self.node_name,
@@ -74,10 +74,10 @@ class SandboxStatus:
 
 @dataclass(frozen=True, slots=True)
 class SandboxView(View):
-    # Parts of the object itself, to be copied into what is created from them and never to be changed.
+    # Shared with the object; must be copied before a change.
     pod_template: Object
     volume_claim_templates: list[Object]
-    service: bool | None  # None: an own Service is kept, none is made
+    service: bool | None  # None: an existing Service is kept, none is created
     shutdown_time: datetime | None
     shutdown_policy: str
     operating_mode: str
@@ -85,7 +85,7 @@ class SandboxView(View):
 
     @property
     def suspended(self) -> bool:
-        """Whether it should be. Any other mode means running, also one that nobody knows."""
+        """Whether the desired mode is Suspended. All other modes, including unknown ones, mean Running."""
         return self.operating_mode == SUSPENDED
 
     @property
@@ -98,7 +98,7 @@ class SandboxView(View):
 
     @property
     def pod_name(self) -> str:
-        """The name of its pod: its own, unless an annotation says otherwise."""
+        """The name of the pod: the sandbox's own name unless an annotation overrides it."""
         return self.annotations.get(labels.POD_NAME) or self.name
 
     @classmethod

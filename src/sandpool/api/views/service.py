@@ -1,4 +1,4 @@
-"""A Service as controllers see it."""
+"""View of a Service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Equal parts of many objects, kept once.
+"""Interning of equal parts of many objects.
 
 The members of a pool differ in their names and agree in nearly everything else, and a pool may have a hundred thousand.
 Decoded one by one, each brings a pod template of its own, which is most of what its view holds. Views therefore keep
@@ -18,16 +18,16 @@ T = TypeVar("T")
 
 
 class Shared(Generic[T]):
-    """``size`` is how many different parts are remembered, the oldest being forgotten first."""
+    """Interns up to ``size`` different parts and evicts the oldest first."""
 
     def __init__(self, size: int) -> None:
         self.size = size
-        # By their encoding, which is a far cheaper key than a hash of the tree would be to compute in Python. Two ways
-        # to write the same part are two parts.
+        # Keyed by the JSON encoding, which is much cheaper to compute than a hash of the tree in Python. Parts that
+        # differ only in key order are different parts.
         self._known: dict[bytes, T] = {}
 
     def __call__(self, part: T) -> T:
-        """A part equal to this one."""
+        """Return the interned part that equals ``part``."""
         if not part:
             return part
         key = orjson.dumps(part)
@@ -36,6 +36,6 @@ class Shared(Generic[T]):
             return known
         if len(self._known) >= self.size:
             del self._known[next(iter(self._known))]
-        # The encoder gives away its buffer, which is several times larger than what it wrote.
+        # Copy the key: the encoder's result keeps its whole buffer, which is several times larger.
         self._known[bytes(memoryview(key))] = part
         return part

@@ -1,4 +1,4 @@
-"""A SandboxTemplate as controllers see it."""
+"""View of a SandboxTemplate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandpool.api.views.metadata import View, metadata_of
 
 @dataclass(frozen=True, slots=True)
 class TemplateView(View):
-    # Parts of the object itself, to be copied into what is created from them and never to be changed.
+    # Shared with the object; must be copied before a change.
     pod_template: Object
     volume_claim_templates: list[Object]
     service: bool | None
@@ -22,7 +22,7 @@ class TemplateView(View):
 
     @property
     def network_managed(self) -> bool:
-        """Whether a NetworkPolicy is kept for its sandboxes. An empty value means so, as the default does."""
+        """Whether the controller manages a NetworkPolicy for the sandboxes. An empty value means Managed."""
         return self.network_policy_management != UNMANAGED
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Moments of the API as moments of Python."""
+"""Parsing of API timestamps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """An RFC 3339 time, in UTC. None if there is none, or none that can be read.
+    """Parse an RFC 3339 time to UTC. None if it is absent or malformed.
 
     The API has checked the format of every time it holds, so the latter takes a moment that RFC 3339 has and Python has
     not, a leap second for instance. One such object must not stop the watch that brings all the others.

@@ -1,4 +1,4 @@
-"""A PersistentVolumeClaim as controllers see it: whose it is."""
+"""View of a PersistentVolumeClaim: its owner."""
 
 from __future__ import annotations
 

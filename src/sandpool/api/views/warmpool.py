@@ -1,4 +1,4 @@
-"""A SandboxWarmPool as controllers see it."""
+"""View of a SandboxWarmPool."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class WarmPoolView(View):
     replicas: int
     template: str
     strategy: str  # empty means OnReplenish
-    # Amounts or percentages as they were given; None if nothing was.
+    # Amounts or percentages as specified; None if unset.
     max_unavailable: int | str | None
     max_surge: int | str | None
     status: WarmPoolStatus

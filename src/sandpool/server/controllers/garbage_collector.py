@@ -21,19 +21,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from random import Random
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock
-from sandpool.engine.controller import DONE, Controller, Result
+from sandpool.engine.controller import DONE, Result
 from sandpool.kube.errors import NotFound
 from sandpool.server.controllers.owner_graph import OwnerGraph, OwnerKind, OwnerState, Ref
+from sandpool.server.controllers.reconciler import Reconciler
 from sandpool.server.kinds.metadata import FOREGROUND, ORPHAN
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
-# A reconcile mostly waits for the disk, and concurrent writes share one sync.
-_WORKERS: Final = 64
 
 
 class OwnedObject(NamedTuple):
@@ -111,9 +109,9 @@ def without_owners(references: list[Object], uids: Iterable[str]) -> list[Object
 
 
 class GarbageCollector:
-    def __init__(self, objects: Objects, clock: Clock, rng: Random) -> None:
+    def __init__(self, objects: Objects, clock: Clock) -> None:
         self.objects = objects
-        self.controller = Controller("garbage-collector", self._reconcile, clock, rng, workers=_WORKERS)
+        self.reconciler: Reconciler[Ref] = Reconciler(self._reconcile, clock)
         self._graph = OwnerGraph(objects.kind)
         self._unknown: set[Ref] = set()  # objects with an owner of an unserved kind
 
@@ -130,7 +128,7 @@ class GarbageCollector:
                 self._note_deletion(found.ref, obj["metadata"])
         for found in existing:
             if not all(self._graph.is_plausible(uid, found.ref) for uid in found.owners):
-                self.controller.enqueue(found.ref)
+                self.reconciler.enqueue(found.ref)
 
     def notice(self, type: str, ref: Ref, obj: Object) -> None:
         """Handle a committed change: ADDED, MODIFIED or DELETED, with the current or last state of the object."""
@@ -141,33 +139,33 @@ class GarbageCollector:
             graph.remove(ref, uid)
             self._unknown.discard(ref)
             for dependent in graph.dependents(uid):
-                self.controller.enqueue(dependent)
+                self.reconciler.enqueue(dependent)
         else:
             references = metadata.get("ownerReferences") or []
             owners = {reference["uid"]: bool(reference.get("blockOwnerDeletion")) for reference in references}
             graph.add(ref, uid, owners)
             affected |= owners.keys()
             if any(graph.state(reference, ref.namespace) is not OwnerState.SOLID for reference in references):
-                self.controller.enqueue(ref)
+                self.reconciler.enqueue(ref)
             if metadata.get("deletionTimestamp"):
                 self._note_deletion(ref, metadata)
         # An owner in foreground deletion may have waited for this change.
         for owner in affected & graph.waiting.keys():
-            self.controller.enqueue(graph.waiting[owner])
+            self.reconciler.enqueue(graph.waiting[owner])
 
     def kinds_changed(self) -> None:
         """Enqueue objects with owners of unserved kinds, because the served kinds have changed."""
         for ref in self._unknown:
-            self.controller.enqueue(ref)
+            self.reconciler.enqueue(ref)
         self._unknown.clear()
 
     def _note_deletion(self, ref: Ref, metadata: Object) -> None:
         """Enqueue a deletion that the collector must finish."""
         if self._graph.note_deletion(ref, metadata):
             for dependent in self._graph.dependents(metadata["uid"]):
-                self.controller.enqueue(dependent)
+                self.reconciler.enqueue(dependent)
         if metadata.get("deletionTimestamp") and {ORPHAN, FOREGROUND} & {*(metadata.get("finalizers") or ())}:
-            self.controller.enqueue(ref)
+            self.reconciler.enqueue(ref)
 
     # -- reconcile ---------------------------------------------------------------------------------------------------
 

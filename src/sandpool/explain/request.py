@@ -1,4 +1,4 @@
-"""What an API was asked and by whom: one line of its audit log, the embedded server's or kube-apiserver's."""
+"""One request in an audit log, of the embedded server or of kube-apiserver."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollect
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One request about a resource that has been answered."""
+class AuditedRequest:
+    """One answered request for a resource."""
 
     user: str
-    verb: str  # as RBAC calls it
+    verb: str  # RBAC verb
     resource: str  # plural
     subresource: str
     namespace: str
-    name: str  # of a create, where the log tells it
+    name: str  # empty for a create unless the log contains it
     code: int
     agent: str
 
@@ -29,8 +29,8 @@ class Asked:
         return f"{self.verb} {'/'.join(filter(None, (self.resource, self.subresource)))}"
 
 
-def asked_of_sandpool(line: Any) -> Asked:
-    return Asked(
+def request_of_sandpool(line: Any) -> AuditedRequest:
+    return AuditedRequest(
         line["user"],
         line["verb"],
         line.get("resource", ""),
@@ -42,9 +42,9 @@ def asked_of_sandpool(line: Any) -> Asked:
     )
 
 
-def asked_of_kubernetes(line: Any) -> Asked:
+def request_of_kubernetes(line: Any) -> AuditedRequest:
     about = line.get("objectRef", {})
-    return Asked(
+    return AuditedRequest(
         line["user"]["username"],
         line["verb"],
         about.get("resource", ""),

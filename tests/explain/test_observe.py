@@ -21,7 +21,7 @@ from sandpool.api.kinds import (
 )
 from sandpool.api.resource import Object, ResourceType
 from sandpool.explain.claim import explain_claim
-from sandpool.explain.observing import observe_claim
+from sandpool.explain.observe import observe_claim
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import Forbidden, NotFound
 from sandpool.node.pods import unsupported_fields
@@ -103,7 +103,7 @@ async def test_who_may_read_everything_sees_the_containers(server: ApiServer, cl
     assert observed.pool is not None
     assert observed.has_template
     assert observed.unseen == frozenset()
-    assert (await sentence(client, server)).endswith("an image cannot be had: ImagePullBackOff: seen in the pod.")
+    assert (await sentence(client, server)).endswith("an image cannot be pulled: ImagePullBackOff: seen in the pod.")
 
 
 async def test_without_pods_the_events_tell(server: ApiServer, client: Client) -> None:
@@ -112,7 +112,7 @@ async def test_without_pods_the_events_tell(server: ApiServer, client: Client) -
     alice = server.client(ALICE)
     with pytest.raises(Forbidden):
         await alice.get(POD, "box", NS)
-    assert (await sentence(alice, server)).endswith("an image cannot be had: image: told in an event.")
+    assert (await sentence(alice, server)).endswith("an image cannot be pulled: image: told in an event.")
     assert (await observe_claim(alice, NS, "mine", server.clock.now())).unseen == {"pods"}
 
 
