@@ -103,7 +103,7 @@ async def test_settling_lets_chains_of_tasks_of_any_length_run() -> None:
 
 
 async def test_settling_does_not_wait_for_somebody_who_spins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandpool.testing.clock._PATIENCE", 100)
+    monkeypatch.setattr("sandpool.testing.clock._MAX_ROUNDS", 100)
     clock = ManualClock()
 
     async def spin() -> None:
