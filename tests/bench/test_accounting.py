@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from sandpool.bench.accounting import CONTROLLERS, NODES, Ledger
+from sandpool.bench.accounting import CONTROLLERS, NODES, RequestCounts
 from sandpool.explain.audit import AuditedRequest
 
 
@@ -10,8 +10,8 @@ def asked(
     return AuditedRequest("admin", verb, resource, subresource, "ns", "name", code, agent)
 
 
-def ledger(*requests: AuditedRequest) -> Ledger:
-    return Ledger.of(requests, lambda each: each.agent)
+def ledger(*requests: AuditedRequest) -> RequestCounts:
+    return RequestCounts.of(requests, lambda each: each.agent)
 
 
 def test_requests_are_counted_by_writer_and_kind() -> None:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sandpool.bench.accounting import CLIENT, CONTROLLERS, Ledger
+from sandpool.bench.accounting import CLIENT, CONTROLLERS, RequestCounts
 from sandpool.bench.claims import Report
 from sandpool.bench.figures import grid
 from sandpool.bench.load import Claim, Outcome
@@ -18,7 +18,7 @@ def report(latencies: list[float | None], targets: tuple[tuple[float, float], ..
         Claim(f"claim-{number}", 10.0, 10.0, None if latency is None else 10.0 + latency)
         for number, latency in enumerate(latencies)
     ]
-    ledger = Ledger()
+    ledger = RequestCounts()
     ledger.requests.update({(CONTROLLERS, "patch sandboxes"): 2 * len(claims), (CLIENT, "list pods"): 1})
     ledger.conflicts[CONTROLLERS] = 3
     return Report(

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.installation import CONTROLLER
 from benchmarks.restart import Restart
 from benchmarks.targets import Measured, failures, figures, thirds
-from sandpool.bench.accounting import CLIENT, CONTROLLERS, OTHERS, Ledger
+from sandpool.bench.accounting import CLIENT, CONTROLLERS, OTHERS, RequestCounts
 from sandpool.bench.claims import Departure, Report
 from sandpool.bench.figures import Figure
 from sandpool.bench.load import Claim, Outcome
@@ -28,7 +28,7 @@ def usage(cpu: float) -> Usage:
 
 
 def report(scenario: Scenario, cpu: float = 0.09) -> Report:
-    ledger, departed = Ledger(), Ledger()
+    ledger, departed = RequestCounts(), RequestCounts()
     ledger.requests.update({(CONTROLLERS, "patch sandboxes"): 8 * COUNT, (CLIENT, "create sandboxclaims"): COUNT})
     departed.requests.update({(CONTROLLERS, "create events"): COUNT // 2, (OTHERS, "delete sandboxes"): COUNT})
     gone = Departure(1.0, departed, usage(0.03))

@@ -52,7 +52,7 @@ async def test_a_claim_and_its_sandbox_are_one_trace(tmp_path: Path) -> None:
     controllers = ControllerManager(server.client(), clock, Random(1), tracing=tracing)
     node = asyncio.create_task(SimulatedNode(server.client(), clock).run())
     await controllers.start()
-    client = server.client(name="people")
+    client = server.client(name="users")
     template = new(SANDBOX_TEMPLATE, "python", spec={"podTemplate": pod_template()})
     await client.create(SANDBOX_TEMPLATE, template, "default")
     pool = new(SANDBOX_WARM_POOL, "pool", spec={"replicas": 0, "sandboxTemplateRef": {"name": "python"}})

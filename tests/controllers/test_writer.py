@@ -167,21 +167,21 @@ async def made(client: Client) -> TemplateView:
 async def test_the_api_is_asked_before_something_is_made_a_second_time(tmp_path: Path) -> None:
     server = ApiServer(tmp_path)
     await server.start()
-    people, wire, caches = server.client(), FaultyTransport(server.client().transport), Caches()
+    users, wire, caches = server.client(), FaultyTransport(server.client().transport), Caches()
     owners = OwnerLivenessCheck(SANDBOX_TEMPLATE, ApiWriter(Client(wire), caches))
-    first = await made(people)
-    caches.templates.observe(await people.get(SANDBOX_TEMPLATE, "python", NAMESPACE))
+    first = await made(users)
+    caches.templates.observe(await users.get(SANDBOX_TEMPLATE, "python", NAMESPACE))
 
     assert await owners.may_create_for(first)
     assert wire.requests == [], "the first time costs nothing"
     assert await owners.may_create_for(first)
     assert len(wire.requests) == 1
 
-    await people.delete(SANDBOX_TEMPLATE, "python", NAMESPACE)
+    await users.delete(SANDBOX_TEMPLATE, "python", NAMESPACE)
     assert not await owners.may_create_for(first)
     assert key_of(first) not in caches.templates
 
-    second = await made(people)
+    second = await made(users)
     assert not await owners.may_create_for(first), "that is another one"
     assert await owners.may_create_for(second)
     owners.forget(key_of(second))

@@ -286,7 +286,7 @@ async def test_system_clock(server: ApiServer) -> None:
 # --- the books balance, whatever happens ------------------------------------------------------------------------------
 
 
-class Shelf:
+class FakeApi:
     """Just enough of an API to keep Events; requests and answers get lost."""
 
     def __init__(self, faults: list[int]) -> None:
@@ -328,8 +328,8 @@ def test_every_happening_is_in_an_event_or_counted_as_dropped(
     happenings: list[tuple[int, float]], faults: list[int], capacity: int
 ) -> None:
     async def scenario() -> None:
-        clock, shelf = ManualClock(), Shelf(faults.copy())
-        recorder = EventRecorder(Client(shelf), clock, "host", capacity=capacity, rate=1, burst=3, window=20, spacing=5)
+        clock, api = ManualClock(), FakeApi(faults.copy())
+        recorder = EventRecorder(Client(api), clock, "host", capacity=capacity, rate=1, burst=3, window=20, spacing=5)
         recorder.start()
         for number, pause in happenings:
             recorder.event(claim(number), claim_expired())
@@ -338,7 +338,7 @@ def test_every_happening_is_in_an_event_or_counted_as_dropped(
         stopping = asyncio.create_task(recorder.stop(1000))
         await clock.advance(1000)
         await stopping
-        lost = len(happenings) - shelf.seen()
+        lost = len(happenings) - api.seen()
         # An answer that was lost makes us believe in less than there is, never in more.
         assert 0 <= lost <= recorder.dropped
         if not faults:

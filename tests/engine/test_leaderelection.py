@@ -443,7 +443,7 @@ async def test_defaults_work_with_a_system_clock(world: World) -> None:
 # --- never two, whatever the network and the scheduler do -------------------------------------------------------------
 
 
-class Shelf:
+class FakeApi:
     """Just enough of an API to keep one Lease."""
 
     def __init__(self) -> None:
@@ -473,8 +473,8 @@ class Trouble:
     """A way to the shelf on which anything may take time or be lost; and a clock that wakes its sleepers late, as for
     a process that is starved or was suspended. Both behave once ``over``."""
 
-    def __init__(self, shelf: Shelf, clock: ManualClock, random: Random) -> None:
-        self.shelf = shelf
+    def __init__(self, api: FakeApi, clock: ManualClock, random: Random) -> None:
+        self.api = api
         self.clock = clock
         self.random = random
         self.over = False
@@ -491,7 +491,7 @@ class Trouble:
     async def request(self, request: Request) -> Object:
         await self.delay(0.3, 20)
         self.lose()
-        answer = self.shelf.handle(request)
+        answer = self.api.handle(request)
         await self.delay(0.3, 20)
         self.lose()
         return answer
@@ -536,8 +536,8 @@ async def running(elections: list[LeaderElector], clock: ManualClock) -> AsyncIt
 @settings(max_examples=60, deadline=None)
 def test_there_are_never_two_leaders(seed: int, contenders: int) -> None:
     async def scenario() -> None:
-        clock, shelf, random = ManualClock(), Shelf(), Random(seed)
-        troubles = [Trouble(shelf, clock, random) for _ in range(contenders)]
+        clock, api, random = ManualClock(), FakeApi(), Random(seed)
+        troubles = [Trouble(api, clock, random) for _ in range(contenders)]
         elections = [
             LeaderElector(Client(trouble), NAME, NAMESPACE, f"contender-{number}", trouble, random=random.random)
             for number, trouble in enumerate(troubles)

@@ -450,4 +450,4 @@ def test_any_path(
 
 def test_the_server_still_serves(server: Server) -> None:
     assert isinstance(server.ask("GET", "/readyz"), Response)
-    assert all(not keeper.done() for keeper in server.api._tasks)
+    assert all(not task.done() for task in server.api._tasks)

@@ -28,13 +28,13 @@ class Scene:
         self.client = Client(self.wire)
         self.pods: Cache[str] = Cache(lambda pod: pod["metadata"]["name"])
         client = Client(self.looking)
-        self.standstill = Quiescence(self.clock, client, "default", [self.wire], lambda: [(POD, self.pods)])
+        self.quiescence = Quiescence(self.clock, client, "default", [self.wire], lambda: [(POD, self.pods)])
 
     async def looked(self) -> asyncio.Task[None]:
-        """Have somebody wait for the standstill, and look at what the API holds."""
+        """Have somebody wait for quiescence, and look at what the API holds."""
         looks = asyncio.Event()
         self.looking.fault = lambda request: looks.set()
-        reached = asyncio.create_task(self.standstill.reached())
+        reached = asyncio.create_task(self.quiescence.reached())
         await looks.wait()
         return reached
 
@@ -58,7 +58,7 @@ async def test_a_write_that_a_cache_has_not_heard_of_is_waited_for(scene: Scene)
 async def test_a_deletion_is_waited_for_as_well(scene: Scene) -> None:
     made = await scene.client.create(POD, pod("box"), "default")
     scene.pods.observe(made)
-    await scene.standstill.reached()
+    await scene.quiescence.reached()
     await scene.client.delete(POD, "box", "default", grace_period_seconds=0)
     reached = await scene.looked()
     assert not reached.done()
@@ -69,7 +69,7 @@ async def test_a_deletion_is_waited_for_as_well(scene: Scene) -> None:
 async def test_what_no_cache_is_about_is_not_looked_at(scene: Scene) -> None:
     await scene.client.create(CONFIG_MAP, new(CONFIG_MAP, "settings"), "default")
     await scene.client.get(CONFIG_MAP, "settings", "default")
-    await scene.standstill.reached()
+    await scene.quiescence.reached()
     assert scene.looking.requests == []
 
 
@@ -80,9 +80,9 @@ async def test_what_happens_in_time_happens_while_it_passes(scene: Scene) -> Non
             scene.pods.observe(await scene.client.create(POD, pod(f"box-{number}"), "default"))
 
     writing = asyncio.create_task(writer())
-    await scene.standstill.passed(25)
+    await scene.quiescence.passed(25)
     assert sorted(scene.pods) == ["box-0", "box-1"]
     assert scene.clock.monotonic() == 25
-    await scene.standstill.passed(5)
+    await scene.quiescence.passed(5)
     assert len(scene.pods) == 3
     await writing

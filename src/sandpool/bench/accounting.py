@@ -1,6 +1,6 @@
-"""What a load has cost the API: requests by who made them, refusals, and what that is per claim.
+"""Counts the requests of a load by writer: operations, refusals, and both per claim.
 
-The numbers come from the audit log of the API, which has every request, whoever made it.
+The source is the audit log of the API, which contains every request.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from sandpool.api.kinds import EVENT, POD, SANDPOOL, SERVICE
 from sandpool.explain.audit import WRITES, AuditedRequest
 
-#: Who asks: those who make the load, the controllers, the nodes with their scheduler, and the rest of a cluster.
+#: Writers: the load itself, the controllers, the nodes with their scheduler, and the rest of a cluster.
 CLIENT: Final = "client"
 CONTROLLERS: Final = "controllers"
 NODES: Final = "nodes"
@@ -24,8 +24,8 @@ _KINDS: Final = frozenset(type.plural for type in (*SANDPOOL, POD, SERVICE, EVEN
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
-    """``requests`` are counted by writer and what was asked for (``patch sandboxes``)."""
+class RequestCounts:
+    """Counts of requests by writer and operation (``patch sandboxes``)."""
 
     requests: Counter[tuple[str, str]] = field(default_factory=Counter)
     conflicts: Counter[str] = field(default_factory=Counter)  # by writer: 409 with reason Conflict
@@ -34,7 +34,7 @@ class Ledger:
     refused: Counter[tuple[str, str, int]] = field(default_factory=Counter)
 
     @classmethod
-    def of(cls, asked: Iterable[AuditedRequest], writer: Callable[[AuditedRequest], str]) -> Ledger:
+    def of(cls, asked: Iterable[AuditedRequest], writer: Callable[[AuditedRequest], str]) -> RequestCounts:
         ledger = cls()
         for each in asked:
             who = writer(each)
@@ -49,16 +49,17 @@ class Ledger:
         return ledger
 
     def writes(self, writer: str) -> int:
-        """How often somebody has written; events among them."""
+        """Return the number of writes of one writer, events included."""
         return sum(n for (who, what), n in self.requests.items() if who == writer and what.split()[0] in WRITES)
 
 
 def is_about(asked: AuditedRequest, namespace: str) -> bool:
-    """Whether a request is about what a run has made in its namespace. A request about all namespaces is, if such
-    things live there: who lists every sandbox for a claim shall not escape."""
+    """Return whether a request concerns the namespace of a run.
+
+    Cluster-wide requests for its kinds count, so a controller that lists every sandbox per claim does not escape."""
     return asked.namespace == namespace or (not asked.namespace and asked.resource in _KINDS)
 
 
 def is_duplicate(asked: AuditedRequest) -> bool:
-    """Whether a 409 is for a name that is taken; creating a subresource, as in binding a pod, makes no name."""
+    """Return whether a 409 means that a name is taken. Creating a subresource, as a binding does, takes no name."""
     return asked.verb == "create" and not asked.subresource

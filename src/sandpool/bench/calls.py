@@ -1,8 +1,7 @@
-"""What the API server did about one claim, and when: the other half of its way, which a client does not see.
+"""The API server's calls for one claim over time: the half of the latency that a client does not see.
 
-The audit log tells the time of the server's clock. On the machine of the load that is the clock of the load, too.
-Elsewhere it may be another; then the server seems to have taken the create call before it was sent, or after it was
-answered, and everything is moved so that it arrived when it was sent.
+The audit log uses the server's clock. Where that differs from the clock of the load, the create call would seem to
+arrive before it was sent or after its response. Then all times are shifted so that it arrives when it was sent.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ PURPOSES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ServerCall:
-    """From its arrival at the API server until it was answered; times are the load's."""
+    """One call from its arrival at the API server to its response, in the time of the load."""
 
     what: str
     writer: str
@@ -43,8 +42,9 @@ class ServerCall:
 def calls_about(
     log: Path, namespace: str, claim: Claim, writer: Callable[[AuditedRequest], str], origin: float
 ) -> list[ServerCall]:
-    """The writes about a claim, its sandbox and its pod from its creation on, in the order in which they arrived.
-    ``origin`` is how far wall-clock time is ahead of the times of the load."""
+    """Return the writes for a claim, its sandbox and its pod in order of arrival.
+
+    ``origin`` is the difference between wall-clock time and the time of the load."""
 
     def lines() -> list[bytes]:
         with log.open("rb") as file:

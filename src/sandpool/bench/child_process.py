@@ -1,4 +1,4 @@
-"""One process of a control plane: started, paused, killed and restarted on purpose, its log at hand when it fails."""
+"""A child process under control: start, pause, kill and restart it, and read its log when it fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SETPRIV = shutil.which("setpriv")
 
 
 class ComponentFailed(Exception):
-    """It ended, or did not come so far in time; the message carries the tail of its log."""
+    """The process ended or missed a deadline; the message contains the tail of its log."""
 
 
 class Component:
@@ -28,9 +28,9 @@ class Component:
     ``start`` after ``stop`` or ``kill`` runs the same command line again, so a restarted component finds its data,
     its certificates and its port where they were.
 
-    It does not outlive whoever started it: a test run that is killed, or a worker of one that ends without a word,
-    has no chance to stop anything, so the kernel does (where ``setpriv`` is there to ask it to). To the kernel that is
-    the starting thread; a component started from a pool of threads lives no longer than the pool.
+    The kernel ends the process with its parent (through ``setpriv``, where installed), because a test run that is
+    killed cannot stop it. The parent is the starting thread: a component that a thread pool started ends with the
+    pool.
     """
 
     def __init__(self, name: str, command: Sequence[str | Path], log: Path) -> None:
@@ -45,7 +45,7 @@ class Component:
 
     @property
     def pid(self) -> int:
-        """The process id, for measurements; of a component that is not running there is none."""
+        """Return the process id. Raises ``RuntimeError`` if the process is not running."""
         if self._process is None:
             raise RuntimeError(f"{self.name} is not running")
         return self._process.pid
@@ -58,7 +58,7 @@ class Component:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def stop(self, within: float = 5.0) -> None:
-        """Ask it to end; what has not ended by then is killed. Harmless if it is not running."""
+        """Terminate the process, and kill it after ``within`` seconds. Does nothing if it is not running."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -71,12 +71,12 @@ class Component:
             process.wait()
 
     def end(self, within: float = 30.0) -> int:
-        """Ask it to end, and see it end by itself; what it returned."""
+        """Send SIGTERM, wait for the process and return its exit status."""
         self._signal(signal.SIGTERM)
         return self.wait(within)
 
     def wait(self, within: float = 30.0) -> int:
-        """Wait until it has ended; what it returned. Raises ``ComponentFailed`` if it goes on."""
+        """Wait for the process and return its exit status. Raises ``ComponentFailed`` if it goes on."""
         if self._process is None:
             raise RuntimeError(f"{self.name} is not running")
         try:
@@ -87,14 +87,14 @@ class Component:
         return returned
 
     def kill(self) -> None:
-        """End it at this instant, as a crash would."""
+        """Kill the process at once, as a crash would."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.wait()
 
     def pause(self) -> None:
-        """Freeze it with its connections open, as a stalled machine would; returns when it has come to a halt."""
+        """Stop the process with its connections open, as a stalled machine would; return when it has stopped."""
         self._signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
@@ -102,8 +102,9 @@ class Component:
         self._signal(signal.SIGCONT)
 
     def wait_for(self, text: str, within: float = 30.0, *, since: int = 0) -> None:
-        """Wait until it has logged ``text``, not looking at the first ``since`` bytes of the log. Raises
-        ``ComponentFailed`` if it ends before, or does not in time."""
+        """Wait until the log contains ``text`` after its first ``since`` bytes.
+
+        Raises ``ComponentFailed`` if the process ends before, or after ``within`` seconds."""
         end = time.monotonic() + within
         while True:
             goes_on = self.running and time.monotonic() < end  # asked first: its last words count
@@ -121,7 +122,7 @@ class Component:
             return log.read()
 
     def tail(self, lines: int = 20) -> str:
-        """The end of its log, for error messages."""
+        """Return the end of the log, for error messages."""
         if not self.log.exists():
             return ""
         with self.log.open("rb") as log:
@@ -135,11 +136,10 @@ class Component:
 
 
 class ReservedPort:
-    """A loopback port chosen by the OS that nobody else gets while this is open.
+    """A loopback port of the operating system's choice that stays reserved while this object is open.
 
-    The reservation is a bound socket that never listens. It does not stand in the way of a component that binds the
-    same port with SO_REUSEPORT, and connections go to whoever listens; so there is no moment at which the port is
-    free for the taking, not even while the component restarts.
+    The reservation is a bound socket that never listens. A component can bind the same port with SO_REUSEPORT and
+    receives all connections, so the port is never free for others, not even while the component restarts.
     """
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ class ReservedPort:
 
 
 class Rig(ABC):
-    """``start`` returns when it can be used, or raises having cleaned up. ``stop`` leaves nothing behind."""
+    """Processes for the length of a ``with``. ``start`` returns when they are usable; ``stop`` leaves nothing."""
 
     @abstractmethod
     def start(self) -> Self: ...

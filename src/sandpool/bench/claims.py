@@ -1,4 +1,4 @@
-"""``sandpool bench claims``: how long people wait for a claim, and what it costs."""
+"""``sandpool bench claims``: measure the latency and the cost of claims."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from random import Random
 from typing import Final
 
 from sandpool.api.resource import Object
-from sandpool.bench.accounting import Ledger, is_about
+from sandpool.bench.accounting import RequestCounts, is_about
 from sandpool.bench.calls import ServerCall, calls_about
 from sandpool.bench.environments import Place
 from sandpool.bench.figures import percentile, ranked
@@ -22,21 +22,21 @@ from sandpool.bench.usage import Usage
 from sandpool.engine.clock import Clock
 from sandpool.explain.audit import AuditedRequest
 
-# Seconds: for a pool to be full to begin with and again, and of silence after which a run has come to rest. The audit
-# log may be a second behind.
+# Seconds: limits for filling a pool, and the silence after which a run counts as finished. The audit log may lag by a
+# second.
 _PATIENCE: Final = 600.0
 _SILENCE: Final = 2.5
 
 PERCENTILES: Final = (50, 90, 99, 100)
 
-#: What the sandboxes of the changed template are marked with.
+#: The mark of sandboxes from the changed template.
 NEW: Final = "new"
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """``changed`` is when the API had taken the new template, ``finished`` when the pool was full of it for the first
-    time, and ``stale`` how many claims that were made after the change were given a sandbox of the old one."""
+    """A rollout: ``changed`` is when the API accepted the new template, ``finished`` when the whole pool used it, and
+    ``stale`` counts later claims that got a sandbox of the old template."""
 
     changed: float
     finished: float
@@ -45,27 +45,28 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """All claims were deleted at the end, and with them went what they had: what that has cost."""
+    """The cost of deleting all claims, with their sandboxes, at the end."""
 
     seconds: float
-    ledger: Ledger
+    ledger: RequestCounts
     used: Usage
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One scenario in one place, from the first claim until everything has come to rest. ``used`` is since the first
-    claim, but ``starved`` until the last Ready only. ``refilled`` is seconds from then until the pool was full again,
-    ``filled`` those from the creation of the pool until it was full for the first time. ``levels`` are how many members
-    of the pool were ready, and since when. ``calls`` are those of the API about the claims at some percentiles, by
-    their names. Times are the clock's monotonic seconds."""
+    """One scenario in one environment, from the first claim until all activity has ended.
+
+    ``used`` counts from the first claim, ``starved`` until the last Ready. ``filled`` is the seconds until the new
+    pool was full, ``refilled`` those from the last Ready until it was full again. ``levels`` holds the number of
+    ready members over time, ``calls`` the API calls of the claims at some percentiles, by name. Times are monotonic
+    seconds."""
 
     scenario: Scenario
     place: str
     outcome: Outcome
     warm: int
     cold: int
-    ledger: Ledger
+    ledger: RequestCounts
     used: Usage
     refilled: float
     filled: float = 0.0
@@ -80,7 +81,7 @@ class Report:
         return len(self.outcome.claims)
 
     def latency(self, percent: float) -> float:
-        """Milliseconds; infinite if nobody was served."""
+        """Return a percentile in milliseconds; infinite if no claim was served."""
         return percentile(self.outcome.latencies, percent) * 1e3 if self.outcome.latencies else float("inf")
 
     @property
@@ -98,7 +99,7 @@ class Report:
 
 
 def examples(outcome: Outcome) -> list[tuple[int, Claim]]:
-    """For each percentile, the claim that took so long."""
+    """Return the claim at each percentile."""
     served = sorted(
         (claim for claim in outcome.claims if claim.latency is not None), key=lambda claim: claim.latency or 0.0
     )
@@ -115,8 +116,9 @@ async def measure(
     namespace: str = "",
     image: str = "",
 ) -> Report:
-    """Fill a pool in a new namespace, put the load on it and wait until everything has come to rest. Sandboxes run
-    ``image``; without one they are as large as usual and meant for nodes that run nothing."""
+    """Fill a pool in a new namespace, apply the load and wait until all activity has ended.
+
+    Sandboxes run ``image``; without one they have the usual size and suit simulated nodes."""
     ground = Ground(place.client, clock, namespace or f"bench-{scenario.name}", image, tell, remove=place.shared)
     async with ground, Members(place.client, clock, ground.namespace, POOL) as members:
         return await _Run(place, scenario, clock, random, tell, ground, members).report()
@@ -162,7 +164,7 @@ class _Run:
             outcome,
             warm,
             len(sandboxes) - warm,
-            Ledger.of(asked, self.place.writer),
+            RequestCounts.of(asked, self.place.writer),
             Usage(used.reconciles, used.cpu, waited.starved, used.memory, waited.startups),
             full - last,
             filled,
@@ -174,7 +176,7 @@ class _Run:
         )
 
     async def _fill(self) -> float:
-        """Make the pool, and return after how many seconds it was full."""
+        """Create the pool and return the seconds until it was full."""
         self.tell(f"filling a pool of {self.scenario.pool}")
         begin = self.clock.monotonic()
         await self.ground.make_pool(self.scenario.pool, replace_at_once=self.scenario.rollout_after is not None)
@@ -212,7 +214,7 @@ class _Run:
         seconds = self.clock.monotonic() - begin
         await self._rest()
         used, asked = (await self.place.usage()).since(before), self._asked()[since:]
-        return Departure(seconds, Ledger.of(asked, self.place.writer), used)
+        return Departure(seconds, RequestCounts.of(asked, self.place.writer), used)
 
     def _calls(self, outcome: Outcome) -> dict[str, list[ServerCall]]:
         audit = self.place.audit
@@ -230,13 +232,14 @@ class _Run:
         return Rollout(self.changed, self.finished, stale(claims, sandboxes, self.changed))
 
     def _asked(self) -> list[AuditedRequest]:
-        """What the API was asked about this run so far."""
+        """Return the requests of this run so far."""
         audit = self.place.audit
         return [each for each in audit.requests() if is_about(each, self.ground.namespace)] if audit is not None else []
 
     async def _rest(self) -> None:
-        """Wait until nobody has asked for anything for a while: notes and events are written after the fact. Somebody
-        who never rests is not waited for forever; what was asked counts."""
+        """Wait until no request arrives for a while: annotations and events are written late.
+
+        The wait is bounded, for writers that never rest."""
         if self.place.audit is None:
             return
         before, end = -1, self.clock.monotonic() + _PATIENCE
@@ -246,20 +249,20 @@ class _Run:
 
 
 def stale(claims: Iterable[Claim], sandboxes: dict[str, Object], changed: float) -> int:
-    """How many claims made after the change were given one of these sandboxes that is without the new mark."""
+    """Count the claims after the change that got one of these sandboxes without the new mark."""
     later = (sandboxes.get(claim.sandbox) for claim in claims if claim.due > changed)
     return sum(mark_of(sandbox) != NEW for sandbox in later if sandbox is not None)
 
 
 def _since(begin: float, levels: list[tuple[float, int]]) -> Iterator[tuple[float, int]]:
-    """The level at the beginning, and how it changed after that."""
+    """Return the level at the beginning and its later changes."""
     yield begin, next((level for at, level in reversed(levels) if at <= begin), 0)
     yield from ((at, level) for at, level in levels if at > begin)
 
 
 @asynccontextmanager
 async def _meanwhile(work: Coroutine[None, None, None]) -> AsyncIterator[asyncio.Task[None]]:
-    """Something that is done beside the body, and not after it."""
+    """Run a coroutine beside the body."""
     task = asyncio.create_task(work)
     try:
         yield task

@@ -1,7 +1,7 @@
-"""A load on a cluster that is there already, with whichever controller serves the API in it.
+"""Loads an existing cluster, with whichever controller serves the API there.
 
-What a claim costs is known only as far as somebody lets us look: the requests from the audit log of the API server, the
-reconciles, processor time and memory from metrics. What nobody shows is left out, and the report says so.
+Costs are known as far as they are readable: requests from the audit log, reconciles, CPU time and memory from metrics.
+The report names what is missing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sandpool.kube.errors import NotFound
 NO_REQUESTS = "requests and conflicts are not known: name the audit log of the API server with --audit-log"
 NO_USAGE = "reconciles, processor time and memory are not known: name the controller's metrics with --metrics-url"
 
-# Who acts for nodes and for the cluster itself, as Kubernetes names them.
+# Accounts of nodes and of the cluster itself, as Kubernetes names them.
 _NODE_AGENTS = ("kubelet", "kube-scheduler", "simulated")
 _NODE_USERS = ("system:node:", "system:kube-scheduler")
 _OTHER_USERS = ("system:kube-controller-manager", "system:apiserver", "system:serviceaccount:kube-system:")
@@ -36,8 +36,9 @@ _OTHER_AGENTS = ("kube-controller-manager", "kube-apiserver")
 async def on_cluster(
     client: Client, *, name: str = "cluster", audit_log: Path | None = None, metrics: Mapping[str, str] | None = None
 ) -> AsyncIterator[Place]:
-    """``metrics`` are addresses by the name of the process that answers there. Raises ``InstallError`` if nobody has
-    installed the API of sandboxes, ``ConnectionError`` if metrics cannot be read."""
+    """Measure on a cluster. ``metrics`` maps process names to URLs.
+
+    Raises ``InstallError`` if the API is not installed, ``ConnectionError`` if metrics cannot be read."""
     try:
         await client.list(SANDBOX_WARM_POOL, limit=1)
     except NotFound:
@@ -64,8 +65,9 @@ async def on_cluster(
 
 
 def asked_of_cluster(line: Any) -> AuditedRequest:
-    """A line of an audit log: of kube-apiserver with any policy, or of the embedded API. One that tells of less than a
-    whole request is about nothing."""
+    """Parse a line of an audit log of kube-apiserver, with any policy, or of the embedded API.
+
+    A line about an earlier stage of a request yields a request about nothing."""
     if "code" in line:
         return request_of_sandpool(line)
     if line.get("stage", "ResponseComplete") != "ResponseComplete" or "responseStatus" not in line:
@@ -74,8 +76,9 @@ def asked_of_cluster(line: Any) -> AuditedRequest:
 
 
 def writer_for(me: str) -> Callable[[AuditedRequest], str]:
-    """Tells who made a request, if the load is made by user ``me``. Who is none of Kubernetes' own is a controller.
-    One in the process of the embedded API is the same user as we are, and another program."""
+    """Return a function that names the writer of a request; ``me`` is the user of the load.
+
+    Every user that is not one of Kubernetes' own counts as a controller. In the embedded API the program decides."""
 
     def writer(asked: AuditedRequest) -> str:
         if asked.user == me and asked.agent.startswith("sandpool/"):
@@ -89,12 +92,12 @@ def writer_for(me: str) -> Callable[[AuditedRequest], str]:
 
 
 def _is_about_running(asked: AuditedRequest) -> bool:
-    """Where a pod runs and how it fares is for schedulers and nodes to say, whatever they are called."""
+    """Return whether only schedulers and nodes make such a request: bindings and pod status."""
     return asked.resource == "pods" and asked.subresource in ("binding", "status") and asked.writes
 
 
 async def _me(client: Client) -> str:
-    """What the API calls us."""
+    """Return the name of our user, as the API reports it."""
     review = {"apiVersion": SELF_SUBJECT_REVIEW.api_version, "kind": SELF_SUBJECT_REVIEW.kind}
     user: str = (await client.create(SELF_SUBJECT_REVIEW, review))["status"]["userInfo"]["username"]
     return user

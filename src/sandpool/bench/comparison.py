@@ -1,4 +1,4 @@
-"""Measurements side by side, with what each is in proportion to the first."""
+"""Compares measurements; ratios refer to the first one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _writes(writer: str) -> Callable[[Run], float | None]:
 
 
 def _cpu(run: Run) -> float | None:
-    """Of all processes that are known, the load itself left out where it is one of its own."""
+    """Sum over all known processes, without the load where it has a process of its own."""
     used = {who: seconds for who, seconds in run["cpu_seconds"].items() if who != "the load"}
     return _per_claim(run, sum(used.values())) * 1e3 if used else None
 
@@ -44,7 +44,7 @@ def _latency(percent: str) -> Callable[[Run], float | None]:
     return lambda run: run["latency_ms"][percent]
 
 
-#: What is compared; None where a run does not know it.
+#: The compared figures; None where a run does not know one.
 FIGURES: Final[tuple[tuple[str, Callable[[Run], float | None]], ...]] = (
     ("claims", lambda run: run["claims"]),
     ("served", lambda run: run["served"]),
@@ -63,8 +63,7 @@ FIGURES: Final[tuple[tuple[str, Callable[[Run], float | None]], ...]] = (
 
 
 def compare(documents: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-    """``documents`` are stored measurements by name. One table for each scenario; the first run of it is what the
-    others are a multiple of."""
+    """Render one table per scenario. ``documents`` are stored measurements by name; ratios refer to the first run."""
     found: dict[str, list[Run]] = {}
     for run in together(documents)["runs"]:
         found.setdefault(run["scenario"], []).append(run)
@@ -72,7 +71,7 @@ def compare(documents: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
 
 
 def together(documents: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    """All of them as one, the home of each run preceded by the name of its document."""
+    """Merge documents into one, with the name of the document before the backend of each run."""
     runs = [{**run, "home": f"{name}, {run['home']}"} for name, document in documents for run in document["runs"]]
     commands = "; ".join(f"{name}: {document['command']}" for name, document in documents)
     return {"command": commands, "machine": documents[0][1]["machine"], "runs": runs}
@@ -100,5 +99,5 @@ def shown(value: float | None) -> str:
 
 
 def ratio(value: float | None, first: float | None) -> str:
-    """Empty where there is none: something is not known, or there was nothing to begin with."""
+    """Render a ratio; empty where a value is unknown or the base is zero."""
     return "" if value is None or not first else f"x {value / first:.2f}"

@@ -1,8 +1,8 @@
-"""Where a load is put: the embedded API with controllers and a node that runs nothing, in this process or another.
+"""Environments for a load: the embedded API with controllers and a simulated node.
 
-In this process (``in_process``) there is no network and no encoding between the load and the API, and the load's own
-work counts as everybody else's. In another one (``over_http``) the load speaks HTTPS to ``sandpool up``, as users do;
-on a machine with few cores the two compete for them.
+In this process (``in_process``) there is no network and no encoding between load and API, and the load's own CPU time
+counts too. Over HTTPS (``over_http``) the load talks to ``sandpool up`` in another process, as users do; on few cores
+both compete.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ NAMES: Final = ("inprocess", "http")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """``client`` is the load's. ``writer`` tells who made a request that is in ``audit``, ``usage`` what everybody has
-    used so far. ``left_out`` says what cannot be known here, and why. What is done in a ``shared`` place is undone
-    afterwards."""
+    """An API under load. ``writer`` names the writer of an audited request, ``usage`` returns the resources used so
+    far.
+
+    ``left_out`` lists what is unknown here, and why. A run in a ``shared`` environment is cleaned up afterwards."""
 
     name: str
     client: Client
@@ -59,7 +60,7 @@ class Place:
 
 @contextlib.asynccontextmanager
 async def place(name: str, directory: Path, clock: Clock, random: Random) -> AsyncIterator[Place]:
-    """One of ``NAMES``, with its data in an empty directory."""
+    """Open the environment called ``name``, with its data in an empty directory."""
     opened = in_process(directory, clock, random) if name == "inprocess" else over_http(directory)
     async with opened as found:
         yield found

@@ -15,18 +15,18 @@ T = TypeVar("T")
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Nearest rank: the smallest value that is not less than so many percent of all values."""
+    """Return a percentile by nearest rank."""
     return ranked(sorted(values), percent)
 
 
 def ranked(ordered: Sequence[T], percent: float) -> T:
-    """The same of anything that is in order."""
+    """Return the percentile of a sorted sequence."""
     return ordered[max(math.ceil(len(ordered) * percent / 100) - 1, 0)]
 
 
 @dataclass(slots=True)
 class Figure:
-    """One thing that was measured, beside what was hoped for."""
+    """One measured figure beside its target."""
 
     name: str
     value: float
@@ -48,7 +48,7 @@ class Figure:
 
 
 def table(figures: Sequence[Figure]) -> str:
-    """A table in Markdown, aligned for reading as text."""
+    """Render a Markdown table, aligned for reading as text."""
     rows = [("", "measured", "target", "", "details")]
     rows += [
         (f.name, f.shown, f.target, f.verdict, ", ".join(f"{key} {value}" for key, value in f.details.items()))
@@ -58,7 +58,7 @@ def table(figures: Sequence[Figure]) -> str:
 
 
 def grid(rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown whose columns are aligned; the first row is its head."""
+    """Render a Markdown table with aligned columns; the first row is the head."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     padded = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
     padded.insert(1, ["-" * width for width in widths])

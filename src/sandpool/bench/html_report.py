@@ -1,4 +1,4 @@
-"""A stored measurement as one HTML page that needs nothing from outside: figures, and plots of what is behind them."""
+"""Renders a stored measurement as one self-contained HTML page with figures and plots."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandpool.bench.plots import Line, Point, bars, lines, waterfall
 
 Run = Mapping[str, Any]
 
-# The ground and the text of either scheme, and colours that can be told apart on both.
+# Background and text of both colour schemes, and series colours that are distinct on both.
 _STYLE: Final = """
 :root { color-scheme: light dark; --ground: #fff; --text: #1c2024; --soft: #667078; --edge: #dfe3e8;
   --c0: #2563c9; --c1: #c2410c; --c2: #0f8a5f; --c3: #9333c4; --c4: #a16207; --c5: #be1e5a; }
@@ -36,7 +36,7 @@ svg { display: block; height: auto; max-width: 720px; width: 100%; } svg text { 
     for n in range(6)
 )
 
-# What a claim's way is made of: from one moment to another.
+# The phases of a claim: from one moment to another.
 _WAY: Final = (
     ("due until sent", "due", "sent"),
     ("create call", "sent", "answered"),
@@ -48,7 +48,7 @@ _NO_SAMPLES: Final = '<p class="soft">Nobody was served.</p>'
 
 
 def page(document: Mapping[str, Any]) -> str:
-    """``document`` is what ``report.document`` makes, or what was stored of it."""
+    """Render a page; ``document`` is the output of ``report.document``, or what was stored of it."""
     runs, machine = document["runs"], document["machine"]
     scenarios = dict.fromkeys(run["scenario"] for run in runs)
     about = f"{machine['cores']} cores, Python {machine['python']}, {machine['system']}"
@@ -64,7 +64,7 @@ def page(document: Mapping[str, Any]) -> str:
 
 
 def _figures(document: Mapping[str, Any]) -> str:
-    """What was judged, where anything was."""
+    """Render the targets, where a run has any."""
     rows = [
         (
             figure["name"],
@@ -130,8 +130,7 @@ def _run(run: Run) -> str:
 
 
 def _costs(run: Run) -> str:
-    """Per claim: reconciles and processor time. In all: conflicts, and how long processes were held up; memory at the
-    end."""
+    """Render reconciles and CPU time per claim, conflicts and starvation in all, and memory at the end."""
     count = max(run["claims"], 1)
     rows = [(f"conflicts of {who}", "", f"{number:,}") for who, number in run["conflicts"].items()]
     rows += [(f"reconciles of {who}", "", f"{number / count:,.2f}") for who, number in run["reconciles"].items()]
@@ -143,21 +142,21 @@ def _costs(run: Run) -> str:
 
 
 def distribution(run: Run) -> list[Point]:
-    """How many percent of all claims were ready after how many milliseconds; those never served count as claims."""
+    """Plot the share of ready claims over time; claims that were never served count too."""
     waits = sorted((ready - due) * 1e3 for due, ready in run["samples"] if ready is not None)
     total = len(run["samples"])
     return [(wait, 100 * number / total) for number, wait in enumerate(waits, 1)]
 
 
 def timeline(run: Run) -> list[Line]:
-    """How many sandboxes of the pool were ready, and how many claims waited, at which second."""
+    """Plot the ready sandboxes of the pool and the waiting claims over time."""
     changes = [(due, 1) for due, _ in run["samples"] if run["scenario"] != "fill"]
     changes += [(ready, -1) for _, ready in run["samples"] if ready is not None and run["scenario"] != "fill"]
     waiting, count = [(0.0, 0.0)], 0
     for moment, change in sorted(changes):
         count += change
         waiting.append((moment, count))
-    # A level that was reached before the first claim is the one the claims have met.
+    # The level before the first claim is the one that the claims met.
     levels = [(max(at, 0.0), level) for at, level in run["levels"]]
     end = max((x for x, _ in (*levels, *waiting)), default=0.0)
     pool = Line("ready in the pool", [*levels, (end, levels[-1][1])] if levels else [], stepped=True)
@@ -165,7 +164,7 @@ def timeline(run: Run) -> list[Line]:
 
 
 def requests(run: Run) -> list[tuple[str, float, int]]:
-    """What was asked how often per claim, by writer, the most frequent first."""
+    """Render requests per claim by writer, the most frequent first."""
     count = max(run["claims"], 1)
     ordered = sorted(run["requests"], key=lambda each: (WRITERS.index(each["writer"]), -each["count"], each["what"]))
     return [
@@ -174,9 +173,8 @@ def requests(run: Run) -> list[tuple[str, float, int]]:
 
 
 def way(moments: Mapping[str, Any]) -> list[tuple[str, float, float, int]]:
-    """The steps of a claim in milliseconds since it was due, each with the number of a colour: what the client saw, and
-    below that what the API server did until it was ready, by who asked it to. What was not seen is left out. A timer
-    may ring a moment early, and then a claim is sent before it is due."""
+    """Return the phases of a claim in milliseconds since it was due, each with a colour: the client's view, then the
+    API calls until Ready by writer. Unknown phases are left out. A timer can fire early, before a claim is due."""
     due = moments["due"]
 
     def since(moment: float) -> float:
@@ -201,7 +199,7 @@ def way(moments: Mapping[str, Any]) -> list[tuple[str, float, float, int]]:
 
 
 def afterwards(moments: Mapping[str, Any]) -> str:
-    """What the API server did when nobody waited any more; in a drawing it would take all the room."""
+    """List the calls after Ready; in the plot they would take all the room."""
     due = moments["due"]
     late = [
         f"{call['what']} ({call['writer']}) from {call['begin'] - due:,.2f} to {call['end'] - due:,.2f} s"

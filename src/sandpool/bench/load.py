@@ -1,9 +1,8 @@
-"""Makes claims and measures how long people wait for them.
+"""Creates claims and measures their latency.
 
-A claim's latency runs from the moment the client makes the create call until the client's own watch brings the first
-event that says Ready=True: what a user sees, answers and watch included. One watch serves all claims of a run, as the
-informer of a client would. The moment is the one the load asks for: if this process is too busy to send in time, the
-claim has waited already, and that counts.
+The latency of a claim runs from its due time until the client's own watch delivers the first event with Ready=True. One
+watch serves all claims of a run, as a client's informer does. The due time counts even if this process is too busy to
+send the create call then.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError
 from sandpool.kube.transport import WatchEvent
 
-#: How often progress is told, in seconds.
+#: Seconds between progress messages.
 TELLING: Final = 1.0
 _BAR: Final = 20  # characters
 
-# One line about how it goes, for whoever is waiting.
+# A function that reports one line of progress.
 Tell = Callable[[str], object]
 
 
@@ -51,8 +50,8 @@ class Claim:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a load has come to. ``failed`` are create calls that were refused, with what was said. ``given_up`` is after
-    how many seconds of a wave too many were waiting to make more."""
+    """The outcome of a load. ``failed`` holds the messages of refused creates. ``given_up`` is the second of a wave at
+    which too many claims waited to create more."""
 
     claims: list[Claim] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
@@ -64,13 +63,13 @@ class Outcome:
 
     @property
     def seconds(self) -> float:
-        """From the first create call to the last Ready."""
+        """Return the seconds from the first create call to the last Ready."""
         ready = [claim.ready for claim in self.claims if claim.ready is not None]
         return max(ready) - min(claim.due for claim in self.claims) if ready else 0.0
 
     @property
     def throughput(self) -> float:
-        """Claims per second, of the middle 80 % in the order in which they became ready."""
+        """Return claims per second over the middle 80 %, in the order in which they became ready."""
         ready = sorted(claim.ready for claim in self.claims if claim.ready is not None)
         tenth = len(ready) // 10
         middle = ready[tenth : len(ready) - tenth]
@@ -78,8 +77,9 @@ class Outcome:
 
 
 class Load:
-    """Claims on one pool. To be used as ``async with``: the watch is open inside. When ``most_waiting`` claims are
-    waiting, no more are made: whoever is so far behind will not catch up, and the rest would only take time."""
+    """Claims on one pool, used as ``async with``: the watch is open inside.
+
+    The load stops creating at ``most_waiting`` waiting claims: a system that far behind does not catch up."""
 
     def __init__(
         self,
@@ -115,8 +115,9 @@ class Load:
     async def run(
         self, waves: list[Wave], *, patience: float = 60.0, between: Callable[[], Awaitable[None]] | None = None
     ) -> Outcome:
-        """Make all claims. Those that are not ready ``patience`` seconds after the last of their wave stay without a
-        time. What is to be waited for after one wave and before the next is ``between``."""
+        """Create all claims. A claim that is not ready ``patience`` seconds after its wave stays without a time.
+
+        ``between`` is awaited between waves."""
         for number, wave in enumerate(waves, 1):
             if between is not None and number > 1:
                 await between()
@@ -159,7 +160,7 @@ class Load:
             del self._waiting[claim.name]
 
     async def _until_settled(self, patience: float) -> None:
-        """Wait until every claim is ready, or for long enough."""
+        """Wait until every claim is ready, or until the patience ends."""
         if not self._waiting:
             return
         self._settled.clear()

@@ -1,6 +1,6 @@
-"""The members of a pool as a client's watch shows them: how many are ready, and how that has changed.
+"""Watches the members of a pool: how many are ready, and since when.
 
-One watch is open for the whole run, so the level of the pool is known at every moment of it.
+One watch is open for the whole run, so the level of the pool is known at every moment.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from sandpool.kube.transport import WatchEvent
 
 
 class Members:
-    """Those of one pool. To be used as ``async with``: the watch is open inside. The pool's status tells the level,
-    too, and later."""
+    """The members of one pool, used as ``async with``: the watch is open inside.
+
+    The pool's status shows the level too, but later."""
 
     def __init__(self, client: Client, clock: Clock, namespace: str, pool: str) -> None:
         self.client = client
@@ -49,8 +50,9 @@ class Members:
         await asyncio.gather(self._watching, return_exceptions=True)
 
     async def full(self, replicas: int, patience: float, *, marked: str = "") -> None:
-        """Wait until so many members are ready and all of them were made from a template with this mark. Raises what
-        ended the watch, or ``TimeoutError``."""
+        """Wait until ``count`` members are ready and all come from the template with this mark.
+
+        Raises the failure of the watch, or ``TimeoutError``."""
 
         async def changes() -> None:
             while not self._is_full(replicas, marked):
@@ -93,8 +95,7 @@ class Members:
         self._changed = asyncio.Event()
 
 
-#: An environment variable of the template: whatever makes sandboxes of it copies that, so what a sandbox was made from
-#: can be told whichever controller made it.
+#: An environment variable of the template. Every controller copies it into sandboxes, so it shows their template.
 MARK = "BENCH_GENERATION"
 
 

@@ -1,4 +1,4 @@
-"""The ground a load is put on: a namespace with a template and a pool, which go afterwards if others live there too."""
+"""The namespace, template and pool of a load, deleted afterwards in a shared cluster."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ from sandpool.kube.errors import NotFound
 
 POOL: Final = "pool"
 _TEMPLATE: Final = "python"
-# Seconds: for a namespace to empty itself, and between two looks whether it has.
+# Seconds: limit for deleting a namespace, and the interval of checks.
 _PATIENCE: Final = 300.0
 _PAUSE: Final = 0.5
-# How many delete at the same time.
+# Concurrent deletions.
 _AT_ONCE: Final = 16
 
 
 class Ground:
-    """To be used as ``async with``: the namespace is there inside, and must not have been before. With ``remove`` it is
-    gone afterwards, however the body ended."""
+    """A new namespace, used as ``async with``. With ``remove``, it is deleted however the body ends."""
 
     def __init__(
         self, client: Client, clock: Clock, namespace: str, image: str, tell: Tell, *, remove: bool = False
@@ -63,7 +62,7 @@ class Ground:
         await self.client.create(SANDBOX_WARM_POOL, _new(SANDBOX_WARM_POOL, POOL, spec=pool), self.namespace)
 
     async def change_template(self, mark: str) -> None:
-        """From now on sandboxes carry this mark."""
+        """Change the template, so that new sandboxes carry this mark."""
         patch = MergePatch({"spec": {"podTemplate": self._pod_template(mark)}})
         await self.client.patch(SANDBOX_TEMPLATE, _TEMPLATE, patch, self.namespace)
 
@@ -78,12 +77,11 @@ class Ground:
                 return found
 
     async def call(self, times: int) -> None:
-        """Ask for something small so many times at once. Afterwards a client has connections open for as many requests,
-        as far as it opens so many: people who come at once have connections, and do not share a few."""
+        """Send many small requests at once, so that the client has as many connections open as a burst needs."""
         await asyncio.gather(*(self.client.get(NAMESPACE, self.namespace) for _ in range(times)))
 
     async def delete_claims(self, names: Iterable[str]) -> None:
-        """Some at a time; returns when they and their sandboxes are gone."""
+        """Delete the claims in batches; return when they and their sandboxes are gone."""
         left = iter(names)
 
         async def work() -> None:
@@ -100,7 +98,7 @@ class Ground:
 
     @staticmethod
     def is_warm(sandbox: Object) -> bool:
-        """Whether it came from a pool; the others were made for a claim."""
+        """Return whether a sandbox came from a pool; the others were created for a claim."""
         return bool((sandbox["metadata"].get("labels") or {}).get(LAUNCH_TYPE) == LAUNCH_WARM)
 
     def _pod_template(self, mark: str) -> Object:

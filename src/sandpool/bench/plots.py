@@ -18,15 +18,15 @@ _HEIGHT: Final = 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 16, 12, 40
 _ROW: Final = 22  # of bars
 _LABELS: Final = 230  # width of the names of bars
-#: How many points of a line are drawn; more cannot be told apart.
+#: Points drawn per line; more are indistinguishable.
 MOST_POINTS: Final = 600
-#: How many colours the page has.
+#: Number of colours of the page.
 COLOURS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """``points`` in the order of x. A ``stepped`` line keeps its value until the next point."""
+    """A line: ``points`` ordered by x. A ``stepped`` line keeps its value until the next point."""
 
     label: str
     points: Sequence[Point]
@@ -34,7 +34,7 @@ class Line:
 
 
 def lines(drawn: Sequence[Line], x_label: str, y_label: str) -> str:
-    """Lines over common axes that begin at 0."""
+    """Draw lines over common axes that begin at 0."""
     x_end, x_ticks = axis(max((x for line in drawn for x, _ in line.points), default=0.0))
     y_end, y_ticks = axis(max((y for line in drawn for _, y in line.points), default=0.0))
     width, height = WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
@@ -66,7 +66,7 @@ def lines(drawn: Sequence[Line], x_label: str, y_label: str) -> str:
 
 
 def bars(rows: Sequence[tuple[str, float, int]]) -> str:
-    """Horizontal bars: a name, a value, and the number of a colour."""
+    """Draw horizontal bars: a name, a value and a colour number."""
     end = max((value for _, value, _ in rows), default=0.0) or 1.0
     room = WIDTH - _LABELS - 60
     parts = []
@@ -82,7 +82,7 @@ def bars(rows: Sequence[tuple[str, float, int]]) -> str:
 
 
 def waterfall(steps: Sequence[tuple[str, float, float, int]]) -> str:
-    """Steps one below the other, each from its beginning to its end, in milliseconds, and the number of a colour."""
+    """Draw phases below each other: start and end in milliseconds and a colour number."""
     end = max((to for _, _, to, _ in steps), default=0.0) or 1.0
     room = WIDTH - _LABELS - 90
     parts = []
@@ -98,7 +98,7 @@ def waterfall(steps: Sequence[tuple[str, float, float, int]]) -> str:
 
 
 def axis(largest: float) -> tuple[float, list[float]]:
-    """Where an axis ends that begins at 0, and its ticks: round numbers, about five of them."""
+    """Return the end of an axis that begins at 0 and about five round ticks."""
     if largest <= 0:
         return 1.0, [0.0, 1.0]
     rough = largest / 5
@@ -109,7 +109,7 @@ def axis(largest: float) -> tuple[float, list[float]]:
 
 
 def thinned(points: Sequence[Point], most: int = MOST_POINTS) -> list[Point]:
-    """So few that a page stays small. Of neighbours the lowest and the highest stay, so no peak is lost."""
+    """Thin out points. Each group keeps its lowest and highest point, so no peak is lost."""
     if len(points) <= most:
         return list(points)
     size = math.ceil(2 * len(points) / (most - 2))

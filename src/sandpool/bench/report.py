@@ -1,4 +1,4 @@
-"""What is shown of a measured load: a table of latencies, one of costs, and all of it as JSON."""
+"""Renders a measured load: a table of latencies, a table of costs, and everything as JSON."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from sandpool.bench.accounting import CONTROLLERS, NODES, WRITERS
 from sandpool.bench.claims import PERCENTILES, Departure, Report
 from sandpool.bench.figures import Figure, grid
 
-#: What nobody has told us.
+#: Shown for an unknown value.
 UNKNOWN: Final = "-"
-#: The moments of a claim's way, in their usual order; the answer to the create call may come late.
+#: The moments of a claim in their usual order; the response to the create call may come late.
 STEPS: Final = ("due", "sent", "answered", "seen", "assigned", "ready")
 
 
 def tables(reports: Sequence[Report]) -> str:
-    """Everything, as Markdown that can be read as text."""
+    """Render everything as Markdown that reads well as text."""
     used = [processes(report) for report in reports if report.used.cpu]
     counted = [requests(report) for report in reports if report.ledger.requests]
     return "\n\n".join([latencies(reports), costs(reports), *used, *counted, *notes(reports)])
 
 
 def notes(reports: Sequence[Report]) -> list[str]:
-    """What there is to say about a report in words; each sentence once."""
+    """Return the remarks about the reports, each once."""
     said = [f"{report.scenario.name}, {report.place}: {rolled_out(report)}" for report in reports if report.rollout]
     said += [
         f"{report.scenario.name}, {report.place}: {text}" for report in reports for text in report.outcome.failed[:3]
@@ -80,7 +80,7 @@ def _served(report: Report) -> str:
 
 
 def verdict(report: Report) -> str:
-    """Whether the targets were reached; empty if there are none. A claim that was never served or made misses them."""
+    """Return whether the targets were reached; empty without targets. A claim that was never served misses them."""
     if not report.scenario.targets:
         return ""
     served = len(report.outcome.latencies) == report.count and report.outcome.given_up is None
@@ -89,8 +89,7 @@ def verdict(report: Report) -> str:
 
 
 def costs(reports: Sequence[Report]) -> str:
-    """Per claim (per sandbox if a pool is filled), from the first create call until all has come to rest; replacements
-    and nodes included."""
+    """Render costs per claim (per sandbox for a fill) until all activity has ended, with replacements and nodes."""
     head = ["scenario", "home", *(f"writes of {who}" for who in WRITERS), "conflicts", "404", "reconciles: claim"]
     head += ["sandbox", "pool", "pool full after"]
     return grid([head, *(_cost_row(report) for report in reports)])
@@ -112,7 +111,7 @@ def _cost_row(report: Report) -> list[str]:
 
 
 def processes(report: Report) -> str:
-    """What each process has used. ``starved`` is while claims were being made, the rest until all has come to rest."""
+    """Render the resources of each process. ``starved`` covers the creation of claims, the rest the whole run."""
     used = report.used
     head = [f"{report.scenario.name}, {report.place}", "CPU s", "CPU ms/claim", "starved", "MB at the end"]
     rows = [
@@ -129,14 +128,14 @@ def processes(report: Report) -> str:
 
 
 def requests(report: Report) -> str:
-    """Requests per claim of one report, by who made them."""
+    """Render the requests per claim by writer."""
     counts = sorted(report.ledger.requests.items(), key=lambda item: (WRITERS.index(item[0][0]), -item[1], item[0][1]))
     rows = [[who, what, f"{count:,}", f"{report.per_claim(count):.3f}"] for (who, what), count in counts]
     return grid([["writer", f"{report.scenario.name}, {report.place}", "requests", "per claim"], *rows])
 
 
 def document(reports: Sequence[Report], command: str) -> dict[str, Any]:
-    """For programs that draw plots or compare runs."""
+    """Return everything as plain data, for plots and comparisons."""
     machine = {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
     return {"command": command, "machine": machine, "runs": [_run(report) for report in reports]}
 
@@ -187,9 +186,9 @@ def _run(report: Report) -> dict[str, Any]:
         },
         "departure": None if departure is None else _departure(departure),
         "left_out": list(report.left_out),
-        # Moments are seconds after the first claim was due. The level of the pool: since when it was what.
+        # Moments are seconds after the first claim was due.
         "levels": [[offset(at), level] for at, level in report.levels],
-        # When each claim was due, and when it was ready.
+        # Due time and Ready time of each claim.
         "samples": [[offset(claim.due), offset(claim.ready)] for claim in report.outcome.claims],
         "waterfalls": {
             f"p{percent}": {

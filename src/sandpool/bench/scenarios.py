@@ -17,8 +17,9 @@ Wave = Sequence[float]  # seconds after its beginning, in order, at which a clai
 
 @dataclass(frozen=True, slots=True)
 class Bursts:
-    """``count`` times ``size`` claims, ``qps`` of them per second; 0 means all of a burst at once. No claims at all
-    leave only the filling of the pool to be measured."""
+    """``count`` bursts of ``size`` claims at ``qps`` per second; 0 creates a burst at once.
+
+    Without claims, only the fill of the pool is measured."""
 
     size: int
     count: int = 1
@@ -38,14 +39,15 @@ class Bursts:
 
     @property
     def most_waiting(self) -> float:
-        """All of a burst may wait."""
+        """Return the limit of waiting claims: a whole burst."""
         return float("inf")
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """``rate`` claims per second on average for so many seconds, at random like those of people who do not know of each
-    other (a Poisson process). Who is behind by the claims of ``patience`` seconds does not keep up."""
+    """``rate`` claims per second on average (a Poisson process).
+
+    A system that is behind by the claims of ``patience`` seconds does not keep up."""
 
     rate: float
     seconds: float
@@ -83,7 +85,7 @@ class Scenario:
     name: str
     load: Bursts | Stream
     pool: int
-    # Milliseconds that percentiles of the latency should not exceed.
+    # Upper bounds of latency percentiles, in milliseconds.
     targets: tuple[tuple[float, float], ...] = ()
     refill: bool = False
     rollout_after: float | None = None
@@ -91,7 +93,7 @@ class Scenario:
     depart: bool = False
 
 
-#: Parameters are those of the load tests people know, so that figures can be compared.
+#: Parameters follow the published load tests, so that figures can be compared.
 SCENARIOS: Final = {
     scenario.name: scenario
     for scenario in (
@@ -101,12 +103,12 @@ SCENARIOS: Final = {
         Scenario("sustained", Stream(1500, 60), 600, ((99, 150),)),
         Scenario("fill", Bursts(0), 600),
         Scenario("rollout-under-load", Stream(30, 30), 600, rollout_after=10.0),
-        # More claims than there are sandboxes, and again when the pool has recovered.
+        # More claims than sandboxes, repeated when the pool has recovered.
         Scenario("drain-and-recover", Bursts(900, 2), 600, refill=True),
     )
 }
 
-#: What load tests elsewhere call them.
+#: Names of these scenarios in other load tests.
 ALIASES: Final = {"burst-300": "burst", "burst-300x5": "bursts"}
 
 

@@ -1,4 +1,4 @@
-"""Has the SDK run scripts, in its own process and wherever that is to be."""
+"""Runs scripts with the published SDK in an interpreter of its own."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _WORKER = Path(__file__).with_name("sdk_worker.py")
 
 
 class MissingSdk(Exception):
-    """It is not installed; the message says how it can be."""
+    """The SDK is not installed; the message says how to install it."""
 
 
 class ScriptFailed(AssertionError):
-    """A script did; ``kind`` is the name of the exception it failed with."""
+    """A script failed; ``kind`` is the name of its exception."""
 
     def __init__(self, kind: str, text: str, trace: str) -> None:
         super().__init__(trace)
@@ -28,7 +28,7 @@ class ScriptFailed(AssertionError):
 
 
 def find_python() -> Path:
-    """The Python that has the SDK. Raises ``MissingSdk``."""
+    """Return the interpreter with the SDK. Raises ``MissingSdk``."""
     if _INSTALLER.exists():
         found = subprocess.run([_INSTALLER, "--check"], stdout=subprocess.PIPE, text=True, check=False)
         if found.returncode == 0:
@@ -37,7 +37,7 @@ def find_python() -> Path:
 
 
 class SdkProcess:
-    """A program that uses the SDK, in its synchronous form or the other. ``prefix`` is put before its command."""
+    """A program that uses the SDK, synchronous or asynchronous. ``prefix`` precedes its command."""
 
     def __init__(self, kubeconfig: Path, home: Path, *, prefix: Sequence[str] = (), asynchronous: bool = False) -> None:
         self.asynchronous = asynchronous
@@ -56,7 +56,7 @@ class SdkProcess:
         )
 
     def stop(self) -> None:
-        """The SDK cleans up behind itself, as at the end of any program."""
+        """End the program; the SDK cleans up as at the end of any program."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait(60)

@@ -1,4 +1,4 @@
-"""``sandpool server`` or ``sandpool up`` as a process of its own, for tests, measurements and demonstrations."""
+"""``sandpool server`` or ``sandpool up`` as a child process, for tests, benchmarks and the demo."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ServerProcess(Rig):
         return self
 
     def restart(self, *, crash: bool = False, within: float = 30.0) -> None:
-        """End it, in good order or at this instant, and start it again."""
+        """Stop or crash the process and start it again."""
         if crash:
             self.process.kill()
         else:
@@ -94,7 +94,7 @@ class ServerProcess(Rig):
 
     @property
     def router(self) -> str:
-        """The URL of the router of ``up``, as it was printed."""
+        """Return the URL of the router, as ``sandpool up`` printed it."""
         said = (line.split() for line in self.process.tail(1000).splitlines())
         return next(words[1] for words in said if words[:1] == ["router"])
 

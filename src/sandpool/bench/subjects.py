@@ -1,4 +1,4 @@
-"""What is measured: the object servers are fed with, a client of theirs, and what their processes use."""
+"""Objects, clients and process statistics that several benchmarks share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sandpool.kube.kubeconfig import load
 
 
 def sandbox(name: str, containers: int = 2) -> Object:
-    """A Sandbox of the usual size: containers with some environment, probes, a volume; with two about 3 KB as JSON."""
+    """Return a Sandbox of the usual size: environment, probes, a volume; about 3 KB of JSON with two containers."""
 
     def container(which: str) -> Object:
         return {
@@ -62,15 +62,15 @@ def definitions() -> list[Object]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time a process has used so far."""
+    """Return the user and system CPU time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     ticks = int(fields[11]) + int(fields[12])
     return ticks / _TICKS
 
 
 def starved_seconds(pid: int) -> float:
-    """How long the threads of a process were ready to run and had no processor to run on: what others on the machine
-    have added to its latencies. The threads that have ended are not counted."""
+    """Return how long the threads of a process waited for a CPU: the share of its latencies that others on the machine
+    caused. Ended threads do not count."""
     nanoseconds = 0
     for thread in os.listdir(f"/proc/{pid}/task"):
         with contextlib.suppress(OSError):  # it ends this very moment

@@ -1,4 +1,4 @@
-"""What processes have used so far: reconciles, processor time and memory, asked for or read from their metrics."""
+"""Resources that processes have used: reconciles, CPU time and memory, measured or read from their metrics."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from sandpool.engine.metrics.controller import RECONCILES
 
 N = TypeVar("N", int, float)
 
-# As every client library of Prometheus calls them.
+# The names of every Prometheus client library.
 _CPU = "process_cpu_seconds_total"
 _MEMORY = "process_resident_memory_bytes"
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """``reconciles`` are by controller, the others by process: ``cpu`` and ``starved`` are seconds on a processor, and
-    without one although ready to run; ``memory`` is resident bytes now. What is not known is not there."""
+    """``reconciles`` by controller; by process, ``cpu`` and ``starved`` in seconds on a CPU and waiting for one, and
+    ``memory`` in resident bytes. Unknown values are absent."""
 
     reconciles: dict[str, int] = field(default_factory=dict)
     cpu: dict[str, float] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Usage:
         return total / count if count else None
 
     def since(self, before: Usage) -> Usage:
-        """What was used meanwhile; memory as it is now. Of a process that began anew, what it has used since."""
+        """Return the usage since ``before``, with the current memory. A restarted process counts from its start."""
         return Usage(
             {key: _more(value, before.reconciles.get(key, 0)) for key, value in self.reconciles.items()},
             {key: _more(value, before.cpu.get(key, 0.0)) for key, value in self.cpu.items()},
@@ -46,7 +46,7 @@ class Usage:
         )
 
     def __or__(self, other: Usage) -> Usage:
-        """Of both; reconciles of one name are added."""
+        """Return the sum of two usages; reconciles of one name are added."""
         names = self.reconciles.keys() | other.reconciles.keys()
         return Usage(
             {name: self.reconciles.get(name, 0) + other.reconciles.get(name, 0) for name in sorted(names)},
@@ -58,7 +58,7 @@ class Usage:
 
 
 def usage_in(text: str, process: str) -> Usage:
-    """What the metrics of a process say, in the text format of Prometheus."""
+    """Parse the metrics of a process in the Prometheus text format."""
     usage = Usage()
     count, total = 0.0, 0.0
     for family in text_string_to_metric_families(text):

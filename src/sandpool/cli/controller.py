@@ -34,6 +34,7 @@ from sandpool.kube.http import HttpTransport
 from sandpool.server.serving import gc_tuning
 
 _log = logging.getLogger(__name__)
+_TIMING = LeaseTiming()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +70,19 @@ class Options:
     "--leader-election-namespace", default="", help="Namespace of the lease. [default: that of the pod or the context]"
 )
 @duration(
-    "--leader-elect-lease-duration", "15s", "Time without renewal after which another process may take the lease."
+    "--leader-elect-lease-duration",
+    f"{_TIMING.duration}s",
+    "Time without renewal after which another process may take the lease.",
 )
-@duration("--leader-elect-renew-deadline", "10s", "Time without renewal after which the leader stops.")
-@duration("--leader-elect-retry-period", "2s", "Time between attempts to renew or acquire the lease.", positive=True)
+@duration(
+    "--leader-elect-renew-deadline", f"{_TIMING.deadline:g}s", "Time without renewal after which the leader stops."
+)
+@duration(
+    "--leader-elect-retry-period",
+    f"{_TIMING.retry:g}s",
+    "Time between attempts to renew or acquire the lease.",
+    positive=True,
+)
 @click.option(
     "--kube-api-qps",
     type=float,

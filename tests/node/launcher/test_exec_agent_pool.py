@@ -44,7 +44,7 @@ class Inside:
         self.agent = agent
 
     async def starts(self, pid: int | None = None, **said: object) -> int:
-        """Wait for a request and say what came of it; the number of the errand."""
+        """Wait for a request and say what came of it; the number of the request."""
         await readable(self.agent.fileno())
         request = receive_request(self.agent)
         assert request is not None

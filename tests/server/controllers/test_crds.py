@@ -164,7 +164,7 @@ def test_a_kind_that_is_established_stays_so() -> None:
     assert "shortNames" not in status["acceptedNames"]
 
 
-# The keeper ---------------------------------------------------------------------------------------------------------
+# The controller -----------------------------------------------------------------------------------------------------
 
 
 class Clock:
@@ -183,7 +183,7 @@ class Clock:
 
 
 class Memory:
-    """A store in memory: just enough of the server for the keeper."""
+    """A store in memory: just enough of the server for the controller."""
 
     def __init__(self) -> None:
         self.objects: dict[Ref, Object] = {}
@@ -193,8 +193,8 @@ class Memory:
 
     def restart(self) -> None:
         self.served: dict[str, list[Resource]] = {}
-        self.keeper = CrdController(self, Clock(), self.publish)
-        self.keeper.start()
+        self.controller = CrdController(self, Clock(), self.publish)
+        self.controller.start()
 
     def publish(self, name: str, resources: list[Resource]) -> None:
         self.served[name] = resources
@@ -232,7 +232,7 @@ class Memory:
             type = "DELETED"
         else:
             self.objects[ref] = obj
-        self.keeper.notice(type, ref, obj)
+        self.controller.notice(type, ref, obj)
 
     def define(self, obj: Object) -> Ref:
         ref = Ref(DEFINITIONS, "", obj["metadata"]["name"])
@@ -253,11 +253,11 @@ class Memory:
 
     async def settle(self) -> None:
         async with self.running():
-            await self.keeper.reconciler.settled()
+            await self.controller.reconciler.settled()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        task = asyncio.get_running_loop().create_task(self.keeper.reconciler.run())
+        task = asyncio.get_running_loop().create_task(self.controller.reconciler.run())
         try:
             yield
         finally:

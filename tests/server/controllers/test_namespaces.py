@@ -40,7 +40,7 @@ class Clock:
 
 
 class Memory:
-    """A store in memory: just enough of the server for the keeper."""
+    """A store in memory: just enough of the server for the controller."""
 
     def __init__(self) -> None:
         self.objects: dict[Ref, Object] = {}
@@ -50,8 +50,8 @@ class Memory:
         self.restart()
 
     def restart(self) -> None:
-        self.keeper = NamespaceController(self, Clock(), "PEM")
-        self.keeper.start()
+        self.controller = NamespaceController(self, Clock(), "PEM")
+        self.controller.start()
 
     def namespaces(self) -> Iterable[str]:
         return [ref.name for ref in self.objects if ref.resource == "namespaces"]
@@ -108,7 +108,7 @@ class Memory:
             type = "DELETED"
         else:
             self.objects[ref] = obj
-        self.keeper.notice(type, ref, obj)
+        self.controller.notice(type, ref, obj)
 
     # what a test does
 
@@ -139,15 +139,15 @@ class Memory:
 
     async def settle(self) -> None:
         async with self.running():
-            await self.keeper.reconciler.settled()
+            await self.controller.reconciler.settled()
             # Delays take no time here.
             for _ in range(5):
                 await asyncio.sleep(0)
-                await self.keeper.reconciler.settled()
+                await self.controller.reconciler.settled()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        task = asyncio.get_running_loop().create_task(self.keeper.reconciler.run())
+        task = asyncio.get_running_loop().create_task(self.controller.reconciler.run())
         try:
             yield
         finally:
@@ -177,7 +177,7 @@ async def test_what_a_namespace_starts_with_comes_back() -> None:
 
 async def test_without_a_certificate_none_is_published() -> None:
     memory = Memory()
-    memory.keeper.root_ca = None
+    memory.controller.root_ca = None
     memory.namespace("n")
     await memory.settle()
     assert memory.names() == {"n", "default"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sandpool.server.store.store import MAX_OBJECT
+
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -12,7 +14,7 @@ MIB = 1024 * KIB
 class HttpLimits:
     """Sizes in bytes, times in seconds. The defaults suit a server on one machine with a few thousand clients."""
 
-    body: int = 3 * MIB  # kube-apiserver's limit; part of the 413 message
+    body: int = MAX_OBJECT  # kube-apiserver's limit; part of the 413 message
     head: int = 64 * KIB
     connections: int = 8192
     # A client must send its whole head, and after that its whole body, within these.

@@ -20,8 +20,10 @@ from sandpool.api.resource import ResourceType
 from sandpool.kube.errors import BadRequest, UnsupportedMediaType
 from sandpool.kube.transport import APPLY_PATCH
 from sandpool.server.protobuf import decode as decode_protobuf
+from sandpool.server.store.store import MAX_OBJECT
 
-MAX_BODY = 3 * 1024 * 1024
+#: Bytes of a body after YAML aliases are expanded: the same limit as for a stored object and for a request.
+MAX_BODY = MAX_OBJECT
 _MAX_YAML_NODES = 1_000_000
 # Members that merge keys (<<) may copy: each takes about two microseconds of the event loop.
 _MAX_YAML_MERGED = 50_000
