@@ -80,6 +80,7 @@ class Client:
         subresource: str | None = None,
         resource_version: str | None = None,
     ) -> Object:
+        """Return one object, or a subresource of it."""
         query = _query(resourceVersion=resource_version)
         return await self._send(Request("GET", _path(type, namespace, name, subresource), query))
 
@@ -211,6 +212,7 @@ class Client:
         return await self._send(Request("DELETE", _path(type, namespace, name), body=body))
 
     async def close(self) -> None:
+        """Close the transport."""
         await self.transport.close()
 
     async def _send(self, request: Request) -> Object:

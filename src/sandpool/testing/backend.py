@@ -44,7 +44,9 @@ class Backend(Protocol):
         """Return a client of one of the ``WRITERS``; its field manager is the user's name."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Release what the backend holds."""
+        ...
 
 
 async def new_namespace(backend: Backend) -> str:
@@ -92,6 +94,7 @@ class InProcessBackend:
 
     @classmethod
     async def start(cls, directory: Path) -> InProcessBackend:
+        """Start an API server with its data in a directory, and grant the controllers their role."""
         log = AuditLog(directory / "audit.log")
         server = ApiServer(directory / "data", audit=log)
         await server.start()
@@ -100,8 +103,10 @@ class InProcessBackend:
         return backend
 
     def client_for(self, user: str) -> Client:
+        """See ``Backend.client_for``."""
         return self.server.client(User(user, WRITERS[user], f"{user}-uid"), name=user)
 
     async def close(self) -> None:
+        """Stop the server and close the audit log."""
         await self.server.stop()
         self._log.close()

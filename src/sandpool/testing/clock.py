@@ -36,12 +36,15 @@ class ManualClock:
         self._sleeps = 0  # so far; makes sleepers of one instant wake in order
 
     def now(self) -> datetime:
+        """Return the current time of day."""
         return self.start + timedelta(seconds=self._elapsed)
 
     def monotonic(self) -> float:
+        """Return the seconds since the start."""
         return self._elapsed
 
     async def sleep(self, seconds: float) -> None:
+        """Sleep until the clock has moved on by ``seconds``."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return

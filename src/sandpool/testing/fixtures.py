@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 
 class Simulate(Protocol):
+    """The type of the fixture ``simulate``."""
+
     def __call__(self, story: Callable[[World], Awaitable[None]], seeds: Iterable[int] = ...) -> None:
         """Run a story once per seed, each time in a new world."""
         ...

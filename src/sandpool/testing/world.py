@@ -73,6 +73,7 @@ class World:
         self._node_task: asyncio.Task[None] | None = None
 
     def new_controllers(self) -> ControllerManager:
+        """Return controllers for this world that are not started yet."""
         controllers = ControllerManager(Client(self.wire), self.clock, self.random, self.settings)
         if isinstance(self.clock, ManualClock):
             # The API sends bookmarks and ends watches in real time. On a manual clock a silent hour would look like a
@@ -85,6 +86,7 @@ class World:
         return [*self.controllers.caches, (POD, self.node.pods)]
 
     async def start(self) -> None:
+        """Start the node and the controllers; return when their caches have synced."""
         self._since = len(self.backend.audit)  # length of the audit log at the start of this world
         self._reported = 0  # requests that ``written`` has reported
         self._node_task = asyncio.create_task(self.node.run())
@@ -93,6 +95,7 @@ class World:
             await self.controllers.start()
 
     async def stop(self) -> None:
+        """Stop the controllers and the node."""
         self.wire.heal()
         self.node_transport.heal()
         await self._stop_controllers()
@@ -140,6 +143,8 @@ class World:
         return await until(settled)
 
     async def eventually(self, probe: Callable[[], object]) -> None:
+        """Wait until ``probe`` returns a true value."""
+
         async def ask() -> bool:
             return bool(probe())
 
@@ -165,14 +170,17 @@ class World:
     # --- requests of the user ----------------------------------------------------------------------------------------
 
     async def create(self, type: ResourceType, name: str, **fields: Any) -> Object:
+        """Create an object in the namespace of the world, and settle."""
         created = await self.client.create(type, new(type, name, **fields), self.namespace)
         return await self._settled(created)
 
     async def patch(self, type: ResourceType, name: str, body: Object, subresource: str | None = None) -> Object:
+        """Apply a merge patch, and settle."""
         patched = await self.client.patch(type, name, MergePatch(body), self.namespace, subresource=subresource)
         return await self._settled(patched)
 
     async def delete(self, type: ResourceType, name: str, **options: Any) -> None:
+        """Delete an object, and settle."""
         await self._settled(await self.client.delete(type, name, self.namespace, **options))
 
     async def _settled(self, answer: Object) -> Object:
@@ -182,15 +190,18 @@ class World:
         return answer
 
     async def sandbox(self, name: str = "box", *, metadata: Object | None = None, **spec: Any) -> Object:
+        """Create a Sandbox; further arguments become part of its spec."""
         return await self.create(SANDBOX, name, metadata=metadata or {}, spec={"podTemplate": pod_template(), **spec})
 
     async def template(self, image: str = "example.com/image:1", name: str = "python", **spec: Any) -> Object:
+        """Create a SandboxTemplate; further arguments become part of its spec."""
         containers = [{"name": "main", "image": image}]
         return await self.create(
             SANDBOX_TEMPLATE, name, spec={"podTemplate": {"spec": {"containers": containers}}, **spec}
         )
 
     async def change_template(self, image: str, name: str = "python") -> None:
+        """Change the image of a template."""
         body = {"spec": {"podTemplate": {"spec": {"containers": [{"name": "main", "image": image}]}}}}
         changed = await self.patch(SANDBOX_TEMPLATE, name, body)
         generation = changed["metadata"]["generation"]
@@ -200,6 +211,7 @@ class World:
     async def pool(
         self, replicas: int, *, strategy: str = "", name: str = "pool", filled: bool = True, **spec: Any
     ) -> None:
+        """Create a SandboxWarmPool and, unless ``filled`` is false, wait until it is full."""
         spec = {"replicas": replicas, "sandboxTemplateRef": {"name": "python"}, **spec}
         if strategy:
             spec["updateStrategy"] = {"type": strategy}
@@ -208,6 +220,7 @@ class World:
             await self.filled(replicas)
 
     async def claim(self, name: str, *, metadata: Object | None = None, **spec: object) -> Object:
+        """Create a SandboxClaim of the pool ``pool``."""
         return await self.create(
             SANDBOX_CLAIM, name, metadata=metadata or {}, spec={"warmPoolRef": {"name": "pool"}, **spec}
         )
@@ -215,9 +228,11 @@ class World:
     # --- state -------------------------------------------------------------------------------------------------------
 
     async def get(self, type: ResourceType = SANDBOX, name: str = "box") -> Object:
+        """Return an object of the namespace."""
         return await self.client.get(type, name, self.namespace)
 
     async def exists(self, type: ResourceType, name: str = "box") -> bool:
+        """Return whether an object exists."""
         try:
             await self.get(type, name)
         except NotFound:
@@ -233,6 +248,7 @@ class World:
         await self.until(missing)
 
     async def all(self, type: ResourceType) -> list[Object]:
+        """Return all objects of a kind in the namespace."""
         items: list[Object] = (await self.client.list(type, self.namespace))["items"]
         return items
 
@@ -301,4 +317,5 @@ def owner_of(object: Object) -> tuple[str, str]:
 
 
 async def owners(world: World) -> Counter[tuple[str, str]]:
+    """Count the Sandboxes of a world by owner."""
     return Counter(owner_of(box) for box in await world.all(SANDBOX))

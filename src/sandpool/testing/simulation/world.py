@@ -34,20 +34,24 @@ class World:
 
     @property
     def transport(self) -> Transport:
+        """The transport of ``client``."""
         return self.client.transport
 
     # --- objects ------------------------------------------------------------------------------------------------------
 
     async def template(self, name: str = "python", *, image: str = "example.com/image:1", **spec: Any) -> Object:
+        """Create a SandboxTemplate; further arguments become part of its spec."""
         pod = {"spec": {"containers": [{"name": "main", "image": image}]}}
         return await self._create(SANDBOX_TEMPLATE, name, {"podTemplate": pod, **spec})
 
     async def pool(self, name: str = "pool", *, replicas: int = 2, template: str = "python", **spec: Any) -> Object:
+        """Create a SandboxWarmPool; further arguments become part of its spec."""
         return await self._create(
             SANDBOX_WARM_POOL, name, {"replicas": replicas, "sandboxTemplateRef": {"name": template}, **spec}
         )
 
     async def claim(self, name: str, *, pool: str = "pool", **spec: Any) -> Object:
+        """Create a SandboxClaim; further arguments become part of its spec."""
         return await self._create(SANDBOX_CLAIM, name, {"warmPoolRef": {"name": pool}, **spec})
 
     async def ready(self, type: ResourceType, name: str, *, within: float = 60.0) -> Object:
