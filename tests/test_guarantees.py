@@ -1,4 +1,4 @@
-"""docs/guarantees.md and docs/compatibility.md name tests; each of them must exist."""
+"""docs/guarantees.md, docs/compatibility.md and docs/security.md name tests; each of them must exist."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ def named_on(page: str) -> list[tuple[str, str]]:
 
 GUARANTEES = named_on("guarantees.md")
 COMPATIBILITY = named_on("compatibility.md")
+THREATS = named_on("security.md")
 
 
 @cache
@@ -34,6 +35,11 @@ def exists(path: str, name: str) -> bool:
 
 @pytest.mark.parametrize(("path", "name"), GUARANTEES)
 def test_a_guarantee_is_held_by_a_test(path: str, name: str) -> None:
+    assert exists(path, name)
+
+
+@pytest.mark.parametrize(("path", "name"), THREATS)
+def test_a_threat_is_stopped_as_a_test_shows(path: str, name: str) -> None:
     assert exists(path, name)
 
 
