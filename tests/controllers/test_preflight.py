@@ -138,7 +138,7 @@ async def test_in_one_namespace_a_role_will_do(server: ApiServer) -> None:
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        (Fault.CUT, "the wire is cut"),
+        (Fault.CUT, "the connection is cut"),
         (Unauthorized("Unauthorized"), "the API does not know these credentials: check the kubeconfig, or the service"),
         (ApiError("etcd is away"), "the API refused to say what it has: etcd is away"),
         (Forbidden("not for you"), "the API refused to say what it has: not for you"),

@@ -421,7 +421,7 @@ async def test_a_complaint_is_logged_once(world: World, caplog: pytest.LogCaptur
     one.wire.fault = lambda request: Fault.CUT
     one.start()
     await world.passes(60)
-    assert caplog.text.count("the wire is cut") == 1
+    assert caplog.text.count("the connection is cut") == 1
 
 
 def test_terms_that_cannot_work_are_refused() -> None:

@@ -171,7 +171,7 @@ async def test_etcd_stopped_for_half_a_minute(cluster: Cluster, crowd: Crowd, tm
             await deployed.leading(mark)
 
         await burst(crowd, stop)
-        assert "not leading any more" in deployed.said()
+        assert "lost the leader lease" in deployed.said()
         assert deployed.restarts >= 1
         await crowd.leave()
 
