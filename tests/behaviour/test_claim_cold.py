@@ -1,4 +1,4 @@
-"""Claims for which a sandbox is made, or refused: sections 4.4 to 4.6, 6.2 and 6.10, edge cases 33, 46, 47, 52."""
+"""Claims that get a new sandbox, or are refused one. Edge cases 33, 46, 47 and 52 of docs/compatibility.md."""
 
 from __future__ import annotations
 

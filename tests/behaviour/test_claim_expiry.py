@@ -1,4 +1,4 @@
-"""How claims end: sections 6.2 and 6.11 of the reference, edge case 43."""
+"""The end of a claim: shutdown time, finished TTL and policies. Edge case 43 of docs/compatibility.md."""
 
 from __future__ import annotations
 

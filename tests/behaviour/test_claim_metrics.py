@@ -1,4 +1,4 @@
-"""What is measured, noted and told of a claim, once in its life: section 6.9 of the reference, edge cases 41, 49-53."""
+"""Metrics, annotations and events of a claim, each once. Edge cases 41 and 49 to 53 of docs/compatibility.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims that get a sandbox of their pool (sections 6.1 and 6.3 to 6.8 of the reference, edge cases 32 to 51)."""
+"""Claims that adopt a warm sandbox of their pool. Edge cases 32 to 51 of docs/compatibility.md."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ async def test_e35_a_ready_sandbox_goes_before_an_older_one_that_boots(world: Wo
     assert sandbox_of(await world.get(SANDBOX_CLAIM, "mine")) == last["metadata"]["name"]
 
 
-# --- what a claim was assigned before (section 6.4) ------------------------------------------------------------------
+# --- what a claim was assigned before ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("where", ["annotations", "labels"])
@@ -281,7 +281,7 @@ async def test_e48_how_a_sandbox_was_launched_is_noted_if_nobody_did_and_never_c
         assert box["metadata"]["labels"][labels.LAUNCH_TYPE] == (noted or "warm")
 
 
-# --- when something goes wrong (sections 6.7 and 6.8) ----------------------------------------------------------------
+# --- when something goes wrong ----------------------------------------------------------------
 
 
 async def test_e38_a_sandbox_that_is_deleted_just_before_is_told_and_replaced_by_another(world: World) -> None:
@@ -347,7 +347,7 @@ async def test_a_sandbox_that_is_gone_is_replaced(world: World) -> None:
     assert len(await world.all(SANDBOX)) == 2
 
 
-# --- what wakes a claim (section 6.1) --------------------------------------------------------------------------------
+# --- what wakes a claim --------------------------------------------------------------------------------
 
 
 async def test_what_a_claim_does_not_repeat_of_its_sandbox_wakes_it_not(world: World) -> None:

@@ -1,4 +1,4 @@
-"""The subtle cases of sandboxes, by their numbers in the reference's section 11, in every home."""
+"""Edge cases of sandboxes, by their numbers in docs/compatibility.md, on every backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The subtle cases of templates and versions, by their numbers in the reference's section 11, in every home."""
+"""Edge cases of templates and API versions, by their numbers in docs/compatibility.md, on every backend."""
 
 from __future__ import annotations
 

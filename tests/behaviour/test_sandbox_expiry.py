@@ -1,4 +1,4 @@
-"""The end of a sandbox's time, with both policies (reference section 3.7)."""
+"""Expiry of a sandbox with both shutdown policies."""
 
 from __future__ import annotations
 

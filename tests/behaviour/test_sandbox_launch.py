@@ -1,4 +1,4 @@
-"""A sandbox from its creation to its end (reference sections 2.6, 3.2 and 3.5): what its pod is made of, what every
+"""A sandbox from its creation to its end: what its pod is made of, what every
 condition says, word for word, and that neither a steady nor an ended sandbox is touched."""
 
 from __future__ import annotations

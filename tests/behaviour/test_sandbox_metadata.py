@@ -1,4 +1,4 @@
-"""Labels and annotations that reach the pod, and stay, and go (reference sections 2.1, 2.2 and 3.5)."""
+"""Propagation of labels and annotations to the pod: added, kept and removed."""
 
 from __future__ import annotations
 

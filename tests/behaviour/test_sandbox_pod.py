@@ -1,4 +1,4 @@
-"""Which pod is a sandbox's: its own, one that was prepared for it, and nobody else's (reference section 3.4)."""
+"""The pod of a sandbox: its own, or an adoptable one, and never a foreign one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Service of a sandbox (reference section 3.6)."""
+"""The Service of a sandbox."""
 
 from __future__ import annotations
 

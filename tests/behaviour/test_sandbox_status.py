@@ -1,4 +1,4 @@
-"""When a sandbox is looked at and its status written (reference sections 3.1, 3.8 and 3.9)."""
+"""When a sandbox is reconciled and when its status is written."""
 
 from __future__ import annotations
 

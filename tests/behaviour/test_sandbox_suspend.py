@@ -1,4 +1,4 @@
-"""Suspending and resuming a sandbox (reference sections 2.6 and 3.4, rule 5)."""
+"""Suspending and resuming a sandbox."""
 
 from __future__ import annotations
 

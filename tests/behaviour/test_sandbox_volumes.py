@@ -1,4 +1,4 @@
-"""The PersistentVolumeClaims of a sandbox (reference section 3.3)."""
+"""The PersistentVolumeClaims of a sandbox."""
 
 from __future__ import annotations
 

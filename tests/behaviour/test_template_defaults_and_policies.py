@@ -1,4 +1,4 @@
-"""What a template gives its sandboxes, and what it lets claims add (reference sections 4.3 to 4.6)."""
+"""What a template gives its sandboxes, and what it lets claims add."""
 
 from __future__ import annotations
 

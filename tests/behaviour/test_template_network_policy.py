@@ -1,4 +1,4 @@
-"""The NetworkPolicy of a template (reference sections 4.1 and 4.2)."""
+"""The NetworkPolicy of a template."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which members a pool has: sections 5.1 to 5.8 of the reference, edge cases 21 to 31."""
+"""The members of a warm pool. Edge cases 21 to 31 of docs/compatibility.md."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def scale(world: World, replicas: int) -> None:
     await world.patch(SANDBOX_WARM_POOL, "pool", {"spec": {"replicas": replicas}})
 
 
-# --- what a member is (section 5.7) ----------------------------------------------------------------------------------
+# --- what a member is ----------------------------------------------------------------------------------
 
 
 async def test_a_member_is_what_its_template_says_and_bears_the_marks_of_its_pool(world: World) -> None:
@@ -92,7 +92,7 @@ async def test_e31_what_the_template_says_about_eviction_stands(world: World, sa
     assert pod["metadata"].get("annotations", {}).get(labels.SAFE_TO_EVICT) == said, "nobody is evicted for the pool"
 
 
-# --- how many there are (sections 5.2, 5.6 and 5.8) ------------------------------------------------------------------
+# --- how many there are ------------------------------------------------------------------
 
 
 async def test_a_pool_fills_follows_its_size_and_can_be_emptied(world: World) -> None:
@@ -200,7 +200,7 @@ async def test_e30_a_rate_below_one_makes_one_at_a_time(world: World) -> None:
     assert made == [1, 2, 3, 3]
 
 
-# --- members of a former template (section 5.4) ----------------------------------------------------------------------
+# --- members of a former template ----------------------------------------------------------------------
 
 OTHER_DISK = {**DISK, "metadata": {"name": "other"}}
 STALE: list[tuple[str, Object]] = [
@@ -285,7 +285,7 @@ def about(request: Any) -> bool:
     return is_deletion(request) or is_creation(request)
 
 
-# --- orphans (section 5.3) -------------------------------------------------------------------------------------------
+# --- orphans -------------------------------------------------------------------------------------------
 
 
 async def orphaned(world: World) -> Object:
@@ -352,7 +352,7 @@ async def test_change_that_no_plan_reads_does_not_reconcile_the_pool(world: Worl
     assert pools.reconciles == before
 
 
-# --- members that do not become ready (section 5.5) ------------------------------------------------------------------
+# --- members that do not become ready ------------------------------------------------------------------
 
 
 async def test_e22_a_member_that_hangs_is_replaced_after_its_grace_period(world: World) -> None:
