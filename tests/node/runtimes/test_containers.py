@@ -23,6 +23,7 @@ from sandpool.node.runtimes.runtime import (
     Stdio,
     Tmpfs,
 )
+from sandpool.testing.waiting import until
 from tests.support.isolation import Rig
 
 pytestmark = pytest.mark.isolation
@@ -229,8 +230,17 @@ async def test_a_terminal(boxes: Rig) -> None:
     os.write(container.terminal, b"word\n")
     assert (await container.wait()).code == 0
     os.set_blocking(container.terminal, False)
-    said = os.read(container.terminal, 4096).decode()
-    assert "24 80" in said and "got word" in said
+    said = b""
+
+    async def shown() -> bool:
+        """The kernel may deliver the output in pieces, and after the end of the program."""
+        nonlocal said
+        with suppress(OSError):
+            said += os.read(container.terminal or -1, 4096)
+        return b"got word" in said
+
+    await until(shown)
+    assert b"24 80" in said
 
 
 async def test_a_terminal_for_a_command(boxes: Rig) -> None:
