@@ -17,7 +17,7 @@ async def pass_through(gate: BackgroundGate, passed: list[str], name: str) -> No
     passed.append(name)
 
 
-async def test_who_finds_nobody_passes_at_once() -> None:
+async def test_gate_admits_at_once_when_idle() -> None:
     gate = BackgroundGate(SystemClock())
     passing = gate.wait()
     try:
@@ -27,7 +27,7 @@ async def test_who_finds_nobody_passes_at_once() -> None:
     raise AssertionError("it had to wait")
 
 
-async def test_one_passes_per_turn_of_the_loop_in_the_order_of_coming() -> None:
+async def test_gate_admits_one_per_loop_iteration_in_arrival_order() -> None:
     gate, passed = BackgroundGate(SystemClock()), list[str]()
     tasks = [asyncio.create_task(pass_through(gate, passed, name)) for name in "abcd"]
     seen = []
@@ -38,7 +38,7 @@ async def test_one_passes_per_turn_of_the_loop_in_the_order_of_coming() -> None:
     assert gate.waiting == 0
 
 
-async def test_others_need_not_wait_for_those_behind_it() -> None:
+async def test_other_tasks_do_not_wait_for_those_at_the_gate() -> None:
     gate, passed = BackgroundGate(SystemClock()), list[str]()
     crowd = [asyncio.create_task(pass_through(gate, passed, "refill")) for _ in range(100)]
     await asyncio.sleep(0)
@@ -54,7 +54,7 @@ async def test_others_need_not_wait_for_those_behind_it() -> None:
     assert len(passed) == 101
 
 
-async def test_who_gave_up_waiting_takes_no_turn() -> None:
+async def test_cancelled_waiter_uses_no_turn() -> None:
     gate, passed = BackgroundGate(SystemClock()), list[str]()
     tasks = [asyncio.create_task(pass_through(gate, passed, name)) for name in "abc"]
     await asyncio.sleep(0)
@@ -64,7 +64,7 @@ async def test_who_gave_up_waiting_takes_no_turn() -> None:
     await asyncio.wait_for(gate.wait(), 1)
 
 
-async def test_it_opens_again_when_everybody_has_gone() -> None:
+async def test_gate_is_open_again_when_all_waiters_have_passed() -> None:
     gate, passed = BackgroundGate(SystemClock()), list[str]()
     for name in "abc":
         await pass_through(gate, passed, name)
@@ -72,7 +72,7 @@ async def test_it_opens_again_when_everybody_has_gone() -> None:
     assert passed == list("aabbcc")
 
 
-async def test_who_lines_up_is_called_when_it_is_his_turn() -> None:
+async def test_submitted_callback_is_called_in_its_turn() -> None:
     gate, passed = BackgroundGate(SystemClock()), list[str]()
 
     def enter(name: str) -> bool:
@@ -110,7 +110,7 @@ class Echo:
         self.closed = True
 
 
-async def test_requests_take_turns_and_watches_do_not() -> None:
+async def test_requests_wait_at_the_gate_and_watches_do_not() -> None:
     gate, echo = BackgroundGate(SystemClock()), Echo()
     courteous = BackgroundTransport(echo, gate)
     requests = [asyncio.create_task(courteous.request(Request("GET", f"/{number}"))) for number in range(3)]
@@ -124,7 +124,7 @@ async def test_requests_take_turns_and_watches_do_not() -> None:
 
 
 class TestGivingWay:
-    async def test_nobody_passes_while_there_is_something_urgent_to_do(self) -> None:
+    async def test_gate_admits_none_while_urgent_work_is_pending(self) -> None:
         gate, passed, claims = BackgroundGate(ManualClock()), list[str](), WorkQueue[str]()
         gate.yield_to(claims)
         claims.add("waits for a worker")
@@ -137,7 +137,7 @@ class TestGivingWay:
         await asyncio.gather(*tasks)
         assert passed == ["a", "b"]
 
-    async def test_who_has_waited_for_long_enough_passes_all_the_same_when_others_come_or_something_is_done(
+    async def test_waiter_past_its_patience_is_admitted_on_the_next_activity(
         self,
     ) -> None:
         clock = ManualClock()
@@ -157,7 +157,7 @@ class TestGivingWay:
         assert passed == ["a", "b"]
         await asyncio.gather(*tasks)
 
-    async def test_a_load_that_does_not_end_holds_up_nobody_any_more(self) -> None:
+    async def test_continuous_load_delays_each_waiter_by_its_patience_at_most(self) -> None:
         """Nor does a step wait for as long as the one before it did."""
         clock = ManualClock()
         gate, passed, claims = BackgroundGate(clock, patience=1.0), list[str](), WorkQueue[str]()
@@ -186,14 +186,14 @@ class TestGivingWay:
         claims.done(await claims.get())
         await waiting
 
-    async def test_who_has_waited_for_long_enough_passes_also_if_nothing_happens(self) -> None:
+    async def test_waiter_past_its_patience_is_admitted_without_activity(self) -> None:
         gate, claims = BackgroundGate(SystemClock(), patience=0.05), WorkQueue[str]()
         gate.yield_to(claims)
         claims.add("is not answered")
         await claims.get()
         await asyncio.wait_for(gate.wait(), 30)
 
-    async def test_what_will_never_be_done_holds_up_nobody(self) -> None:
+    async def test_queue_that_was_shut_down_holds_no_waiter_back(self) -> None:
         gate, passed, claims = BackgroundGate(ManualClock()), list[str](), WorkQueue[str]()
         gate.yield_to(claims)
         claims.add("left to whoever takes over")

@@ -10,7 +10,7 @@ from sandpool.engine.clock import within
 from sandpool.testing.clock import ManualClock
 
 
-async def test_in_time() -> None:
+async def test_within_returns_the_result_in_time() -> None:
     clock = ManualClock()
 
     async def work() -> int:
@@ -23,7 +23,7 @@ async def test_in_time() -> None:
     assert clock.sleepers == 0
 
 
-async def test_late_work_is_cancelled_and_has_ended() -> None:
+async def test_within_cancels_late_work_and_waits_for_its_end() -> None:
     clock, ended = ManualClock(), []
 
     async def work() -> None:
@@ -39,7 +39,7 @@ async def test_late_work_is_cancelled_and_has_ended() -> None:
     assert ended == [5]
 
 
-async def test_failure_is_passed_on() -> None:
+async def test_within_raises_the_failure_of_the_work() -> None:
     async def work() -> None:
         raise ValueError("no")
 
@@ -47,7 +47,7 @@ async def test_failure_is_passed_on() -> None:
         await within(ManualClock(), 5, work())
 
 
-async def test_cancelling_ends_the_work() -> None:
+async def test_cancelling_within_cancels_the_work() -> None:
     clock, ended = ManualClock(), []
 
     async def work() -> None:

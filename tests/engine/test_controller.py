@@ -80,7 +80,7 @@ async def failing(key: str) -> Result:
     raise Conflict("not now")
 
 
-async def test_reconciles_what_is_enqueued() -> None:
+async def test_controller_reconciles_enqueued_keys() -> None:
     passes = Passes()
     async with running(controller_of(passes)) as controller:
         for key in ("a", "b", "a"):
@@ -90,7 +90,7 @@ async def test_reconciles_what_is_enqueued() -> None:
         assert (controller.reconciles, controller.failures) == (2, 0)
 
 
-async def test_others_get_a_turn_between_passes_that_wait_for_nothing() -> None:
+async def test_controller_yields_to_other_tasks_between_reconciles_that_never_wait() -> None:
     passes = Passes()
     async with running(controller_of(passes)) as controller:
         for number in range(100):
@@ -102,7 +102,7 @@ async def test_others_get_a_turn_between_passes_that_wait_for_nothing() -> None:
         assert len(turns) >= 100, "one pass a turn, with a hundred of them waiting"
 
 
-async def test_takes_the_queue_it_is_given() -> None:
+async def test_controller_uses_the_given_queue() -> None:
     passes = Passes()
     queue: WorkQueue[str] = WorkQueue(group=lambda key: key[0])
     async with running(controller_of(passes, queue=queue)) as controller:
@@ -113,7 +113,7 @@ async def test_takes_the_queue_it_is_given() -> None:
     assert passes.keys == ["urgent", "a1", "b1", "a2"]
 
 
-async def test_a_key_is_never_reconciled_twice_at_once() -> None:
+async def test_key_is_never_reconciled_concurrently() -> None:
     inside, most = 0, 0
 
     async def look(key: str) -> Result:
@@ -133,7 +133,7 @@ async def test_a_key_is_never_reconciled_twice_at_once() -> None:
     assert passes.times == [0, 1, 2]
 
 
-async def test_different_keys_are_reconciled_at_once_by_as_many_workers_as_there_are() -> None:
+async def test_different_keys_are_reconciled_concurrently_by_all_workers() -> None:
     async def look(key: str) -> Result:
         await passes.clock.sleep(1)
         return DONE
@@ -146,7 +146,7 @@ async def test_different_keys_are_reconciled_at_once_by_as_many_workers_as_there
     assert passes.times == [0, 0, 0, 1, 1]
 
 
-async def test_looks_again_when_the_result_says_so() -> None:
+async def test_key_is_reconciled_again_after_requeue_after() -> None:
     async def look(key: str) -> Result:
         return Result(requeue_after=30)
 
@@ -157,7 +157,7 @@ async def test_looks_again_when_the_result_says_so() -> None:
     assert passes.times == [0, 30, 60, 90]
 
 
-async def test_a_pass_decides_anew_when_the_next_one_is_due() -> None:
+async def test_each_reconcile_replaces_the_earlier_requeue_time() -> None:
     async def look(key: str) -> Result:
         return Result(requeue_after=30)
 
@@ -170,7 +170,7 @@ async def test_a_pass_decides_anew_when_the_next_one_is_due() -> None:
         assert passes.times == [0, 20, 50]
 
 
-async def test_a_key_may_be_enqueued_for_later() -> None:
+async def test_key_can_be_enqueued_for_later() -> None:
     passes = Passes()
     async with running(controller_of(passes)) as controller:
         controller.enqueue_after("a", 10)
@@ -179,7 +179,7 @@ async def test_a_key_may_be_enqueued_for_later() -> None:
     assert passes.times == [5]
 
 
-async def test_what_is_due_at_once_is_looked_at_once_more() -> None:
+async def test_requeue_after_zero_reconciles_at_once() -> None:
     async def look(key: str) -> Result:
         return Result(requeue_after=0) if len(passes.log) < 3 else DONE
 
@@ -190,7 +190,7 @@ async def test_what_is_due_at_once_is_looked_at_once_more() -> None:
     assert passes.times == [0, 0, 0]
 
 
-async def test_failures_are_tried_again_after_growing_pauses_with_a_log_line_each(
+async def test_failures_are_retried_with_growing_backoff_and_one_log_line_each(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     passes = Passes(failing)
@@ -209,7 +209,7 @@ async def test_failures_are_tried_again_after_growing_pauses_with_a_log_line_eac
     assert caplog.records[0].exc_info is None
 
 
-async def test_what_people_were_told_of_is_tried_again_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+async def test_incomplete_reconcile_is_retried_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
     async def look(key: str) -> Result:
         raise ReconcileIncomplete("the pod is somebody else's")
 
@@ -285,7 +285,7 @@ async def test_terminating_namespace_is_logged_once_per_namespace(caplog: pytest
         assert len(again) == 2, "the namespace still exists"
 
 
-async def test_success_forgets_the_failures() -> None:
+async def test_success_resets_the_backoff() -> None:
     async def look(key: str) -> Result:
         if len(passes.log) in (1, 2, 4):
             raise Conflict("not now")
@@ -300,7 +300,7 @@ async def test_success_forgets_the_failures() -> None:
     assert passes.times == [0, 0.005, 0.015, 1, 1.005]
 
 
-async def test_r31_having_to_wait_is_not_a_failure_and_its_pauses_do_not_grow() -> None:
+async def test_r31_requeue_is_no_failure_and_its_delays_do_not_grow() -> None:
     async def look(key: str) -> Result:
         return Result(requeue_after=0.01) if len(passes.log) < 6 else DONE
 
@@ -312,7 +312,7 @@ async def test_r31_having_to_wait_is_not_a_failure_and_its_pauses_do_not_grow() 
     assert passes.times == [0, 0.01, 0.02, 0.03, 0.04, 0.05]
 
 
-async def test_a_change_is_looked_at_although_the_key_waits_after_a_failure() -> None:
+async def test_change_is_reconciled_during_the_backoff_of_its_key() -> None:
     async def look(key: str) -> Result:
         if len(passes.log) < 15:
             raise Conflict("not now")
@@ -330,7 +330,7 @@ async def test_a_change_is_looked_at_although_the_key_waits_after_a_failure() ->
         assert len(passes.log) == 15
 
 
-async def test_a_failing_key_keeps_its_priority() -> None:
+async def test_failing_key_keeps_its_priority() -> None:
     async def look(key: str) -> Result:
         await passes.clock.sleep(1)
         if key == "urgent" and len(passes.log) == 1:
@@ -346,7 +346,7 @@ async def test_a_failing_key_keeps_its_priority() -> None:
     assert passes.keys == ["urgent", "a", "urgent", "b", "c"]
 
 
-async def test_a_key_that_is_looked_at_again_keeps_its_priority() -> None:
+async def test_requeued_key_keeps_its_priority() -> None:
     async def look(key: str) -> Result:
         await passes.clock.sleep(1)
         return Result(requeue_after=0.5) if len(passes.log) == 1 else DONE
@@ -360,7 +360,7 @@ async def test_a_key_that_is_looked_at_again_keeps_its_priority() -> None:
     assert passes.keys == ["urgent", "a", "urgent", "b", "c"]
 
 
-async def test_the_pause_the_server_asks_for_is_kept() -> None:
+async def test_retry_after_of_the_server_is_honoured() -> None:
     async def look(key: str) -> Result:
         raise TooManyRequests("slow down", details={"retryAfterSeconds": 7})
 
@@ -371,7 +371,7 @@ async def test_the_pause_the_server_asks_for_is_kept() -> None:
     assert passes.times == [0, 7]
 
 
-async def test_r38_when_everything_fails_for_a_quarter_of_an_hour_there_is_no_storm() -> None:
+async def test_r38_fifteen_minutes_of_failures_cause_no_request_storm() -> None:
     async def look(key: str) -> Result:
         if passes.clock.monotonic() < 900:
             raise Conflict("mvcc: database space exceeded")
@@ -387,7 +387,7 @@ async def test_r38_when_everything_fails_for_a_quarter_of_an_hour_there_is_no_st
     assert {key for when, key in passes.log if when >= 900} == {str(number) for number in range(10)}
 
 
-async def test_a_bug_is_seen_and_ends_no_worker(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unexpected_exception_is_logged_and_ends_no_worker(caplog: pytest.LogCaptureFixture) -> None:
     async def look(key: str) -> Result:
         if key == "bad":
             raise ZeroDivisionError
@@ -404,7 +404,7 @@ async def test_a_bug_is_seen_and_ends_no_worker(caplog: pytest.LogCaptureFixture
     assert caplog.records[0].levelno == logging.ERROR
 
 
-async def test_a_reconcile_that_forgets_its_result_is_a_bug_like_any_other() -> None:
+async def test_reconcile_without_a_result_counts_as_a_failure() -> None:
     async def look(key: str) -> Any:
         return None
 
@@ -415,7 +415,7 @@ async def test_a_reconcile_that_forgets_its_result_is_a_bug_like_any_other() -> 
         assert controller.failures == 1
 
 
-async def test_r42_a_cancellation_from_within_is_a_failure_and_ends_no_worker(
+async def test_r42_cancellation_from_within_is_a_failure_and_ends_no_worker(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def look(key: str) -> Result:
@@ -431,7 +431,7 @@ async def test_r42_a_cancellation_from_within_is_a_failure_and_ends_no_worker(
     assert "claim a failed 1 times in a row, next attempt in 0.005 s: CancelledError" in caplog.text
 
 
-async def test_an_observer_hears_of_every_pass() -> None:
+async def test_observer_is_called_for_every_reconcile() -> None:
     async def look(key: str) -> Result:
         await passes.clock.sleep(2)
         if key == "bad" and len(passes.log) == 3:
@@ -449,7 +449,7 @@ async def test_an_observer_hears_of_every_pass() -> None:
     assert bench.running == 0
 
 
-async def test_stopping_lets_running_passes_finish_and_takes_no_others() -> None:
+async def test_stopping_finishes_running_reconciles_and_starts_no_others() -> None:
     finished: list[str] = []
 
     async def look(key: str) -> Result:
@@ -477,7 +477,7 @@ async def test_stopping_lets_running_passes_finish_and_takes_no_others() -> None
     assert passes.clock.sleepers == 0
 
 
-async def test_passes_that_do_not_finish_in_time_are_cancelled(caplog: pytest.LogCaptureFixture) -> None:
+async def test_reconciles_past_the_stop_timeout_are_cancelled(caplog: pytest.LogCaptureFixture) -> None:
     ends: list[str] = []
 
     async def look(key: str) -> Result:
@@ -505,7 +505,7 @@ async def test_passes_that_do_not_finish_in_time_are_cancelled(caplog: pytest.Lo
     assert (bench.running, controller.queue.processing, controller.failures) == (0, 0, 0)
 
 
-async def test_stopping_without_work_takes_no_time() -> None:
+async def test_stopping_an_idle_controller_takes_no_time() -> None:
     passes = Passes()
     controller = controller_of(passes, workers=3)
     run = asyncio.create_task(controller.run())
@@ -515,7 +515,7 @@ async def test_stopping_without_work_takes_no_time() -> None:
     assert passes.clock.monotonic() == 0
 
 
-async def test_what_was_stopped_before_it_ran_does_nothing() -> None:
+async def test_controller_stopped_before_it_ran_does_nothing() -> None:
     passes = Passes()
     controller = controller_of(passes)
     controller.enqueue("a")
@@ -526,7 +526,7 @@ async def test_what_was_stopped_before_it_ran_does_nothing() -> None:
     assert passes.log == []
 
 
-async def test_cancelling_cancels_what_runs_and_leaves_nothing_behind() -> None:
+async def test_cancelled_controller_cancels_its_reconciles_and_leaves_no_task() -> None:
     async def look(key: str) -> Result:
         await passes.clock.sleep(1000)
         return DONE
@@ -544,7 +544,7 @@ async def test_cancelling_cancels_what_runs_and_leaves_nothing_behind() -> None:
     assert passes.clock.sleepers == 0
 
 
-async def test_r24_what_was_there_before_waits_for_what_is_new() -> None:
+async def test_r24_initial_backlog_waits_for_new_keys() -> None:
     passes = Passes()
     controller = controller_of(passes)
     for number in range(3):
@@ -569,7 +569,7 @@ async def test_r24_what_was_there_before_waits_for_what_is_new() -> None:
 
 
 @pytest.mark.parametrize("fails", [True, False])
-async def test_backlog_that_is_due_again_is_news(fails: bool) -> None:
+async def test_requeued_backlog_key_gets_the_default_priority(fails: bool) -> None:
     async def look(key: str) -> Result:
         await passes.clock.sleep(1)
         if len(passes.log) > 1:
@@ -587,7 +587,7 @@ async def test_backlog_that_is_due_again_is_news(fails: bool) -> None:
     assert passes.keys == ["again", "a", "again", "b"]
 
 
-async def test_a_pass_that_is_unfinished_waits_as_long_as_the_api_asked() -> None:
+async def test_incomplete_reconcile_waits_as_long_as_retry_after_says() -> None:
     async def look(key: str) -> Result:
         raise ReconcileIncomplete("too many requests", retry_after=7.0)
 

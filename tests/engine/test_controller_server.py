@@ -88,7 +88,7 @@ async def copier(tmp_path: Path) -> AsyncIterator[Copier]:
     await server.stop()
 
 
-async def test_r33_one_change_is_one_pass_and_one_write(copier: Copier) -> None:
+async def test_r33_one_change_is_one_reconcile_and_one_write(copier: Copier) -> None:
     names = [f"m{number}" for number in range(60)]
     await asyncio.gather(*(copier.create(name, "1") for name in names))
     await copier.settled()
@@ -102,7 +102,7 @@ async def test_r33_one_change_is_one_pass_and_one_write(copier: Copier) -> None:
     assert copier.controller.failures == 0
 
 
-async def test_what_changed_in_between_is_never_missed(copier: Copier) -> None:
+async def test_change_during_a_reconcile_is_not_missed(copier: Copier) -> None:
     await copier.create("m", "0")
     await asyncio.gather(*(copier.write("m", str(number)) for number in range(50)))
     await copier.settled()

@@ -99,7 +99,7 @@ async def test_event_is_written_at_once(world: World) -> None:
     assert (world.recorder.written, world.recorder.dropped) == (1, 0)
 
 
-async def test_what_happens_again_is_counted_and_written_every_ten_seconds(world: World) -> None:
+async def test_repeated_event_is_counted_and_written_every_ten_seconds(world: World) -> None:
     for _ in range(25):
         world.recorder.event(claim(), claim_expired())
         await world.passes(1)
@@ -110,7 +110,7 @@ async def test_what_happens_again_is_counted_and_written_every_ten_seconds(world
     assert world.methods == ["POST", "PATCH", "PATCH", "PATCH"]
 
 
-async def test_what_happens_often_before_it_is_written_is_one_write(world: World) -> None:
+async def test_event_repeated_before_its_first_write_is_written_once(world: World) -> None:
     for _ in range(7):
         world.recorder.event(claim(), claim_expired())
     await world.settle()
@@ -118,7 +118,7 @@ async def test_what_happens_often_before_it_is_written_is_one_write(world: World
     assert world.methods == ["POST"]
 
 
-async def test_what_happens_while_it_is_written_is_not_lost(world: World) -> None:
+async def test_event_repeated_during_its_write_is_counted(world: World) -> None:
     def again(request: Request) -> None:
         if len(world.wire.requests) == 1:
             world.recorder.event(claim(), claim_expired())
@@ -131,7 +131,7 @@ async def test_what_happens_while_it_is_written_is_not_lost(world: World) -> Non
     assert await world.counts() == [2]
 
 
-async def test_different_things_are_different_events(world: World) -> None:
+async def test_events_with_different_object_or_text_are_separate(world: World) -> None:
     for spec in (claim_expired(), sandbox_adopted("a"), sandbox_adopted("b")):
         for number in range(2):
             world.recorder.event(claim(number), spec)
@@ -140,7 +140,7 @@ async def test_different_things_are_different_events(world: World) -> None:
     assert len({event["metadata"]["name"] for event in events}) == len(events) == 6
 
 
-async def test_after_a_quiet_time_it_is_a_new_event(world: World) -> None:
+async def test_event_repeated_after_six_quiet_minutes_is_a_new_event(world: World) -> None:
     world.recorder.event(claim(), claim_expired())
     await world.passes(360)
     world.recorder.event(claim(), claim_expired())
@@ -150,7 +150,7 @@ async def test_after_a_quiet_time_it_is_a_new_event(world: World) -> None:
     assert await world.counts() == [2, 1]
 
 
-async def test_event_that_is_gone_is_written_anew(world: World) -> None:
+async def test_deleted_event_is_created_again(world: World) -> None:
     world.recorder.event(claim(), claim_expired())
     await world.passes(1)
     [event] = await world.events()
@@ -162,14 +162,14 @@ async def test_event_that_is_gone_is_written_anew(world: World) -> None:
     assert again["series"]["count"] == 2
 
 
-async def test_cluster_scoped_object(world: World) -> None:
+async def test_event_of_a_cluster_scoped_object_is_in_namespace_default(world: World) -> None:
     world.recorder.event(ObjectReference("v1", "Node", "n", uid="u"), warm_pool_progressing())
     await world.settle()
     [event] = await world.events()
     assert event["metadata"]["namespace"] == "default"
 
 
-async def test_lost_answer_does_not_double_the_event(world: World) -> None:
+async def test_lost_response_does_not_duplicate_the_event(world: World) -> None:
     world.wire.fault = lambda request: Fault.LOSE if len(world.wire.requests) == 1 else None
     world.recorder.event(claim(), claim_expired())
     await world.settle()
@@ -180,7 +180,7 @@ async def test_lost_answer_does_not_double_the_event(world: World) -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault.CUT, ServiceUnavailable("not now")])
-async def test_outage_is_waited_for(world: World, fault: Fault | Exception) -> None:
+async def test_events_are_written_after_a_short_outage(world: World, fault: Fault | Exception) -> None:
     world.wire.fault = lambda request: fault
     for number in range(6):
         world.recorder.event(claim(number), claim_expired())
@@ -191,7 +191,7 @@ async def test_outage_is_waited_for(world: World, fault: Fault | Exception) -> N
     assert world.recorder.dropped == 0
 
 
-async def test_long_outage_drops(world: World) -> None:
+async def test_events_are_dropped_after_a_long_outage(world: World) -> None:
     world.wire.fault = lambda request: Fault.CUT
     for _ in range(3):
         world.recorder.event(claim(), claim_expired())
@@ -204,14 +204,14 @@ async def test_long_outage_drops(world: World) -> None:
     assert await world.counts() == [1]
 
 
-async def test_refusal_drops_at_once(world: World) -> None:
+async def test_rejected_event_is_dropped_at_once(world: World) -> None:
     world.recorder.event(ObjectReference("v1", "Pod", "p", "nowhere"), claim_expired())
     await world.settle()
     assert (world.recorder.written, world.recorder.dropped) == (0, 1)
     assert len(world.wire.requests) == 1
 
 
-async def test_what_cannot_be_encoded_does_not_stop_the_writers(world: World) -> None:
+async def test_event_that_cannot_be_encoded_does_not_stop_the_writers(world: World) -> None:
     for _ in range(8):
         world.recorder.event(claim(), claim_expired())
         world.recorder.event(claim(), EventSpec("a", "Normal", "b", "c", 1))  # type: ignore[arg-type]
@@ -221,7 +221,7 @@ async def test_what_cannot_be_encoded_does_not_stop_the_writers(world: World) ->
     assert await world.counts() == [8]
 
 
-async def test_writes_are_limited_after_a_burst(server: ApiServer) -> None:
+async def test_event_writes_are_rate_limited_after_a_burst(server: ApiServer) -> None:
     world = World(server, rate=8, burst=16)  # fractions that floats hold exactly
     for number in range(40):
         world.recorder.event(claim(number), claim_expired())
@@ -234,7 +234,7 @@ async def test_writes_are_limited_after_a_burst(server: ApiServer) -> None:
     await world.stop()
 
 
-async def test_storm_fills_no_memory_and_the_first_are_seen(server: ApiServer) -> None:
+async def test_event_storm_is_bounded_in_memory_and_keeps_the_first_events(server: ApiServer) -> None:
     world = World(server, capacity=50)
     for number in range(80):
         world.recorder.event(claim(number), claim_expired())
@@ -249,7 +249,7 @@ async def test_storm_fills_no_memory_and_the_first_are_seen(server: ApiServer) -
     await world.stop()
 
 
-async def test_stopping_writes_what_is_left(server: ApiServer) -> None:
+async def test_stop_writes_the_pending_events(server: ApiServer) -> None:
     world = World(server)
     world.recorder.event(claim(1), claim_expired())
     await world.settle()
@@ -263,7 +263,7 @@ async def test_stopping_writes_what_is_left(server: ApiServer) -> None:
     assert world.recorder.dropped == 1
 
 
-async def test_stopping_has_a_deadline(server: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
+async def test_stop_has_a_deadline(server: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
     world = World(server)
     world.wire.fault = lambda request: Fault.HOLD
     for number in range(9):
@@ -275,7 +275,7 @@ async def test_stopping_has_a_deadline(server: ApiServer, caplog: pytest.LogCapt
     assert "18 events could not be written" in caplog.text
 
 
-async def test_system_clock(server: ApiServer) -> None:
+async def test_recorder_works_with_the_system_clock(server: ApiServer) -> None:
     recorder = EventRecorder(server.client(), SystemClock(), "host")
     recorder.start()
     recorder.event(claim(), claim_expired())
@@ -324,7 +324,7 @@ class FakeApi:
     capacity=st.integers(1, 6),
 )
 @settings(max_examples=60, deadline=None)
-def test_every_happening_is_in_an_event_or_counted_as_dropped(
+def test_every_event_is_written_or_counted_as_dropped(
     happenings: list[tuple[int, float]], faults: list[int], capacity: int
 ) -> None:
     async def scenario() -> None:

@@ -31,7 +31,7 @@ def expectations() -> Expectations[str]:
     return Expectations(ManualClock())
 
 
-def test_nothing_is_expected_of_an_unknown_owner() -> None:
+def test_unknown_owner_has_no_expectations() -> None:
     expected = expectations()
     assert expected.satisfied("pool")
     assert expected.pending_deletions("pool") == set()
@@ -51,7 +51,7 @@ def test_creations_are_settled_one_by_one() -> None:
     assert expected.satisfied("pool")
 
 
-def test_creations_that_failed_are_settled_together() -> None:
+def test_failed_creations_are_settled_together() -> None:
     expected = expectations()
     assert expected.try_expect("pool", 300)
     expected.settle_creations("pool", 299)
@@ -60,7 +60,7 @@ def test_creations_that_failed_are_settled_together() -> None:
     assert expected.satisfied("pool")
 
 
-def test_owners_do_not_wait_for_each_other() -> None:
+def test_expectations_of_owners_are_independent() -> None:
     expected = expectations()
     assert expected.try_expect("pool", 1)
     assert expected.try_expect("other", 1)
@@ -69,8 +69,7 @@ def test_owners_do_not_wait_for_each_other() -> None:
     assert expected.satisfied("other")
 
 
-async def test_r18_five_passes_over_a_stale_list_create_once() -> None:
-    """Edge case 21."""
+async def test_r18_five_reconciles_over_a_stale_list_create_once() -> None:
     expected = expectations()
     created, missing = 0, 3
     for _ in range(5):
@@ -79,8 +78,7 @@ async def test_r18_five_passes_over_a_stale_list_create_once() -> None:
     assert created == 3
 
 
-async def test_r18_eight_passes_at_once_create_once() -> None:
-    """Edge case 21."""
+async def test_r18_eight_concurrent_reconciles_create_once() -> None:
     expected = expectations()
     created = 0
 
@@ -95,8 +93,8 @@ async def test_r18_eight_passes_at_once_create_once() -> None:
     assert created == 3
 
 
-def test_r19_an_outstanding_deletion_holds_creations_back() -> None:
-    """Edge case 22: a replacement is not created before the deletion has been seen."""
+def test_r19_pending_deletion_holds_creations_back() -> None:
+    """A replacement is not created before the deletion has been observed."""
     expected = expectations()
     expected.expect_deletion("pool", "a")
     assert expected.pending_deletions("pool") == {"a"}
@@ -106,7 +104,7 @@ def test_r19_an_outstanding_deletion_holds_creations_back() -> None:
     assert expected.try_expect("pool", 1)
 
 
-def test_a_deletion_seen_twice_settles_itself_only() -> None:
+def test_deletion_seen_twice_settles_only_itself() -> None:
     expected = expectations()
     expected.expect_deletion("pool", "a")
     expected.expect_deletion("pool", "b")
@@ -117,31 +115,29 @@ def test_a_deletion_seen_twice_settles_itself_only() -> None:
     assert expected.pending_deletions("pool") == {"b"}
 
 
-def test_r20_a_deletion_that_found_nothing_is_rolled_back_at_once() -> None:
-    """Edge case 23: otherwise the pool stands still until the expectation expires."""
+def test_r20_deletion_that_found_nothing_is_rolled_back_at_once() -> None:
+    """Otherwise the pool creates nothing until the expectation expires."""
     expected = expectations()
     expected.expect_deletion("pool", "a")
     expected.settle_deletion("pool", "a")  # what the controller does with a 404
     assert expected.try_expect("pool", 1)
 
 
-def test_an_empty_uid_is_ignored() -> None:
-    """Edge case 23."""
+def test_empty_uid_is_ignored() -> None:
     expected = expectations()
     expected.expect_deletion("pool", "")
     assert expected.satisfied("pool")
     expected.settle_deletion("pool", "")
 
 
-def test_no_creations_are_never_granted() -> None:
-    """Edge case 23."""
+def test_zero_creations_are_not_granted() -> None:
     expected = expectations()
     assert not expected.try_expect("pool", 0)
     assert not expected.try_expect("pool", -1)
     assert expected.satisfied("pool")
 
 
-async def test_a_lost_event_blocks_for_five_minutes_and_no_longer() -> None:
+async def test_lost_event_blocks_for_five_minutes_at_most() -> None:
     clock = ManualClock()
     expected: Expectations[str] = Expectations(clock)
     assert expected.try_expect("pool", 2)
@@ -151,8 +147,7 @@ async def test_a_lost_event_blocks_for_five_minutes_and_no_longer() -> None:
     assert expected.satisfied("pool")
 
 
-async def test_an_expectation_added_keeps_the_others_alive() -> None:
-    """Edge case 23."""
+async def test_new_expectation_extends_the_lifetime_of_the_others() -> None:
     clock = ManualClock()
     expected: Expectations[str] = Expectations(clock)
     assert expected.try_expect("pool", 2)
@@ -166,7 +161,7 @@ async def test_an_expectation_added_keeps_the_others_alive() -> None:
     assert expected.satisfied("pool")
 
 
-async def test_pending_deletions_expire_too() -> None:
+async def test_pending_deletions_expire() -> None:
     clock = ManualClock()
     expected: Expectations[str] = Expectations(clock)
     expected.expect_deletion("pool", "a")
@@ -174,7 +169,7 @@ async def test_pending_deletions_expire_too() -> None:
     assert expected.pending_deletions("pool") == set()
 
 
-async def test_what_has_expired_does_not_come_back_with_the_next_expectation() -> None:
+async def test_expired_expectation_is_not_revived_by_the_next_one() -> None:
     clock = ManualClock()
     expected: Expectations[str] = Expectations(clock)
     assert expected.try_expect("pool", 2)
@@ -184,7 +179,7 @@ async def test_what_has_expired_does_not_come_back_with_the_next_expectation() -
     assert expected.satisfied("pool")
 
 
-def test_an_owner_that_is_gone_expects_nothing() -> None:
+def test_deleted_owner_has_no_expectations() -> None:
     expected = expectations()
     assert expected.try_expect("pool", 2)
     expected.expect_deletion("pool", "a")

@@ -36,14 +36,14 @@ async def visitor(pages: Mapping[str, Page]) -> AsyncIterator[Visitor]:
         await endpoint.stop()
 
 
-async def test_answering_is_health() -> None:
+async def test_healthz_answers_ok() -> None:
     async with visitor(Checks("healthz").pages()) as me:
         assert await me.get("/healthz") == (200, "ok")
         assert await me.get("/healthz?verbose") == (200, "healthz check passed\n")
         assert await me.get("/healthz", "HEAD") == (200, "")
 
 
-async def test_named_checks(caplog: pytest.LogCaptureFixture) -> None:
+async def test_readyz_reports_each_named_check(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     complaint = "the cache of pods has not been filled"
     checks = Checks("readyz", {"ping": lambda: "", "caches": lambda: complaint})
@@ -61,7 +61,7 @@ async def test_named_checks(caplog: pytest.LogCaptureFixture) -> None:
         assert caplog.messages[1:] == ["readyz caches: ok"]
 
 
-async def test_check_that_breaks_has_failed(caplog: pytest.LogCaptureFixture) -> None:
+async def test_check_that_raises_counts_as_failed(caplog: pytest.LogCaptureFixture) -> None:
     def broken() -> str:
         raise KeyError("pods")
 
@@ -70,7 +70,7 @@ async def test_check_that_breaks_has_failed(caplog: pytest.LogCaptureFixture) ->
     assert "KeyError: 'pods'" in caplog.text
 
 
-async def test_checks_may_be_added_while_serving() -> None:
+async def test_checks_can_be_added_while_serving() -> None:
     checks = Checks("readyz")
     async with visitor(checks.pages()) as me:
         assert (await me.get("/readyz"))[0] == 200
@@ -78,7 +78,7 @@ async def test_checks_may_be_added_while_serving() -> None:
         assert (await me.get("/readyz"))[0] == 500
 
 
-async def test_metrics() -> None:
+async def test_metrics_page_serves_text_and_openmetrics() -> None:
     metrics = MetricsRegistry()
     metrics.counter(Metric("things_total", "counter", (), "Things.")).add()
     async with visitor(metrics_page(metrics)) as me:
@@ -89,21 +89,21 @@ async def test_metrics() -> None:
         assert text.endswith("# EOF\n")
 
 
-async def test_one_address_for_everything() -> None:
+async def test_one_address_serves_metrics_and_health() -> None:
     pages = {**metrics_page(MetricsRegistry()), **Checks("healthz").pages(), **Checks("readyz").pages()}
     async with visitor(pages) as me:
         for path in ("/metrics", "/healthz", "/readyz"):
             assert (await me.get(path))[0] == 200
 
 
-async def test_what_is_not_there() -> None:
+async def test_unknown_page_is_404_and_post_is_405() -> None:
     async with visitor(Checks("healthz").pages()) as me:
         for path in ("/", "/metrics", "/healthzz", "/healthz/a/b", "/debug/pprof"):
             assert (await me.get(path))[0] == 404
         assert (await me.get("/healthz", "POST"))[0] == 405
 
 
-async def test_broken_page(caplog: pytest.LogCaptureFixture) -> None:
+async def test_page_that_raises_is_500_and_the_server_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     async def broken(request: web.BaseRequest) -> PageResponse:
         raise ValueError("no")
 
@@ -113,7 +113,7 @@ async def test_broken_page(caplog: pytest.LogCaptureFixture) -> None:
     assert "/broken failed" in caplog.text
 
 
-async def test_stopping_waits_for_an_answer_under_way() -> None:
+async def test_stop_waits_for_a_response_under_way() -> None:
     entered, leave = asyncio.Event(), asyncio.Event()
 
     async def slow(request: web.BaseRequest) -> PageResponse:
@@ -135,7 +135,7 @@ async def test_stopping_waits_for_an_answer_under_way() -> None:
             await me.get("/slow")
 
 
-async def test_stopping_does_not_wait_for_ever() -> None:
+async def test_stop_does_not_wait_for_ever() -> None:
     entered = asyncio.Event()
 
     async def stuck(request: web.BaseRequest) -> PageResponse:
@@ -154,7 +154,7 @@ async def test_stopping_does_not_wait_for_ever() -> None:
             await asking
 
 
-async def test_port_in_use_is_said() -> None:
+async def test_port_in_use_is_reported() -> None:
     one = HealthServer("127.0.0.1:0", {})
     await one.start()
     with pytest.raises(OSError, match="in use"):
@@ -162,7 +162,7 @@ async def test_port_in_use_is_said() -> None:
     await one.stop()
 
 
-async def test_no_address() -> None:
+async def test_address_0_serves_nothing() -> None:
     endpoint = HealthServer("0", {})
     await endpoint.start()
     assert endpoint.port == 0
@@ -179,11 +179,11 @@ async def test_no_address() -> None:
         ("0", None),
     ],
 )
-def test_addresses(address: str, parsed: tuple[str | None, int] | None) -> None:
+def test_address_is_parsed(address: str, parsed: tuple[str | None, int] | None) -> None:
     assert parse_address(address) == parsed
 
 
 @pytest.mark.parametrize("address", ["", "8080", "localhost", ":", ":x", ":65536", "::1:8080", "[::1]", "a:-1"])
-def test_no_addresses(address: str) -> None:
+def test_invalid_address_is_rejected(address: str) -> None:
     with pytest.raises(ValueError, match="is not an address"):
         parse_address(address)

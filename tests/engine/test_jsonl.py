@@ -31,7 +31,7 @@ def log(tmp_path: Path) -> Iterator[JsonlWriter]:
     made.close()
 
 
-def test_the_log_is_private_and_continued(tmp_path: Path) -> None:
+def test_log_file_is_private_and_appended_to(tmp_path: Path) -> None:
     path = tmp_path / "log"
     for number in range(2):
         log = JsonlWriter(path)
@@ -41,7 +41,7 @@ def test_the_log_is_private_and_continued(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_rotation_keeps_a_few(tmp_path: Path) -> None:
+def test_rotation_keeps_the_newest_files(tmp_path: Path) -> None:
     log = JsonlWriter(tmp_path / "log", rotate_bytes=1, keep=2)
     for number in range(5):
         log.note(Numbered(number))
@@ -50,12 +50,12 @@ def test_rotation_keeps_a_few(tmp_path: Path) -> None:
     assert [numbers(path) for path in sorted(tmp_path.iterdir())] == [[4], [3], [2]]
 
 
-def test_an_unwritable_place_is_refused_at_once(tmp_path: Path) -> None:
+def test_unwritable_path_is_rejected_at_once(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         JsonlWriter(tmp_path / "missing" / "log")
 
 
-def test_a_full_disk_drops_and_recovers(
+def test_full_disk_drops_entries_until_there_is_space(
     log: JsonlWriter, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     write = os.write
@@ -78,7 +78,7 @@ def test_a_full_disk_drops_and_recovers(
     assert log.path.read_bytes().splitlines()[-1] == b"entry number 0000002", "a torn line does not spoil the next"
 
 
-def test_a_pile_of_entries_is_cut(log: JsonlWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_pending_entries_are_dropped(log: JsonlWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandpool.engine.jsonl._MOST_WAITING", 3)
     with log._writing:  # the thread cannot get at the file, and nobody who notes something waits for that
         for number in range(5):
@@ -88,7 +88,7 @@ def test_a_pile_of_entries_is_cut(log: JsonlWriter, monkeypatch: pytest.MonkeyPa
     assert numbers(log.path) == [0, 1, 2]
 
 
-def test_the_thread_writes_on_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thread_writes_pending_entries_without_a_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandpool.engine.jsonl._WAKE_AT", 2)
     log = JsonlWriter(tmp_path / "log")
     for number in range(10):
@@ -100,7 +100,7 @@ def test_the_thread_writes_on_its_own(tmp_path: Path, monkeypatch: pytest.Monkey
     log.close()
 
 
-def test_standard_output_is_never_put_aside(capfd: pytest.CaptureFixture[str]) -> None:
+def test_standard_output_is_never_rotated(capfd: pytest.CaptureFixture[str]) -> None:
     log = JsonlWriter(STANDARD_OUTPUT, rotate_bytes=1)
     for number in range(2):
         log.note(Numbered(number))

@@ -132,7 +132,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     await server.stop()
 
 
-async def test_first_contender_writes_its_name(world: World) -> None:
+async def test_first_contender_acquires_the_lease(world: World) -> None:
     one = world.contender("one")
     one.start()
     await world.settle()
@@ -160,7 +160,7 @@ async def test_leader_renews_every_two_seconds_with_one_request(world: World) ->
     assert spec["leaseTransitions"] == 0
 
 
-async def test_second_contender_waits(world: World) -> None:
+async def test_second_contender_waits_while_the_lease_is_renewed(world: World) -> None:
     one, two = world.contender("one"), world.contender("two")
     one.start()
     await world.settle()
@@ -190,7 +190,7 @@ async def test_released_lease_is_taken_within_two_seconds(world: World) -> None:
     assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("two", 15, 1)
 
 
-async def test_lease_of_a_dead_leader_is_taken_when_it_has_run_out(world: World) -> None:
+async def test_lease_of_a_dead_leader_is_acquired_after_it_expires(world: World) -> None:
     one, two = world.contender("one"), world.contender("two")
     one.start()
     await world.settle()
@@ -206,7 +206,7 @@ async def test_lease_of_a_dead_leader_is_taken_when_it_has_run_out(world: World)
 
 
 @pytest.mark.parametrize("fault", [Fault.CUT, Fault.HOLD])
-async def test_leader_stops_at_the_deadline_when_the_api_is_gone(world: World, fault: Fault) -> None:
+async def test_leader_stops_at_the_renew_deadline_when_the_api_is_unreachable(world: World, fault: Fault) -> None:
     one = world.contender("one")
     leading = one.start()
     await world.passes(20)
@@ -231,7 +231,7 @@ async def test_leader_survives_a_short_outage(world: World, fault: Fault) -> Non
     assert one.told == [(0, True)]
 
 
-async def test_lost_answers_do_no_harm(world: World) -> None:
+async def test_lost_responses_do_not_end_leadership(world: World) -> None:
     one = world.contender("one")
     writes = iter(range(1000))
     one.wire.fault = lambda request: Fault.LOSE if request.method != "GET" and next(writes) % 2 == 0 else None
@@ -242,7 +242,7 @@ async def test_lost_answers_do_no_harm(world: World) -> None:
     assert (await world.spec())["leaseTransitions"] == 0
 
 
-async def test_others_may_annotate_the_lease(world: World) -> None:
+async def test_foreign_labels_on_the_lease_do_not_end_leadership(world: World) -> None:
     one = world.contender("one")
     one.start()
     await world.passes(5)
@@ -252,7 +252,7 @@ async def test_others_may_annotate_the_lease(world: World) -> None:
     assert one.told == [(0, True)]
 
 
-async def test_another_name_in_the_lease_ends_leading_at_the_next_renewal(world: World) -> None:
+async def test_leader_stops_at_the_next_renewal_when_another_identity_holds_the_lease(world: World) -> None:
     one = world.contender("one")
     leading = one.start()
     await world.passes(5)
@@ -264,7 +264,7 @@ async def test_another_name_in_the_lease_ends_leading_at_the_next_renewal(world:
     assert (await world.spec())["holderIdentity"] == "usurper"
 
 
-async def test_deleted_lease_is_written_again(world: World) -> None:
+async def test_deleted_lease_is_created_again(world: World) -> None:
     one = world.contender("one")
     one.start()
     await world.passes(5)
@@ -274,7 +274,7 @@ async def test_deleted_lease_is_written_again(world: World) -> None:
     assert (await world.spec())["holderIdentity"] == "one"
 
 
-async def test_lease_is_kept_while_the_work_stops(world: World) -> None:
+async def test_lease_is_renewed_while_the_work_stops(world: World) -> None:
     one, two = world.contender("one"), world.contender("two")
     one.tidying = 30.0
     leading = one.start()
@@ -290,7 +290,7 @@ async def test_lease_is_kept_while_the_work_stops(world: World) -> None:
     assert two.leads
 
 
-async def test_work_that_fails_releases(world: World) -> None:
+async def test_failing_work_releases_the_lease(world: World) -> None:
     one = world.contender("one")
 
     async def work() -> None:
@@ -302,7 +302,7 @@ async def test_work_that_fails_releases(world: World) -> None:
     assert one.told == [(0, True), (0, False)]
 
 
-async def test_work_that_is_done_releases(world: World) -> None:
+async def test_finished_work_releases_the_lease(world: World) -> None:
     one = world.contender("one")
 
     async def work() -> None:
@@ -330,7 +330,7 @@ async def test_work_that_fails_to_stop_is_reported(world: World, caplog: pytest.
     assert "the work failed while it was being stopped" in caplog.text
 
 
-async def test_stopping_while_the_answer_is_out_releases(world: World) -> None:
+async def test_stopping_before_the_response_arrives_releases_the_lease(world: World) -> None:
     """Whoever is stopped between asking for the lease and hearing that it has it must not leave its name there."""
     one = world.contender("one")
     one.wire.fault = lambda request: Fault.LOSE if request.method == "POST" else None
@@ -343,7 +343,7 @@ async def test_stopping_while_the_answer_is_out_releases(world: World) -> None:
     assert (await world.spec())["holderIdentity"] == ""
 
 
-async def test_stopping_does_not_release_the_lease_of_another(world: World) -> None:
+async def test_stopping_does_not_release_the_lease_of_another_leader(world: World) -> None:
     one, two = world.contender("one"), world.contender("two")
     two.wire.fault = lambda request: Fault.CUT if request.method == "POST" else None
     waiting = two.start()
@@ -369,7 +369,7 @@ async def test_stopping_a_contender_that_never_led_writes_nothing(world: World) 
     assert two.told == []
 
 
-async def test_leading_again_after_a_loss(world: World) -> None:
+async def test_contender_can_lead_again_after_losing_the_lease(world: World) -> None:
     one = world.contender("one")
     leading = one.start()
     await world.passes(3)
@@ -402,7 +402,7 @@ class Skewed:
 
 
 @pytest.mark.parametrize("hours", [-3, 3])
-async def test_wall_clocks_may_differ(world: World, hours: float) -> None:
+async def test_election_works_with_different_wall_clocks(world: World, hours: float) -> None:
     one, two = world.contender("one"), world.contender("two", Skewed(world.clock, hours))
     one.start()
     await world.settle()
@@ -416,7 +416,7 @@ async def test_wall_clocks_may_differ(world: World, hours: float) -> None:
     assert two.leads
 
 
-async def test_a_complaint_is_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_repeated_failure_is_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
     one = world.contender("one")
     one.wire.fault = lambda request: Fault.CUT
     one.start()
@@ -424,17 +424,17 @@ async def test_a_complaint_is_logged_once(world: World, caplog: pytest.LogCaptur
     assert caplog.text.count("the connection is cut") == 1
 
 
-def test_terms_that_cannot_work_are_refused() -> None:
+def test_invalid_lease_timings_are_rejected() -> None:
     for terms in ((10, 10.0, 2.0), (15, 2.0, 2.0), (15, 10.0, 0.0)):
         with pytest.raises(ValueError, match="the lease duration must exceed"):
             LeaseTiming(*terms)
 
 
-def test_identities_differ() -> None:
+def test_generated_identities_differ() -> None:
     assert unique_identity() != unique_identity()
 
 
-async def test_defaults_work_with_a_system_clock(world: World) -> None:
+async def test_election_works_with_defaults_and_the_system_clock(world: World) -> None:
     election = LeaderElector(world.server.client(), "other", NAMESPACE, "me", SystemClock())
     async with asyncio.timeout(10):
         await election.lead(lambda: asyncio.sleep(0))
@@ -534,7 +534,7 @@ async def running(elections: list[LeaderElector], clock: ManualClock) -> AsyncIt
 
 @given(st.integers(0, 2**32), st.integers(2, 4))
 @settings(max_examples=60, deadline=None)
-def test_there_are_never_two_leaders(seed: int, contenders: int) -> None:
+def test_two_contenders_never_lead_at_once(seed: int, contenders: int) -> None:
     async def scenario() -> None:
         clock, api, random = ManualClock(), FakeApi(), Random(seed)
         troubles = [Trouble(api, clock, random) for _ in range(contenders)]

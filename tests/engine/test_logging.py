@@ -39,7 +39,7 @@ def record(**extra: Any) -> logging.LogRecord:
     return made
 
 
-def test_json() -> None:
+def test_json_has_the_fields_of_the_record() -> None:
     assert json.loads(JsonFormatter().format(record(sandbox="s", count=3))) == {
         "time": "2026-11-16T08:00:00.250000Z",
         "level": "error",
@@ -62,18 +62,18 @@ def test_json_of_an_exception_is_one_line(stream: io.StringIO) -> None:
     assert "test_json_of_an_exception" in entry["stack"]
 
 
-def test_fields_may_have_any_name() -> None:
+def test_fields_can_have_any_name() -> None:
     entry = json.loads(JsonFormatter().format(record(name="x", message="y", args=[1], time="z")))
     assert entry["message"] == "it is so"
     assert (entry["name"], entry["message_"], entry["args"], entry["time_"]) == ("x", "y", [1], "z")
 
 
 @pytest.mark.parametrize("value", ["half a character: \ud800", 2**70, {1: object()}, {frozenset()}, b"\xff"])
-def test_json_of_what_is_not_json(value: object) -> None:
+def test_values_that_are_not_json_are_logged_as_text(value: object) -> None:
     assert "odd" in json.loads(JsonFormatter().format(record(odd=value)))
 
 
-def test_about() -> None:
+def test_log_context_adds_fields_and_nests() -> None:
     formatter = JsonFormatter()
     with log_context(controller="claim", key="team/a"):
         with log_context(key="team/b"):
@@ -84,7 +84,7 @@ def test_about() -> None:
     assert "key" not in json.loads(formatter.format(record()))
 
 
-async def test_tasks_do_not_see_what_others_are_about(stream: io.StringIO) -> None:
+async def test_log_context_is_per_task(stream: io.StringIO) -> None:
     configure_logging(JSON, stream=stream)
 
     async def reconcile(key: str) -> None:
@@ -98,7 +98,7 @@ async def test_tasks_do_not_see_what_others_are_about(stream: io.StringIO) -> No
     assert all(entry["key"] == entry["message"] for entry in entries(stream))
 
 
-def test_text(stream: io.StringIO) -> None:
+def test_text_has_quoted_fields_after_the_message(stream: io.StringIO) -> None:
     configure_logging(stream=stream)
     with log_context(key="team/a"):
         log.info("bound to %s", "it", extra=log_fields(note='has "quotes" and\nlines', count=3, empty=""))
@@ -120,14 +120,14 @@ def test_text_of_an_exception_follows_its_line(stream: io.StringIO) -> None:
     assert rest[-1] == "ValueError: broken"
 
 
-def test_level(stream: io.StringIO) -> None:
+def test_records_below_the_level_are_dropped(stream: io.StringIO) -> None:
     configure_logging(JSON, "WARNING", stream)
     log.info("no")
     log.warning("yes")
     assert [entry["message"] for entry in entries(stream)] == ["yes"]
 
 
-def test_configuring_again_replaces(stream: io.StringIO) -> None:
+def test_configuring_twice_replaces_the_handler(stream: io.StringIO) -> None:
     configure_logging(TEXT, stream=stream)
     configure_logging(JSON, stream=stream)
     log.info("once")
@@ -136,7 +136,7 @@ def test_configuring_again_replaces(stream: io.StringIO) -> None:
 
 @settings(deadline=None)
 @given(st.dictionaries(st.text(min_size=1), st.text()))
-def test_fields_never_break_the_line(values: dict[str, str]) -> None:
+def test_log_line_has_no_line_break_whatever_the_fields(values: dict[str, str]) -> None:
     made = record()
     made.fields = values
     line = JsonFormatter().format(made)

@@ -10,7 +10,7 @@ from sandpool.engine.ratelimit import PerKeyRateLimit
 from sandpool.testing.clock import ManualClock
 
 
-async def test_so_many_times_a_second() -> None:
+async def test_key_is_limited_to_its_rate_per_second() -> None:
     clock = ManualClock()
     limit: PerKeyRateLimit[str] = PerKeyRateLimit(clock, 2)
     await clock.advance(10.25)
@@ -20,12 +20,12 @@ async def test_so_many_times_a_second() -> None:
     assert limit.acquire("a") == 0.0
 
 
-def test_without_limit_nobody_waits() -> None:
+def test_unlimited_key_never_waits() -> None:
     limit: PerKeyRateLimit[str] = PerKeyRateLimit(ManualClock(), None)
     assert not any(limit.acquire("a") for _ in range(1000))
 
 
-async def test_a_pass_that_causes_the_next_one_does_not_keep_everybody_busy() -> None:
+async def test_reconcile_that_enqueues_itself_is_limited_to_its_rate() -> None:
     clock = ManualClock()
     passes = 0
 
@@ -43,7 +43,7 @@ async def test_a_pass_that_causes_the_next_one_does_not_keep_everybody_busy() ->
     assert passes == 30
 
 
-async def test_a_pass_that_was_a_lot_of_work_is_followed_by_a_rest() -> None:
+async def test_expensive_reconcile_is_followed_by_a_longer_pause() -> None:
     clock = ManualClock()
     passes: list[float] = []
 

@@ -9,7 +9,7 @@ import pytest
 from sandpool.engine.tracing import NoTracing, open_tracing
 
 
-def test_off() -> None:
+def test_disabled_tracing_records_nothing() -> None:
     tracing = open_tracing(False, "service")
     with tracing.span("ReconcileSandbox", '{"traceparent":"00-1-1-01"}', {"name": "a"}) as span:
         assert not span.recording
@@ -18,17 +18,17 @@ def test_off() -> None:
     tracing.close()
 
 
-def test_off_lets_exceptions_pass() -> None:
+def test_disabled_tracing_lets_exceptions_pass() -> None:
     with pytest.raises(ValueError, match="no"), NoTracing().span("a"):
         raise ValueError("no")
 
 
-def test_off_makes_nothing() -> None:
+def test_disabled_tracing_allocates_no_span() -> None:
     tracing = NoTracing()
     assert tracing.span("a") is tracing.span("b")
 
 
-def test_without_the_packages_it_says_what_to_do(
+def test_missing_packages_disable_tracing_and_the_log_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delitem(sys.modules, "sandpool.engine.tracing_otel", raising=False)

@@ -52,7 +52,7 @@ def parent_of(span: ReadableSpan) -> str:
     return f"{span.parent.span_id:016x}" if span.parent is not None else ""
 
 
-def test_span(traced: Traced) -> None:
+def test_span_has_attributes_and_events(traced: Traced) -> None:
     with traced.tracing.span("ReconcileSandbox", attributes={"sandbox": "team/a", "attempt": 2}) as span:
         assert span.recording
         span.event("NewPodStatusObserved", {"pod.Phase": "Running"})
@@ -63,14 +63,14 @@ def test_span(traced: Traced) -> None:
     assert (event.name, event.attributes) == ("NewPodStatusObserved", {"pod.Phase": "Running"})
 
 
-def test_joins_the_trace_of_the_annotation(traced: Traced) -> None:
+def test_span_joins_the_trace_of_the_annotation(traced: Traced) -> None:
     with traced.tracing.span("ReconcileSandboxClaim", ANNOTATION):
         pass
     made = traced.span("ReconcileSandboxClaim")
     assert (trace_of(made), parent_of(made)) == (TRACE, SPAN)
 
 
-def test_span_inside_another_is_its_child(traced: Traced) -> None:
+def test_nested_span_is_a_child_of_the_outer_one(traced: Traced) -> None:
     with traced.tracing.span("outer"), traced.tracing.span("inner", ANNOTATION):
         pass
     outer, inner = traced.span("outer"), traced.span("inner")
@@ -79,7 +79,7 @@ def test_span_inside_another_is_its_child(traced: Traced) -> None:
     assert parent_of(inner) == f"{outer.context.span_id:016x}"
 
 
-def test_annotation_for_what_is_made(traced: Traced) -> None:
+def test_context_is_the_annotation_for_child_objects(traced: Traced) -> None:
     assert traced.tracing.context() == ""
     with traced.tracing.span("first", ANNOTATION):
         annotation = traced.tracing.context()
@@ -92,7 +92,7 @@ def test_annotation_for_what_is_made(traced: Traced) -> None:
     assert traced.tracing.context() == ""
 
 
-def test_exception_is_recorded_and_passes(traced: Traced) -> None:
+def test_exception_is_recorded_in_the_span_and_raised(traced: Traced) -> None:
     with pytest.raises(ValueError, match="no"), traced.tracing.span("failing"):
         raise ValueError("no")
     made = traced.span("failing")
@@ -100,7 +100,7 @@ def test_exception_is_recorded_and_passes(traced: Traced) -> None:
     assert made.events[0].name == "exception"
 
 
-async def test_tasks_have_their_own_spans(traced: Traced) -> None:
+async def test_tasks_have_separate_spans(traced: Traced) -> None:
     async def reconcile(name: str) -> None:
         with traced.tracing.span(name):
             await asyncio.sleep(0)
@@ -113,7 +113,7 @@ async def test_tasks_have_their_own_spans(traced: Traced) -> None:
     assert len({trace_of(traced.span(name)) for name in "abc"}) == 3
 
 
-def test_not_sampled(traced: Traced) -> None:
+def test_unsampled_trace_is_propagated_as_unsampled(traced: Traced) -> None:
     tracing = OpenTelemetryTracing(TracerProvider(sampler=ALWAYS_OFF))
     with tracing.span("a") as span:
         assert not span.recording
@@ -131,14 +131,14 @@ def test_not_sampled(traced: Traced) -> None:
         ),
     )
 )
-def test_any_annotation_will_do(annotation: str) -> None:
+def test_invalid_annotation_starts_a_new_trace(annotation: str) -> None:
     traced = Traced()
     with traced.tracing.span("a", annotation):
         pass
     assert parent_of(traced.span("a")) == ""
 
 
-def test_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_service_name_comes_from_the_argument_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody listens there; closing without having recorded anything must not mind."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     tracing = open_tracing(True, "agent-sandbox-controller")

@@ -73,7 +73,7 @@ async def ask(transport: Transport, clock: ManualClock, request: Request) -> Any
         ("DELETE", TimeoutError("late"), "<error>"),
     ],
 )
-async def test_request(method: str, failure: Exception | None, code: str) -> None:
+async def test_request_is_counted_by_code_and_method(method: str, failure: Exception | None, code: str) -> None:
     metrics, clock = MetricsRegistry(), ManualClock()
     transport = MeasuredTransport(Api(clock, failure), metrics, clock, "api:6443")
     with suppress(ApiError, OSError):
@@ -84,7 +84,7 @@ async def test_request(method: str, failure: Exception | None, code: str) -> Non
     assert f'rest_client_request_duration_seconds_sum{{host="api:6443",verb="{method}"}} 2.0' in text.decode()
 
 
-async def test_what_was_not_waited_for_is_not_counted() -> None:
+async def test_cancelled_request_is_not_counted() -> None:
     metrics, clock = MetricsRegistry(), ManualClock()
     transport = MeasuredTransport(Api(clock), metrics, clock, "api:6443")
     asking = asyncio.create_task(transport.request(GET))
@@ -99,7 +99,7 @@ async def test_what_was_not_waited_for_is_not_counted() -> None:
     ("events", "failure", "code"),
     [(0, None, "200"), (3, None, "200"), (0, Expired("old"), "410"), (3, Expired("old"), "200")],
 )
-async def test_watch_is_one_request(events: int, failure: Exception | None, code: str) -> None:
+async def test_watch_counts_as_one_request(events: int, failure: Exception | None, code: str) -> None:
     metrics, clock = MetricsRegistry(), ManualClock()
     transport = MeasuredTransport(Api(clock, failure, events), metrics, clock, "api:6443")
     seen = 0
@@ -111,7 +111,7 @@ async def test_watch_is_one_request(events: int, failure: Exception | None, code
     assert await counted(metrics) == {(code, "GET"): 1}
 
 
-async def test_watch_that_is_closed_releases_the_connection() -> None:
+async def test_closed_watch_releases_the_connection() -> None:
     api = Api(ManualClock(), events=3)
     stream: Any = MeasuredTransport(api, MetricsRegistry(), api.clock, "api:6443").stream(GET)
     await anext(stream)
@@ -120,7 +120,7 @@ async def test_watch_that_is_closed_releases_the_connection() -> None:
     assert api.released
 
 
-async def test_close_is_passed_on() -> None:
+async def test_close_closes_the_wrapped_transport() -> None:
     api = Api(ManualClock())
     await MeasuredTransport(api, MetricsRegistry(), api.clock, "api:6443").close()
     assert api.released

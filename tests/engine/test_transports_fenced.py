@@ -26,7 +26,7 @@ class Frozen(ManualClock):
         return super().monotonic() + self.lost
 
 
-async def test_process_that_was_frozen_writes_nothing_when_it_wakes_up(tmp_path: Path) -> None:
+async def test_frozen_process_writes_nothing_after_its_lease_expired(tmp_path: Path) -> None:
     server, clock = ApiServer(tmp_path), Frozen()
     await server.start()
     wire = FaultyTransport(server.client().transport)

@@ -39,7 +39,7 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-async def test_a_burst_goes_at_once_and_the_rest_follows_in_order(clock: ManualClock) -> None:
+async def test_burst_is_sent_at_once_and_the_rest_in_order(clock: ManualClock) -> None:
     log = Log(clock)
     transport = ThrottledTransport(log, RateLimiter(2, 3, clock))
     asking = [asyncio.create_task(transport.request(Request("GET", str(number)))) for number in range(6)]
@@ -48,7 +48,7 @@ async def test_a_burst_goes_at_once_and_the_rest_follows_in_order(clock: ManualC
     assert log.asked == [(0, "0"), (0, "1"), (0, "2"), (0.5, "3"), (1.0, "4"), (1.5, "5")]
 
 
-async def test_a_pause_allows_a_burst_again_and_not_more(clock: ManualClock) -> None:
+async def test_pause_refills_the_burst_and_no_more(clock: ManualClock) -> None:
     log = Log(clock)
     transport = ThrottledTransport(log, RateLimiter(2, 2, clock))
     for _ in range(2):
@@ -60,7 +60,7 @@ async def test_a_pause_allows_a_burst_again_and_not_more(clock: ManualClock) -> 
     assert [when for when, what in log.asked if what == "after"] == [100, 100, 100.5]
 
 
-async def test_watches_count_and_transports_share(clock: ManualClock) -> None:
+async def test_watches_count_and_transports_share_one_limiter(clock: ManualClock) -> None:
     log, rate = Log(clock), RateLimiter(1, 1, clock)
     await ThrottledTransport(log, rate).request(Request("GET", "a"))
 
@@ -73,7 +73,7 @@ async def test_watches_count_and_transports_share(clock: ManualClock) -> None:
     assert log.asked == [(0, "a"), (1, "b")]
 
 
-async def test_a_fence_inside_is_asked_when_a_write_is_sent(clock: ManualClock) -> None:
+async def test_fence_is_checked_when_the_throttled_write_is_sent(clock: ManualClock) -> None:
     log, held = Log(clock), True
     transport = ThrottledTransport(FencedTransport(log, lambda: held), RateLimiter(1, 1, clock))
     await transport.request(Request("POST", "first"))
@@ -86,13 +86,13 @@ async def test_a_fence_inside_is_asked_when_a_write_is_sent(clock: ManualClock) 
     assert log.asked == [(0, "first")]
 
 
-async def test_closing_closes_what_is_underneath(clock: ManualClock) -> None:
+async def test_close_closes_the_wrapped_transport(clock: ManualClock) -> None:
     log = Log(clock)
     await ThrottledTransport(log, RateLimiter(1, 1, clock)).close()
     assert log.closed
 
 
 @pytest.mark.parametrize(("per_second", "burst"), [(0, 1), (-1, 1), (1, 0)])
-def test_limiter_refuses_a_rate_that_is_not_positive(clock: ManualClock, per_second: float, burst: int) -> None:
+def test_limiter_rejects_a_rate_that_is_not_positive(clock: ManualClock, per_second: float, burst: int) -> None:
     with pytest.raises(ValueError, match="must be positive"):
         RateLimiter(per_second, burst, clock)

@@ -11,7 +11,7 @@ from sandpool.kube.errors import TooManyRequests
 log = logging.getLogger("test")
 
 
-def test_pauses_grow_to_half_a_minute_and_are_jittered() -> None:
+def test_backoff_grows_to_30_seconds_with_jitter() -> None:
     streak = FailureLog("it", Random(0), log)
     pauses = [streak.failed(ConnectionError(), "again") for _ in range(12)]
     for number, pause in enumerate(pauses):
@@ -20,7 +20,7 @@ def test_pauses_grow_to_half_a_minute_and_are_jittered() -> None:
     assert streak.total == 12
 
 
-def test_a_success_begins_anew() -> None:
+def test_success_resets_the_backoff() -> None:
     streak = FailureLog("it", Random(0), log)
     for _ in range(9):
         streak.failed(ConnectionError(), "again")
@@ -29,12 +29,12 @@ def test_a_success_begins_anew() -> None:
     assert streak.total == 10
 
 
-def test_the_server_may_ask_for_a_longer_pause() -> None:
+def test_backoff_honours_the_delay_the_server_asks_for() -> None:
     streak = FailureLog("it", Random(0), log)
     assert streak.failed(TooManyRequests("no", details={"retryAfterSeconds": 7}), "again") == 7
 
 
-def test_each_kind_of_failure_is_reported_once_and_so_is_the_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_kind_of_failure_and_the_recovery_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     streak = FailureLog("it", Random(0), log)
     for error in (ConnectionError("lost"), ConnectionError("lost"), ZeroDivisionError(), ConnectionError("lost")):

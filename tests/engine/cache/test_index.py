@@ -11,7 +11,7 @@ def index_of(*views: str) -> Index[str]:
     return index
 
 
-def test_finds_by_every_value() -> None:
+def test_index_finds_a_view_by_each_of_its_values() -> None:
     index = index_of("ab", "b", "")
     assert index.get("a") == ("ab",)
     assert index.get("b") == ("ab", "b")
@@ -19,11 +19,11 @@ def test_finds_by_every_value() -> None:
     assert (index.count("b"), index.count("c"), len(index)) == (2, 0, 2)
 
 
-def test_a_value_named_twice_counts_once() -> None:
+def test_duplicate_value_of_a_view_is_indexed_once() -> None:
     assert index_of("aa").get("a") == ("aa",)
 
 
-def test_a_view_moves_and_leaves_nothing_behind() -> None:
+def test_changed_view_moves_to_its_new_index_entry() -> None:
     index = index_of("ab", "b")
     index.move("ab", index.of("ab"), index.of("bc"), "bc")
     assert index.get("a") == ()

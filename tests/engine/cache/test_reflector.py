@@ -135,7 +135,7 @@ async def running(api: ScriptedApi, **options: Any) -> AsyncIterator[Rig]:
 # -- when all is well -----------------------------------------------------------------------------------------------
 
 
-async def test_lists_and_then_watches_from_there() -> None:
+async def test_reflector_lists_and_then_watches_from_the_list_version() -> None:
     api = ScriptedApi([an("a", 3, "x"), an("b", 5, "y")], version=7)
     async with running(api, namespace="ns", label_selector="l=1", field_selector="metadata.name!=c") as rig:
         assert rig.reflector.synced.is_set()
@@ -153,7 +153,7 @@ async def test_lists_and_then_watches_from_there() -> None:
         assert (rig.reflector.lists, rig.reflector.watches, rig.reflector.failures) == (1, 1, 0)
 
 
-async def test_long_lists_come_in_pages() -> None:
+async def test_reflector_lists_in_pages() -> None:
     api = ScriptedApi([an(f"o{number}", number + 1) for number in range(5)], version=9)
     async with running(api, page_size=2) as rig:
         assert [request.query.get("continue") for request in api.lists] == [None, "2", "4"]
@@ -161,7 +161,7 @@ async def test_long_lists_come_in_pages() -> None:
         assert api.watch.version == "9"
 
 
-async def test_is_not_synced_before_the_last_page() -> None:
+async def test_reflector_is_not_synced_before_the_last_page() -> None:
     api = ScriptedApi([an("a", 1), an("b", 2)])
 
     def only_the_first_page(request: Request) -> None:
@@ -176,13 +176,13 @@ async def test_is_not_synced_before_the_last_page() -> None:
         assert rig.reflector.synced.is_set()
 
 
-async def test_nothing_to_list() -> None:
+async def test_reflector_syncs_on_an_empty_list() -> None:
     async with running(ScriptedApi(version=4)) as rig:
         assert rig.reflector.synced.is_set()
         assert rig.api.watch.version == "4"
 
 
-async def test_the_age_is_the_time_since_the_last_news() -> None:
+async def test_age_is_the_time_since_the_last_watch_message() -> None:
     async with running(ScriptedApi()) as rig:
         assert rig.reflector.age() == 0
         await rig.clock.advance(40)
@@ -192,7 +192,7 @@ async def test_the_age_is_the_time_since_the_last_news() -> None:
         assert rig.reflector.age() == 0
 
 
-async def test_a_list_is_news() -> None:
+async def test_list_resets_the_age() -> None:
     api = ScriptedApi()
     api.hang.clear()
     async with running(api) as rig:
@@ -203,7 +203,7 @@ async def test_a_list_is_news() -> None:
         assert rig.reflector.age() == 0
 
 
-async def test_r39_after_a_bookmark_the_cache_knows_what_is_old_news() -> None:
+async def test_r39_write_older_than_a_bookmark_is_ignored() -> None:
     async with running(ScriptedApi(version=7)) as rig:
         rig.api.watch.bookmark(50)
         await rig.clock.settle()
@@ -211,7 +211,7 @@ async def test_r39_after_a_bookmark_the_cache_knows_what_is_old_news() -> None:
         assert len(rig.cache) == 0
 
 
-async def test_r36_a_watch_that_ends_goes_on_where_it_was() -> None:
+async def test_r36_watch_that_ends_is_resumed_at_the_last_version() -> None:
     async with running(ScriptedApi(version=7)) as rig:
         rig.api.watch.send("ADDED", an("a", 9, "x"))
         await rig.clock.advance(100)
@@ -226,7 +226,7 @@ async def test_r36_a_watch_that_ends_goes_on_where_it_was() -> None:
         assert (len(rig.api.lists), rig.reflector.failures) == (1, 0)
 
 
-async def test_others_get_their_turn_during_a_burst_of_events() -> None:
+async def test_reflector_yields_to_other_tasks_during_a_burst_of_events() -> None:
     async with running(ScriptedApi()) as rig:
         for version in range(2, 1002):
             rig.api.watch.send("MODIFIED", an("a", version, str(version)))
@@ -237,7 +237,7 @@ async def test_others_get_their_turn_during_a_burst_of_events() -> None:
         assert turns >= 10
 
 
-async def test_cancelling_leaves_nothing_behind() -> None:
+async def test_cancelled_reflector_leaves_no_task() -> None:
     before = asyncio.all_tasks()
     async with running(ScriptedApi()):
         assert len(asyncio.all_tasks()) == len(before) + 3
@@ -247,7 +247,7 @@ async def test_cancelling_leaves_nothing_behind() -> None:
 # -- when the watch does not work -----------------------------------------------------------------------------------
 
 
-async def test_r36_a_lost_watch_goes_on_where_it_was_after_a_pause() -> None:
+async def test_r36_broken_watch_is_resumed_at_the_last_version_after_a_pause() -> None:
     async with running(ScriptedApi(version=7)) as rig:
         rig.api.watch.send("ADDED", an("a", 9, "x"))
         rig.api.watch.fail(ConnectionError("reset by peer"))
@@ -261,7 +261,7 @@ async def test_r36_a_lost_watch_goes_on_where_it_was_after_a_pause() -> None:
         assert (len(rig.api.lists), rig.reflector.failures) == (1, 1)
 
 
-async def test_a_watch_that_ended_in_peace_has_worked(caplog: pytest.LogCaptureFixture) -> None:
+async def test_watch_that_ends_normally_resets_the_backoff(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with running(ScriptedApi()) as rig:
         rig.api.watch.fail(ConnectionError("reset by peer"))
@@ -271,7 +271,7 @@ async def test_a_watch_that_ended_in_peace_has_worked(caplog: pytest.LogCaptureF
     assert caplog.messages[1:] == ["reflecting configmaps works again after 1 failures"]
 
 
-async def test_r36_a_half_open_watch_is_replaced() -> None:
+async def test_r36_half_open_watch_is_replaced() -> None:
     async with running(ScriptedApi(version=7)) as rig:
         await rig.clock.advance(SILENCE - 1)
         assert [watch.closed for watch in rig.api.watches] == [False]
@@ -281,7 +281,7 @@ async def test_r36_a_half_open_watch_is_replaced() -> None:
         assert len(rig.api.lists) == 1
 
 
-async def test_r36_news_keep_a_watch_alive() -> None:
+async def test_r36_events_keep_a_watch_alive() -> None:
     async with running(ScriptedApi()) as rig:
         for version in range(2, 30):
             await rig.clock.advance(SILENCE - 1)
@@ -301,7 +301,7 @@ async def test_r36_bookmarks_alone_keep_a_watch_alive_for_an_hour() -> None:
         assert (len(rig.api.lists), rig.reflector.failures) == (1, 0)
 
 
-async def test_r36_an_hour_without_any_event_ends_with_a_working_watch() -> None:
+async def test_r36_watch_without_events_for_an_hour_still_works() -> None:
     async with running(ScriptedApi([an("a", 1, "x")], version=7)) as rig:
         await rig.clock.advance(3600)
         assert 3600 / SILENCE / 2 < len(rig.api.watches) <= 3600 / SILENCE + 1
@@ -311,7 +311,7 @@ async def test_r36_an_hour_without_any_event_ends_with_a_working_watch() -> None
         assert rig.log == ["a: None -> x", "a: x -> y"]
 
 
-async def test_r36_a_watch_that_ends_at_once_is_not_a_busy_loop() -> None:
+async def test_r36_watch_that_ends_at_once_is_reopened_with_backoff() -> None:
     api = ScriptedApi()
     api.on_watch = ScriptedWatch.end
     async with running(api) as rig:
@@ -324,7 +324,7 @@ async def test_r36_a_watch_that_ends_at_once_is_not_a_busy_loop() -> None:
         assert rig.value("a") == "x"
 
 
-async def test_r36_nor_if_it_brings_something_before_it_ends() -> None:
+async def test_r36_watch_that_ends_after_one_bookmark_is_reopened_with_backoff() -> None:
     api = ScriptedApi()
 
     def bookmark_and_end(watch: ScriptedWatch) -> None:
@@ -337,7 +337,7 @@ async def test_r36_nor_if_it_brings_something_before_it_ends() -> None:
         assert 10 < len(api.watches) < 40
 
 
-async def test_r36_a_refused_watch_is_tried_again_from_the_same_version() -> None:
+async def test_r36_refused_watch_is_retried_from_the_same_version() -> None:
     api = ScriptedApi(version=7)
     api.on_watch = lambda watch: watch.fail(InternalError("etcd leader changed"))
     async with running(api) as rig:
@@ -349,7 +349,7 @@ async def test_r36_a_refused_watch_is_tried_again_from_the_same_version() -> Non
         assert len(api.lists) == 1
 
 
-async def test_r36_a_transport_that_cancels_itself_does_not_end_the_reflector() -> None:
+async def test_r36_cancellation_by_the_transport_does_not_end_the_reflector() -> None:
     async with running(ScriptedApi()) as rig:
         rig.api.watch.fail(asyncio.CancelledError())
         await rig.clock.advance(1)
@@ -357,7 +357,7 @@ async def test_r36_a_transport_that_cancels_itself_does_not_end_the_reflector() 
         assert rig.reflector.failures == 1
 
 
-async def test_r37_an_expired_version_means_to_list_again() -> None:
+async def test_r37_expired_version_causes_a_relist() -> None:
     async with running(ScriptedApi([an("a", 1, "x"), an("b", 2, "y")], version=7)) as rig:
         rig.api.watch.fail(Expired("too old resource version: 7 (20)"))
         rig.api.objects, rig.api.version = [an("a", 15, "X"), an("c", 18, "z")], 20
@@ -366,7 +366,7 @@ async def test_r37_an_expired_version_means_to_list_again() -> None:
         assert rig.log[2:] == ["a: x -> X", "c: None -> z", "b: y -> None"]
 
 
-async def test_r37_a_storm_of_expired_versions_is_met_with_growing_pauses_and_never_without_a_list() -> None:
+async def test_r37_repeated_expired_versions_cause_relists_with_growing_backoff() -> None:
     api = ScriptedApi()
     api.on_watch = lambda watch: watch.fail(Expired("too old"))
     async with running(api) as rig:
@@ -381,7 +381,7 @@ async def test_r37_a_storm_of_expired_versions_is_met_with_growing_pauses_and_ne
         assert not api.watch.closed
 
 
-async def test_r23_reflectors_told_together_list_apart() -> None:
+async def test_r23_reflectors_that_expire_together_relist_at_different_times() -> None:
     times = set()
     for seed in range(20):
         api = ScriptedApi()
@@ -408,7 +408,7 @@ async def test_r23_reflectors_told_together_list_apart() -> None:
         ("CHANGED", an("a", 8)),
     ],
 )
-async def test_an_event_that_makes_no_sense_means_to_list_again(type: str, object: Object) -> None:
+async def test_malformed_event_causes_a_relist(type: str, object: Object) -> None:
     async with running(ScriptedApi(version=7)) as rig:
         rig.api.watch.send(type, object)
         rig.api.objects, rig.api.version = [an("a", 8, "x")], 8
@@ -417,7 +417,7 @@ async def test_an_event_that_makes_no_sense_means_to_list_again(type: str, objec
         assert rig.value("a") == "x"
 
 
-async def test_an_event_that_breaks_the_connection_every_time_is_passed_by_listing() -> None:
+async def test_event_that_always_breaks_the_watch_is_skipped_by_a_relist() -> None:
     api = ScriptedApi(version=7)
 
     def break_at_seven(watch: ScriptedWatch) -> None:
@@ -431,7 +431,7 @@ async def test_an_event_that_breaks_the_connection_every_time_is_passed_by_listi
         assert [watch.version for watch in api.watches] == ["7", "7", "7", "8"]
 
 
-async def test_a_server_that_went_back_in_time_is_listed_again() -> None:
+async def test_version_older_than_the_last_one_causes_a_relist() -> None:
     async with running(ScriptedApi([an("a", 500, "x")], version=700)) as rig:
         rig.api.objects, rig.api.version = [an("a", 8, "restored")], 20
         rig.api.watch.bookmark(20)
@@ -450,7 +450,7 @@ def fail_with(error: Exception) -> Callable[[Request], None]:
     return fail
 
 
-async def test_a_list_that_fails_is_tried_again_and_what_is_known_stays(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_list_is_retried_and_the_cache_keeps_its_objects(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     api = ScriptedApi([an("a", 1, "x")], version=7)
     async with running(api) as rig:
@@ -472,7 +472,7 @@ async def test_a_list_that_fails_is_tried_again_and_what_is_known_stays(caplog: 
     ]
 
 
-async def test_a_list_without_an_answer_is_given_up() -> None:
+async def test_list_without_response_times_out() -> None:
     api = ScriptedApi()
     api.hang.clear()
     async with running(api) as rig:
@@ -483,7 +483,7 @@ async def test_a_list_without_an_answer_is_given_up() -> None:
         assert rig.reflector.synced.is_set()
 
 
-async def test_pages_that_expire_are_asked_for_all_at_once() -> None:
+async def test_expired_continue_token_causes_a_list_without_pages() -> None:
     api = ScriptedApi([an("a", 1), an("b", 2), an("c", 3)])
 
     def expire(request: Request) -> None:
@@ -501,7 +501,7 @@ async def test_pages_that_expire_are_asked_for_all_at_once() -> None:
         assert [request.query.get("limit") for request in api.lists[3:]] == ["2", "2"]
 
 
-async def test_a_server_that_says_when_to_come_back_is_obeyed() -> None:
+async def test_retry_after_of_the_server_is_honoured() -> None:
     api = ScriptedApi()
     api.on_list = fail_with(TooManyRequests("slow down", details={"retryAfterSeconds": 20}))
     async with running(api) as rig:
@@ -511,7 +511,7 @@ async def test_a_server_that_says_when_to_come_back_is_obeyed() -> None:
         assert len(api.lists) == 2
 
 
-async def test_what_is_forbidden_may_be_allowed_later() -> None:
+async def test_forbidden_list_is_retried_until_it_is_allowed() -> None:
     api = ScriptedApi()
     api.on_list = fail_with(Forbidden("configmaps is forbidden"))
     async with running(api) as rig:
@@ -525,7 +525,7 @@ async def test_what_is_forbidden_may_be_allowed_later() -> None:
 # -- when our own code does not work --------------------------------------------------------------------------------
 
 
-async def test_an_object_that_cannot_be_read_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+async def test_object_that_cannot_be_decoded_does_not_block_the_others(caplog: pytest.LogCaptureFixture) -> None:
     poison: Any = 5
     async with running(ScriptedApi([an("a", 1, poison), an("b", 2, "y")], version=7)) as rig:
         assert rig.reflector.synced.is_set()
@@ -540,7 +540,9 @@ async def test_an_object_that_cannot_be_read_holds_up_no_other(caplog: pytest.Lo
     assert "not a value" in caplog.text
 
 
-async def test_a_bug_is_seen_and_does_not_end_the_reflector(caplog: pytest.LogCaptureFixture) -> None:
+async def test_exception_in_a_handler_is_logged_and_does_not_end_the_reflector(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     api = ScriptedApi()
     api.on_watch = lambda watch: watch.fail(ZeroDivisionError())
     async with running(api) as rig:

@@ -101,7 +101,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     await server.stop()
 
 
-async def test_what_is_there_and_what_happens(rig: Rig) -> None:
+async def test_cache_follows_creations_updates_and_deletions_of_the_server(rig: Rig) -> None:
     assert len(rig.cache) == 5
     rig.log.clear()
     await rig.create("new", "1")
@@ -113,7 +113,7 @@ async def test_what_is_there_and_what_happens(rig: Rig) -> None:
     assert set(rig.cache) == await rig.truth()
 
 
-async def test_r36_what_happens_while_nobody_watches_is_not_missed(rig: Rig) -> None:
+async def test_r36_changes_between_two_watches_are_not_missed(rig: Rig) -> None:
     rig.end_watches()
     await rig.write("m0", "1")
     await rig.client.delete(CONFIG_MAP, "m1", NAMESPACE)
@@ -123,7 +123,7 @@ async def test_r36_what_happens_while_nobody_watches_is_not_missed(rig: Rig) -> 
     assert (rig.reflector.lists, rig.reflector.watches) == (1, 2)
 
 
-async def test_r37_a_server_that_has_forgotten_is_listed_again(rig: Rig) -> None:
+async def test_r37_compacted_history_causes_a_relist(rig: Rig) -> None:
     rig.log.clear()
     rig.end_watches()
     await rig.clock.settle()
@@ -137,7 +137,7 @@ async def test_r37_a_server_that_has_forgotten_is_listed_again(rig: Rig) -> None
     assert set(rig.cache) == await rig.truth()
 
 
-async def test_own_writes_are_shown_at_once_and_their_events_wake_nobody(rig: Rig) -> None:
+async def test_own_writes_are_visible_at_once_and_their_events_call_no_handler(rig: Rig) -> None:
     rig.log.clear()
     rig.cache.record_write(await rig.write("m0", "mine"))
     assert rig.shows("m0", "mine")
@@ -152,7 +152,7 @@ async def test_own_writes_are_shown_at_once_and_their_events_wake_nobody(rig: Ri
     assert not rig.cache._deleted
 
 
-async def test_a_burst_of_changes_arrives_whole(rig: Rig) -> None:
+async def test_burst_of_changes_arrives_completely(rig: Rig) -> None:
     await asyncio.gather(*(rig.create(f"b{number}", str(number)) for number in range(100)))
     await asyncio.gather(*(rig.write(f"b{number}", "x") for number in range(0, 100, 2)))
     await rig.write("m0", "end")

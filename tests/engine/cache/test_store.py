@@ -73,12 +73,12 @@ def relist(cache: Cache[Thing], version: int, *objects: Object) -> None:
 # -- views ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_key_reads_as_people_write_it() -> None:
+def test_key_is_printed_as_namespace_and_name() -> None:
     assert str(Key("ns", "a")) == "ns/a"
     assert str(Key.of({"metadata": {"name": "node-1"}})) == "node-1"
 
 
-def test_holds_views_by_key() -> None:
+def test_cache_holds_views_by_key() -> None:
     cache, log = cache_with()
     cache.observe(an("a", 5, spec="x"))
     assert cache.get(key("a")) == Thing("a", "uid-a", "", "x", "")
@@ -89,20 +89,20 @@ def test_holds_views_by_key() -> None:
     assert log.lines == ["a: - -> x"]
 
 
-def test_what_is_not_there() -> None:
+def test_unknown_key_is_not_in_the_cache() -> None:
     cache, _ = cache_with()
     assert cache.get(key("a")) is None
     assert cache.version(key("a")) is None
     assert key("a") not in cache
 
 
-def test_an_update_tells_both_views() -> None:
+def test_update_calls_handlers_with_the_old_and_the_new_view() -> None:
     cache, log = cache_with(an("a", 1, spec="x"))
     cache.observe(an("a", 2, spec="y"))
     assert log.lines == ["a: x -> y"]
 
 
-def test_r33_a_change_nobody_reads_wakes_nobody_and_keeps_the_view() -> None:
+def test_r33_change_outside_the_view_calls_no_handler_and_keeps_the_view() -> None:
     cache, log = cache_with(an("a", 1, spec="x"))
     before = cache.get(key("a"))
     cache.observe(an("a", 2, spec="x"))
@@ -111,7 +111,7 @@ def test_r33_a_change_nobody_reads_wakes_nobody_and_keeps_the_view() -> None:
     assert log.lines == []
 
 
-def test_r33_a_handler_is_woken_only_by_what_it_reads() -> None:
+def test_r33_handler_is_called_only_for_changes_of_the_fields_it_reads() -> None:
     cache, everything = cache_with(an("a", 1))
     spec = Log()
     cache.subscribe(spec, on_change_of=lambda view: view.spec)
@@ -124,14 +124,14 @@ def test_r33_a_handler_is_woken_only_by_what_it_reads() -> None:
     assert spec.lines == ["a:  -> new", "a: new -> -"]
 
 
-def test_who_comes_late_is_told_what_there_is() -> None:
+def test_late_subscriber_is_called_for_every_cached_object() -> None:
     cache, _ = cache_with(an("a", 1, spec="x"), an("b", 2, spec="y"))
     late = Log()
     cache.subscribe(late)
     assert late.lines == ["a: - -> x", "b: - -> y"]
 
 
-def test_a_handler_that_fails_is_seen_and_keeps_nobody_from_being_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_handler_is_logged_and_the_other_handlers_are_called(caplog: pytest.LogCaptureFixture) -> None:
     cache = Cache(thing, name="things")
 
     def fail(key: Key, old: Thing | None, new: Thing | None) -> None:
@@ -150,7 +150,7 @@ def test_a_handler_that_fails_is_seen_and_keeps_nobody_from_being_told(caplog: p
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_older_or_equal_version_changes_nothing(version: int) -> None:
+def test_older_or_equal_version_is_ignored(version: int) -> None:
     cache, log = cache_with(an("a", 2, spec="new"))
     cache.observe(an("a", version, spec="old"))
     cache.record_write(an("a", version, spec="old"))
@@ -160,13 +160,13 @@ def test_an_older_or_equal_version_changes_nothing(version: int) -> None:
     assert log.lines == []
 
 
-def test_versions_are_numbers() -> None:
+def test_versions_are_compared_as_numbers() -> None:
     cache, _ = cache_with(an("a", 9, spec="old"))
     cache.observe(an("a", 10, spec="new"))
     assert cache.version(key("a")) == "10"
 
 
-def test_a_deletion_removes() -> None:
+def test_deletion_removes_the_object_once() -> None:
     cache, log = cache_with(an("a", 1, spec="x", owner="o"))
     cache.observe_deletion(an("a", 2, spec="x"))
     assert log.lines == ["a: x -> -"]
@@ -176,13 +176,13 @@ def test_a_deletion_removes() -> None:
     assert len(log.lines) == 1
 
 
-def test_a_deletion_at_the_version_last_seen_removes() -> None:
+def test_deletion_at_the_last_seen_version_removes_the_object() -> None:
     cache, _ = cache_with(an("a", 2))
     cache.observe_deletion(an("a", 2))
     assert len(cache) == 0
 
 
-def test_a_successor_of_the_same_name_is_another_object() -> None:
+def test_object_with_the_same_name_and_another_uid_is_a_deletion_and_a_creation() -> None:
     cache, log = cache_with(an("a", 1, uid="first", spec="x"))
     cache.observe(an("a", 3, uid="second", spec="x"))
     assert log.lines == ["a: x -> -", "a: - -> x"]
@@ -191,7 +191,7 @@ def test_a_successor_of_the_same_name_is_another_object() -> None:
 # -- own writes -----------------------------------------------------------------------------------------------------
 
 
-def test_r1_a_write_is_read_back_before_its_event_comes() -> None:
+def test_r1_own_write_is_visible_before_its_event() -> None:
     cache, log = cache_with(an("a", 1, owner="pool"))
     cache.record_write(an("a", 5, owner="claim"))
     assert [view.name for view in cache.by_index("owner", "claim")] == ["a"]
@@ -202,7 +202,7 @@ def test_r1_a_write_is_read_back_before_its_event_comes() -> None:
     assert log.lines == []
 
 
-def test_a_created_object_is_there_before_its_event_comes() -> None:
+def test_own_creation_is_visible_before_its_event() -> None:
     cache, log = cache_with(an("other", 7))
     cache.record_write(an("a", 9, spec="x"))
     assert key("a") in cache
@@ -210,7 +210,7 @@ def test_a_created_object_is_there_before_its_event_comes() -> None:
     assert log.lines == ["a: - -> x"]
 
 
-def test_the_events_of_several_writes_wake_nobody() -> None:
+def test_events_of_several_own_writes_call_no_handler() -> None:
     cache, log = cache_with(an("a", 1))
     cache.record_write(an("a", 2, spec="x"))
     cache.record_write(an("a", 3, spec="y"))
@@ -222,7 +222,7 @@ def test_the_events_of_several_writes_wake_nobody() -> None:
     assert log.lines == ["a: y -> z"]
 
 
-def test_another_writers_change_that_came_with_the_answer_is_told() -> None:
+def test_change_of_another_writer_in_the_response_calls_handlers() -> None:
     """Our patch of the status was laid over a spec that we had not seen: its own event will be old news."""
     cache, _ = cache_with(an("a", 1, spec="run"))
     log = Log()
@@ -234,7 +234,7 @@ def test_another_writers_change_that_came_with_the_answer_is_told() -> None:
     assert log.lines == ["a: run -> suspend"]
 
 
-def test_r39_an_answer_that_comes_after_the_objects_deletion_does_not_bring_it_back() -> None:
+def test_r39_response_after_the_deletion_does_not_restore_the_object() -> None:
     cache, log = cache_with(an("a", 1))
     cache.observe_deletion(an("a", 3))
     log.take()
@@ -243,7 +243,7 @@ def test_r39_an_answer_that_comes_after_the_objects_deletion_does_not_bring_it_b
     assert log.lines == []
 
 
-def test_r39_nor_after_a_bookmark_or_list_has_passed_it() -> None:
+def test_r39_response_older_than_a_bookmark_or_list_does_not_restore_the_object() -> None:
     cache, _ = cache_with()
     cache.observe_bookmark(10)
     cache.record_write(an("a", 9))
@@ -255,7 +255,7 @@ def test_r39_nor_after_a_bookmark_or_list_has_passed_it() -> None:
     assert key("c") not in cache
 
 
-def test_the_deletion_of_the_predecessor_leaves_what_we_created_since() -> None:
+def test_deletion_of_the_predecessor_keeps_the_object_created_since() -> None:
     cache, log = cache_with(an("a", 1, uid="first", spec="x"))
     cache.record_write(an("a", 5, uid="second", spec="y"))
     assert log.take() == ["a: x -> -", "a: - -> y"]
@@ -269,7 +269,7 @@ def test_the_deletion_of_the_predecessor_leaves_what_we_created_since() -> None:
 GONE: Object = {"kind": "Status", "status": "Success"}
 
 
-def test_an_own_deletion_is_read_back_before_its_event_comes() -> None:
+def test_own_deletion_is_visible_before_its_event() -> None:
     cache, log = cache_with(an("a", 1, spec="x", owner="o"))
     cache.record_deletion(key("a"), "uid-a", GONE)
     assert len(cache) == 0
@@ -279,7 +279,7 @@ def test_an_own_deletion_is_read_back_before_its_event_comes() -> None:
     assert log.lines == []
 
 
-def test_events_from_before_an_own_deletion_do_not_bring_the_object_back() -> None:
+def test_events_from_before_an_own_deletion_do_not_restore_the_object() -> None:
     cache, log = cache_with(an("a", 1))
     cache.record_deletion(key("a"), "uid-a", GONE)
     log.take()
@@ -289,13 +289,13 @@ def test_events_from_before_an_own_deletion_do_not_bring_the_object_back() -> No
     assert log.lines == []
 
 
-def test_what_was_not_found_is_gone() -> None:
+def test_deletion_that_found_nothing_removes_the_object() -> None:
     cache, _ = cache_with(an("a", 1))
     cache.record_deletion(key("a"), "uid-a")
     assert len(cache) == 0
 
 
-def test_a_deletion_that_something_holds_up_is_a_write() -> None:
+def test_deletion_delayed_by_a_finalizer_is_recorded_as_a_write() -> None:
     cache, log = cache_with(an("a", 1))
     cache.record_deletion(key("a"), "uid-a", an("a", 2, status="terminating"))
     view = cache.get(key("a"))
@@ -306,7 +306,7 @@ def test_a_deletion_that_something_holds_up_is_a_write() -> None:
     assert len(log.lines) == 2
 
 
-def test_an_own_deletion_whose_event_was_faster_leaves_no_trace() -> None:
+def test_own_deletion_after_its_event_leaves_no_tombstone() -> None:
     cache, log = cache_with(an("a", 1))
     cache.observe_deletion(an("a", 2))
     log.take()
@@ -315,14 +315,14 @@ def test_an_own_deletion_whose_event_was_faster_leaves_no_trace() -> None:
     assert log.lines == []
 
 
-def test_an_own_deletion_does_not_touch_a_successor() -> None:
+def test_own_deletion_does_not_remove_a_successor() -> None:
     cache, _ = cache_with(an("a", 1, uid="first"))
     cache.observe(an("a", 3, uid="second"))
     cache.record_deletion(key("a"), "first", GONE)
     assert key("a") in cache
 
 
-def test_a_successor_may_come_before_the_event_of_the_own_deletion() -> None:
+def test_successor_is_accepted_before_the_event_of_the_own_deletion() -> None:
     cache, _ = cache_with(an("a", 1, uid="first"))
     cache.record_deletion(key("a"), "first", GONE)
     cache.record_write(an("a", 4, uid="second"))
@@ -334,13 +334,13 @@ def test_a_successor_may_come_before_the_event_of_the_own_deletion() -> None:
 # -- lists ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_list_does_not_contain_is_gone() -> None:
+def test_object_missing_from_a_list_is_removed() -> None:
     cache, log = cache_with(an("a", 1, spec="x"), an("b", 2, spec="y"))
     relist(cache, 9, an("b", 5, spec="z"), an("c", 6, spec="c"))
     assert log.lines == ["b: y -> z", "c: - -> c", "a: x -> -"]
 
 
-def test_what_was_written_after_the_list_was_made_stays() -> None:
+def test_object_written_after_the_list_began_stays() -> None:
     cache, log = cache_with(an("a", 1, spec="x"))
     listing = cache.begin_list(9)
     cache.record_write(an("a", 10, spec="ours"))
@@ -351,7 +351,7 @@ def test_what_was_written_after_the_list_was_made_stays() -> None:
     assert len(cache) == 2
 
 
-def test_what_we_deleted_after_the_list_was_made_stays_deleted() -> None:
+def test_object_deleted_after_the_list_began_stays_deleted() -> None:
     cache, _ = cache_with(an("a", 1), an("b", 2))
     cache.record_deletion(key("a"), "uid-a", GONE)
     listing = cache.begin_list(9)
@@ -367,14 +367,14 @@ def test_what_we_deleted_after_the_list_was_made_stays_deleted() -> None:
     assert not cache._deleted
 
 
-def test_a_list_without_what_we_deleted_ends_the_wait_for_its_event() -> None:
+def test_list_without_the_deleted_object_drops_its_tombstone() -> None:
     cache, _ = cache_with(an("a", 1))
     cache.record_deletion(key("a"), "uid-a", GONE)
     relist(cache, 9)
     assert not cache._deleted
 
 
-def test_a_history_that_began_anew_replaces_everything(caplog: pytest.LogCaptureFixture) -> None:
+def test_restarted_history_replaces_every_object(caplog: pytest.LogCaptureFixture) -> None:
     cache, log = cache_with(an("a", 500, spec="x"), an("b", 600), an("c", 700))
     cache.record_deletion(key("c"), "uid-c", GONE)
     log.take()
@@ -389,7 +389,7 @@ def test_a_history_that_began_anew_replaces_everything(caplog: pytest.LogCapture
 # -- indexes --------------------------------------------------------------------------------------------------------
 
 
-def test_an_index_follows_every_change() -> None:
+def test_index_follows_every_change() -> None:
     cache, _ = cache_with(an("a", 1, owner="o"), an("b", 2, owner="o"), an("c", 3))
     assert [view.name for view in cache.by_index("owner", "o")] == ["a", "b"]
     cache.observe(an("a", 4, owner="p"))
@@ -398,7 +398,7 @@ def test_an_index_follows_every_change() -> None:
     assert cache.count("owner", "p") == 1
 
 
-def test_an_index_may_come_late() -> None:
+def test_index_can_be_added_later() -> None:
     cache, _ = cache_with(an("a", 1, spec="x"))
     cache.add_index("spec", lambda view: (view.spec,))
     assert cache.count("spec", "x") == 1
@@ -406,7 +406,7 @@ def test_an_index_may_come_late() -> None:
         cache.add_index("spec", lambda view: ())
 
 
-def test_a_handler_finds_the_indexes_up_to_date() -> None:
+def test_handler_sees_updated_indexes() -> None:
     cache, _ = cache_with(an("a", 1, owner="pool"))
     counts: list[tuple[int, int]] = []
     cache.subscribe(lambda key, old, new: counts.append((cache.count("owner", "pool"), cache.count("owner", "claim"))))
@@ -415,7 +415,7 @@ def test_a_handler_finds_the_indexes_up_to_date() -> None:
     assert counts == [(1, 0), (0, 1), (0, 0)]
 
 
-def test_a_view_that_one_index_cannot_handle_is_in_none() -> None:
+def test_view_that_one_index_rejects_changes_no_index() -> None:
     cache, log = cache_with(an("a", 1, owner="o"))
     cache.add_index("length", lambda view: (10 // len(view.owner),))
     with pytest.raises(ZeroDivisionError):
@@ -428,7 +428,7 @@ def test_a_view_that_one_index_cannot_handle_is_in_none() -> None:
 # -- cost -----------------------------------------------------------------------------------------------------------
 
 
-def test_r34_an_update_costs_the_same_among_a_hundred_thousand() -> None:
+def test_r34_update_costs_the_same_with_100000_objects() -> None:
     cache = Cache(thing)
     cache.add_index("owner", lambda view: (view.owner,))
     version = 0
@@ -455,7 +455,7 @@ def test_r34_an_update_costs_the_same_among_a_hundred_thousand() -> None:
     assert min(seconds_per_update() for _ in range(5)) < 4 * few
 
 
-def test_a_list_from_before_does_not_bring_back_an_earlier_object_of_a_name_we_deleted() -> None:
+def test_older_list_does_not_restore_an_earlier_object_of_a_deleted_name() -> None:
     cache, _ = cache_with(an("a", 1))
     listing = cache.begin_list(2)
     cache.record_write({**an("a", 5), "metadata": {**an("a", 5)["metadata"], "uid": "uid-second"}})

@@ -110,7 +110,7 @@ def as_received(number: int, kind: str) -> Object:
 
 
 @pytest.mark.usefixtures("without_mutation_detector")
-def test_a_sandbox_and_its_pod_take_at_most_six_kibibytes() -> None:
+def test_sandbox_and_its_pod_take_at_most_6_kib() -> None:
     sandboxes, pods = Cache(view), Cache(view)
     for cache in (sandboxes, pods):
         cache.add_index("owner", lambda v: (v.owner,))

@@ -19,7 +19,7 @@ async def lines(metrics: MetricsRegistry) -> set[str]:
     return {line.removeprefix("controller_runtime_") for line in text.decode().splitlines()}
 
 
-async def test_reconciles() -> None:
+async def test_reconciles_are_counted_and_timed_by_result() -> None:
     metrics = MetricsRegistry()
     claim = ControllerMetrics("sandboxclaim", 50, metrics)
     assert {

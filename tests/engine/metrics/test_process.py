@@ -19,13 +19,13 @@ async def text(metrics: MetricsRegistry) -> str:
     return content.decode()
 
 
-async def test_build() -> None:
+async def test_build_info_is_exported() -> None:
     metrics = MetricsRegistry()
     export_build_info(metrics, commit="abc")
     assert f'git_commit="abc",git_version="{__version__}",go_version="python3.' in await text(metrics)
 
 
-async def test_leadership(tmp_path: Path) -> None:
+async def test_leadership_is_exported(tmp_path: Path) -> None:
     server, metrics = ApiServer(tmp_path), MetricsRegistry()
     await server.start()
     election = LeaderElector(server.client(), "lease", "default", "me", ManualClock())
@@ -40,7 +40,7 @@ async def test_leadership(tmp_path: Path) -> None:
     await server.stop()
 
 
-async def test_age_of_news() -> None:
+async def test_seconds_since_the_last_watch_message_are_exported() -> None:
     metrics, clock = MetricsRegistry(), ManualClock()
     for resource in ("pods", "sandboxes.agents.x-k8s.io"):
         export_watch_age(metrics, resource, clock.monotonic)
@@ -48,7 +48,7 @@ async def test_age_of_news() -> None:
     assert 'sandpool_reflector_seconds_since_news{resource="pods"} 90.0' in await text(metrics)
 
 
-async def test_events(tmp_path: Path) -> None:
+async def test_written_and_dropped_events_are_exported(tmp_path: Path) -> None:
     server, metrics = ApiServer(tmp_path), MetricsRegistry()
     await server.start()
     recorder = EventRecorder(server.client(), ManualClock(), "host")

@@ -26,7 +26,7 @@ async def series(metrics: MetricsRegistry) -> dict[str, float]:
     }
 
 
-async def test_counter() -> None:
+async def test_counter_is_exported_by_labels() -> None:
     metrics = MetricsRegistry()
     count = metrics.counter(CLAIM_CREATIONS)
     for _ in range(3):
@@ -43,7 +43,7 @@ async def test_counter() -> None:
     assert "\nplain_total 2.0\n" in text.decode()
 
 
-async def test_histogram() -> None:
+async def test_histogram_is_exported_with_its_buckets() -> None:
     metrics = MetricsRegistry()
     distribution = metrics.histogram(CLAIM_STARTUP_LATENCY)
     for milliseconds in (20, 100, 101, 1e9):
@@ -58,7 +58,7 @@ async def test_histogram() -> None:
     assert found[f"{name}_sum['python', 'warm']"] == 20 + 100 + 101 + 1e9
 
 
-async def test_one_metric_however_often_asked_for() -> None:
+async def test_registering_a_metric_twice_returns_the_same_metric() -> None:
     metrics = MetricsRegistry()
     metrics.counter(PLAIN).add()
     metrics.counter(PLAIN).add()
@@ -66,7 +66,7 @@ async def test_one_metric_however_often_asked_for() -> None:
     assert (await series(metrics))["plain_total[]"] == 2
 
 
-async def test_collected_per_scrape_in_the_event_loop() -> None:
+async def test_collected_metric_is_read_per_scrape_in_the_event_loop() -> None:
     metrics, truth = MetricsRegistry(), 1.0
 
     def collect() -> Samples:
@@ -84,14 +84,14 @@ async def test_collected_per_scrape_in_the_event_loop() -> None:
     assert text.decode().count("\nagent_sandboxes{") == 2
 
 
-async def test_collected_counter() -> None:
+async def test_collected_counter_has_the_type_counter() -> None:
     metrics = MetricsRegistry()
     metrics.collect(PLAIN, lambda: {(): 3})
     text, _ = await metrics.render()
     assert "# TYPE plain_total counter\nplain_total 3.0\n" in text.decode()
 
 
-async def test_broken_source_does_not_hide_the_others(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_collector_does_not_hide_the_others(caplog: pytest.LogCaptureFixture) -> None:
     metrics = MetricsRegistry()
 
     def broken() -> Samples:
@@ -103,7 +103,7 @@ async def test_broken_source_does_not_hide_the_others(caplog: pytest.LogCaptureF
     assert "collecting plain_total failed" in caplog.text
 
 
-async def test_openmetrics() -> None:
+async def test_openmetrics_is_served_on_request() -> None:
     metrics = MetricsRegistry()
     metrics.counter(PLAIN).add()
     metrics.histogram(CLAIM_STARTUP_LATENCY).observe(1, "warm", "python")
@@ -114,7 +114,7 @@ async def test_openmetrics() -> None:
     assert b'le="100.0"' in text, "this format is strict about numbers"
 
 
-async def test_labels_must_be_complete() -> None:
+async def test_incomplete_labels_are_rejected() -> None:
     metrics = MetricsRegistry()
     with pytest.raises(ValueError, match="has the labels"):
         metrics.counter(CLAIM_CREATIONS).add("team")
@@ -124,7 +124,7 @@ async def test_labels_must_be_complete() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.floats(0, 1e9)), st.lists(st.floats(0.001, 1e9), min_size=1, unique=True))
-def test_histograms_agree_with_the_library(values: list[float], bounds: list[float]) -> None:
+def test_histograms_agree_with_prometheus_client(values: list[float], bounds: list[float]) -> None:
     metric = Metric("h", "histogram", (), "-", tuple(sorted(bounds)))
     metrics, registry = MetricsRegistry(), CollectorRegistry()
     theirs = Histogram("h", "-", buckets=metric.buckets, registry=registry)
@@ -138,13 +138,13 @@ def test_histograms_agree_with_the_library(values: list[float], bounds: list[flo
     assert found == (expected if values else [])
 
 
-async def test_process() -> None:
+async def test_process_metrics_are_exported() -> None:
     found = await series(MetricsRegistry())
     assert found["process_resident_memory_bytes[]"] > 0
     assert any(name.startswith("python_gc_collections_total") for name in found)
 
 
-async def test_event_loop_goes_on_while_the_text_is_made() -> None:
+async def test_event_loop_keeps_running_while_metrics_are_rendered() -> None:
     metrics = MetricsRegistry()
     distribution = metrics.histogram(CLAIM_STARTUP_LATENCY)
     for number in range(300):
@@ -157,7 +157,7 @@ async def test_event_loop_goes_on_while_the_text_is_made() -> None:
     assert rounds > 3
 
 
-async def test_two_processes_in_one_do_not_meet() -> None:
+async def test_registries_are_independent() -> None:
     one, two = MetricsRegistry(), MetricsRegistry()
     one.counter(PLAIN).add()
     two.counter(PLAIN).add(amount=4)

@@ -27,7 +27,7 @@ class Desk:
         return [key for _, key, _ in self.added]
 
 
-async def test_a_key_is_added_when_its_time_has_come() -> None:
+async def test_key_is_added_when_its_delay_is_over() -> None:
     desk = Desk()
     desk.delays.add_after("a", 10)
     desk.delays.add_after("b", 5, 2)
@@ -40,7 +40,7 @@ async def test_a_key_is_added_when_its_time_has_come() -> None:
     assert len(desk.delays) == 0
 
 
-async def test_keys_of_one_instant_come_in_the_order_they_were_added() -> None:
+async def test_keys_due_at_the_same_time_come_in_insertion_order() -> None:
     desk = Desk()
     for key in "bca":
         desk.delays.add_after(key, 1)
@@ -48,7 +48,7 @@ async def test_keys_of_one_instant_come_in_the_order_they_were_added() -> None:
     assert desk.keys == ["b", "c", "a"]
 
 
-async def test_the_earliest_time_and_the_highest_priority_count() -> None:
+async def test_earliest_time_and_highest_priority_win() -> None:
     desk = Desk()
     desk.delays.add_after("a", 10, 1)
     desk.delays.add_after("a", 5, 0)
@@ -57,7 +57,7 @@ async def test_the_earliest_time_and_the_highest_priority_count() -> None:
     assert desk.added == [(5, "a", 2)]
 
 
-async def test_no_time_at_all_is_at_once() -> None:
+async def test_delay_of_zero_adds_at_once() -> None:
     desk = Desk()
     desk.delays.add_after("a", 10, 7)
     desk.delays.add_after("a", 0)
@@ -67,7 +67,7 @@ async def test_no_time_at_all_is_at_once() -> None:
     assert len(desk.added) == 2
 
 
-async def test_what_is_forgotten_does_not_come() -> None:
+async def test_forgotten_key_is_not_added() -> None:
     desk = Desk()
     desk.delays.add_after("a", 10)
     desk.delays.add_after("b", 20)
@@ -77,7 +77,7 @@ async def test_what_is_forgotten_does_not_come() -> None:
     assert desk.keys == ["b"]
 
 
-async def test_what_is_forgotten_may_come_back_later() -> None:
+async def test_forgotten_key_can_be_delayed_again() -> None:
     desk = Desk()
     desk.delays.add_after("a", 10)
     desk.delays.forget("a")
@@ -88,7 +88,7 @@ async def test_what_is_forgotten_may_come_back_later() -> None:
     assert desk.keys == ["a"]
 
 
-async def test_one_timer_however_many_keys_and_none_without() -> None:
+async def test_one_timer_serves_all_keys_and_none_runs_without() -> None:
     desk = Desk()
     for number in range(1000):
         desk.delays.add_after(str(number), 1000 - number)
@@ -99,7 +99,7 @@ async def test_one_timer_however_many_keys_and_none_without() -> None:
     assert desk.clock.sleepers == 0
 
 
-async def test_the_timer_sleeps_until_a_key_is_due_and_not_in_steps() -> None:
+async def test_timer_sleeps_until_the_next_key_is_due() -> None:
     desk = Desk()
     desk.delays.add_after("a", 3600)
     desk.delays.add_after("b", 7200)
@@ -110,7 +110,7 @@ async def test_the_timer_sleeps_until_a_key_is_due_and_not_in_steps() -> None:
     assert [when for when, _, _ in desk.added] == [3600, 7200]
 
 
-async def test_leftovers_do_not_pile_up() -> None:
+async def test_stale_heap_entries_are_bounded() -> None:
     desk = Desk()
     for number in range(10_000):
         desk.delays.add_after("a", 10_000_000 - number)
@@ -120,7 +120,7 @@ async def test_leftovers_do_not_pile_up() -> None:
     desk.delays.close()
 
 
-async def test_closing_stops_the_timer() -> None:
+async def test_close_stops_the_timer() -> None:
     desk = Desk()
     desk.delays.add_after("a", 10)
     await desk.clock.settle()
@@ -131,7 +131,7 @@ async def test_closing_stops_the_timer() -> None:
     desk.delays.close()
 
 
-async def test_a_key_that_cannot_be_added_is_seen_and_stops_only_until_the_next(
+async def test_failing_add_is_logged_and_later_keys_are_added(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     desk = Desk()
@@ -158,7 +158,7 @@ async def test_a_key_that_cannot_be_added_is_seen_and_stops_only_until_the_next(
         st.tuples(st.sampled_from(["wait", "add", "forget"]), st.sampled_from("abc"), st.integers(0, 9)), max_size=30
     )
 )
-def test_delays_are_a_table_of_earliest_times(steps: list[tuple[str, str, int]]) -> None:
+def test_delaying_queue_equals_a_table_of_earliest_times(steps: list[tuple[str, str, int]]) -> None:
     async def scenario() -> None:
         desk = Desk()
         model: dict[str, int] = {}

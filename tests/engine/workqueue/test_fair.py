@@ -20,22 +20,22 @@ def emptied(lane: FairQueue[str]) -> list[str]:
     return taken
 
 
-def test_within_a_group_the_first_to_come_is_the_first_to_go() -> None:
+def test_group_is_first_in_first_out() -> None:
     assert emptied(filled("a2", "a1", "a3")) == ["a2", "a1", "a3"]
 
 
-def test_groups_take_turns() -> None:
+def test_groups_are_served_round_robin() -> None:
     assert emptied(filled("a1", "a2", "a3", "b1", "c1", "c2")) == ["a1", "b1", "c1", "a2", "c2", "a3"]
 
 
-def test_a_group_that_comes_back_stands_at_the_end() -> None:
+def test_group_that_returns_is_served_last() -> None:
     lane = filled("a1", "b1", "b2")
     assert lane.pop() == "a1"
     lane.push("a2", "a")
     assert emptied(lane) == ["b1", "a2", "b2"]
 
 
-def test_a_key_can_leave_and_its_group_with_it() -> None:
+def test_removing_the_last_key_removes_its_group() -> None:
     lane = filled("a1", "b1", "b2")
     lane.remove("b1", "b")
     lane.remove("a1", "a")

@@ -28,7 +28,7 @@ def measured_queue(
     return WorkQueue(group=group, observer=QueueMetrics(name, metrics, clock))
 
 
-async def test_times_and_numbers() -> None:
+async def test_adds_depth_durations_and_retries_are_exported() -> None:
     metrics, clock = MetricsRegistry(), ManualClock()
     queue = measured_queue("claim", metrics, clock)
     measured_queue("other", metrics, clock).add("x")
@@ -70,7 +70,7 @@ async def test_times_and_numbers() -> None:
     }
 
 
-async def test_group_and_priority_are_passed_on() -> None:
+async def test_group_and_priority_reach_the_wrapped_queue() -> None:
     queue = measured_queue("claim", MetricsRegistry(), ManualClock(), group=lambda key: key[0])
     for key in ("a1", "a2", "b1"):
         queue.add(key)
@@ -78,7 +78,7 @@ async def test_group_and_priority_are_passed_on() -> None:
     assert [await queue.get() for _ in range(4)] == ["c1", "a1", "b1", "a2"]
 
 
-async def test_nothing_is_added_after_shut_down() -> None:
+async def test_add_after_shut_down_is_not_counted() -> None:
     metrics = MetricsRegistry()
     queue = measured_queue("claim", metrics, ManualClock())
     queue.add("a")
@@ -92,7 +92,7 @@ async def test_nothing_is_added_after_shut_down() -> None:
     assert (await values(metrics, "claim"))["adds_total"] == 1
 
 
-async def test_worker_that_waits() -> None:
+async def test_waiting_worker_gets_the_next_key() -> None:
     clock = ManualClock()
     queue = measured_queue("claim", MetricsRegistry(), clock)
     worker = asyncio.create_task(queue.get())

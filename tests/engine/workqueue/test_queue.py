@@ -39,14 +39,14 @@ def by_letter(key: str) -> Hashable:
     return key[0]
 
 
-def test_a_key_added_often_is_handed_out_once() -> None:
+def test_key_added_repeatedly_is_handed_out_once() -> None:
     queue: WorkQueue[str] = WorkQueue()
     for key in ("a", "b", "a", "a"):
         queue.add(key)
     assert emptied(queue) == ["a", "b"]
 
 
-def test_a_key_added_while_a_worker_has_it_is_handed_out_again_when_that_one_is_done() -> None:
+def test_key_added_while_processing_is_handed_out_again_when_done() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")
     assert at_once(queue.get()) == "a"
@@ -57,7 +57,7 @@ def test_a_key_added_while_a_worker_has_it_is_handed_out_again_when_that_one_is_
     assert emptied(queue) == ["a"]
 
 
-def test_a_key_of_higher_priority_goes_first() -> None:
+def test_key_of_higher_priority_is_handed_out_first() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("refill", -1)
     queue.add("claim", 5)
@@ -65,7 +65,7 @@ def test_a_key_of_higher_priority_goes_first() -> None:
     assert emptied(queue) == ["claim", "other", "refill"]
 
 
-def test_a_key_added_again_moves_up_but_never_down() -> None:
+def test_key_added_again_is_raised_but_never_lowered() -> None:
     queue: WorkQueue[str] = WorkQueue()
     for key in "abc":
         queue.add(key)
@@ -75,7 +75,7 @@ def test_a_key_added_again_moves_up_but_never_down() -> None:
     assert emptied(queue) == ["c", "a", "b"]
 
 
-def test_a_key_added_while_a_worker_has_it_waits_with_the_highest_priority_asked_for() -> None:
+def test_key_added_while_processing_waits_with_the_highest_priority() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a", 3)
     at_once(queue.get())
@@ -88,14 +88,14 @@ def test_a_key_added_while_a_worker_has_it_waits_with_the_highest_priority_asked
     assert emptied(queue) == ["c", "a", "b"]
 
 
-def test_groups_take_turns() -> None:
+def test_groups_are_served_round_robin() -> None:
     queue: WorkQueue[str] = WorkQueue(group=by_letter)
     for key in ("a1", "a2", "a3", "a4", "b1", "b2", "c1"):
         queue.add(key)
     assert emptied(queue) == ["a1", "b1", "c1", "a2", "b2", "a3", "a4"]
 
 
-def test_r24_a_claim_waits_for_no_refill_and_no_pool_for_the_ten_thousand_keys_of_another() -> None:
+def test_r24_claim_goes_before_refills_and_groups_share_the_queue() -> None:
     queue: WorkQueue[str] = WorkQueue(group=by_letter)
     for number in range(10_000):
         queue.add(f"a{number}")
@@ -104,7 +104,7 @@ def test_r24_a_claim_waits_for_no_refill_and_no_pool_for_the_ten_thousand_keys_o
     assert [at_once(queue.get()) for _ in range(3)] == ["claim", "a0", "b"]
 
 
-async def test_workers_are_woken_by_keys_in_the_order_they_came() -> None:
+async def test_waiting_workers_get_keys_in_arrival_order() -> None:
     queue: WorkQueue[str] = WorkQueue()
     workers = [asyncio.create_task(queue.get()) for _ in range(3)]
     await ManualClock().settle()
@@ -113,7 +113,7 @@ async def test_workers_are_woken_by_keys_in_the_order_they_came() -> None:
     assert await asyncio.gather(*workers) == ["a", "b", "c"]
 
 
-async def test_a_key_is_not_lost_with_the_worker_that_was_woken_for_it() -> None:
+async def test_key_of_a_cancelled_worker_goes_to_the_next_worker() -> None:
     queue: WorkQueue[str] = WorkQueue()
     first, second = (asyncio.create_task(queue.get()) for _ in range(2))
     await ManualClock().settle()
@@ -123,7 +123,7 @@ async def test_a_key_is_not_lost_with_the_worker_that_was_woken_for_it() -> None
     assert first.cancelled()
 
 
-async def test_a_worker_that_gave_up_waiting_is_not_woken() -> None:
+async def test_worker_that_gave_up_waiting_gets_no_key() -> None:
     queue: WorkQueue[str] = WorkQueue()
     first, second = (asyncio.create_task(queue.get()) for _ in range(2))
     await ManualClock().settle()
@@ -134,7 +134,7 @@ async def test_a_worker_that_gave_up_waiting_is_not_woken() -> None:
     assert await second == "a"
 
 
-async def test_a_worker_that_is_giving_up_is_not_woken() -> None:
+async def test_worker_that_is_being_cancelled_gets_no_key() -> None:
     queue: WorkQueue[str] = WorkQueue()
     first, second = (asyncio.create_task(queue.get()) for _ in range(2))
     await ManualClock().settle()
@@ -143,7 +143,7 @@ async def test_a_worker_that_is_giving_up_is_not_woken() -> None:
     assert await second == "a"
 
 
-async def test_a_worker_that_comes_when_another_was_woken_does_no_harm() -> None:
+async def test_late_worker_can_take_the_key_of_a_waiting_one() -> None:
     queue: WorkQueue[str] = WorkQueue()
     waiting = asyncio.create_task(queue.get())
     await ManualClock().settle()
@@ -155,7 +155,7 @@ async def test_a_worker_that_comes_when_another_was_woken_does_no_harm() -> None
     assert await waiting == "b"
 
 
-async def test_after_shutting_down_what_waits_is_handed_out_and_nothing_is_added() -> None:
+async def test_shut_down_hands_out_pending_keys_and_accepts_none() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")
     queue.add("b")
@@ -170,7 +170,7 @@ async def test_after_shutting_down_what_waits_is_handed_out_and_nothing_is_added
         await queue.get()
 
 
-async def test_shutting_down_sends_idle_workers_home() -> None:
+async def test_shut_down_wakes_idle_workers() -> None:
     queue: WorkQueue[str] = WorkQueue()
     workers = [asyncio.create_task(queue.get()) for _ in range(3)]
     await ManualClock().settle()
@@ -179,7 +179,7 @@ async def test_shutting_down_sends_idle_workers_home() -> None:
     assert [type(end) for end in ends] == [ShutDown] * 3
 
 
-async def test_settled_when_everything_is_done() -> None:
+async def test_settled_returns_when_every_key_is_done() -> None:
     queue: WorkQueue[str] = WorkQueue()
     await queue.settled()
     queue.add("a")
@@ -209,7 +209,7 @@ class TestHoldingBack:
         await asyncio.sleep(0)
         return worker
 
-    async def test_who_stands_aside_takes_up_no_worker(self) -> None:
+    async def test_parked_key_occupies_no_worker(self) -> None:
         worker = await self.worker()
         for key in "abc":
             self.queue.add(key)
@@ -219,7 +219,7 @@ class TestHoldingBack:
         assert await worker == "URGENT"
         assert (len(self.queue), self.queue.is_busy) == (3, True)
 
-    async def test_a_turn_is_for_the_key_of_the_highest_priority(self) -> None:
+    async def test_gate_admits_the_parked_key_of_the_highest_priority(self) -> None:
         for key, priority in (("a", -1), ("b", 0), ("c", 0), ("a", 1), ("c", 0)):
             self.queue.add(key, priority)
         for expected in "abc":
@@ -227,7 +227,7 @@ class TestHoldingBack:
             assert self.asked.pop()()
             assert await worker == expected
 
-    async def test_who_need_not_wait_any_more_does_not(self) -> None:
+    async def test_key_that_need_not_park_any_more_is_handed_out(self) -> None:
         worker = await self.worker()
         self.queue.add("a", 1)
         self.exceptions.add("a")
@@ -238,7 +238,7 @@ class TestHoldingBack:
         self.queue.done("a")
         assert not len(self.queue)
 
-    async def test_as_many_turns_are_asked_for_as_there_are_workers(self) -> None:
+    async def test_as_many_admissions_are_requested_as_there_are_workers(self) -> None:
         for key in "abcdef":
             self.queue.add(key)
         assert self.asked == [], "nobody works yet"
@@ -250,7 +250,7 @@ class TestHoldingBack:
         assert {await first, await second} == {"a", "b"}
         assert len(self.asked) == 2, "the workers will be done some time"
 
-    async def test_a_worker_who_is_busy_is_asked_for_a_turn_too(self) -> None:
+    async def test_busy_worker_takes_an_admitted_key_next(self) -> None:
         """Else an unbroken stream of others would keep those back for ever who stand aside."""
         self.queue.add("FIRST")
         assert at_once(self.queue.get()) == "FIRST"
@@ -260,7 +260,7 @@ class TestHoldingBack:
         self.queue.done("FIRST")
         assert at_once(self.queue.get()) == "a"
 
-    async def test_added_while_a_worker_has_it_a_key_waits_for_another_turn(self) -> None:
+    async def test_key_added_while_processing_parks_again(self) -> None:
         worker = await self.worker()
         self.queue.add("a")
         self.asked.pop()()
@@ -272,7 +272,7 @@ class TestHoldingBack:
         self.asked.pop()()
         assert await worker == "a"
 
-    async def test_who_stands_aside_is_left_when_it_is_shut_down(self) -> None:
+    async def test_parked_keys_are_dropped_at_shut_down(self) -> None:
         worker = await self.worker()
         for key in "ab":
             self.queue.add(key)
@@ -282,7 +282,7 @@ class TestHoldingBack:
         await self.queue.settled()
         assert not any(turn() for turn in self.asked)
 
-    async def test_who_would_stand_aside_after_that_is_left_as_well(self) -> None:
+    async def test_key_that_would_park_after_shut_down_is_dropped(self) -> None:
         self.queue.add("A")
         assert at_once(self.queue.get()) == "A"
         self.exceptions.add("a")
@@ -296,14 +296,14 @@ class TestHoldingBack:
         await self.queue.settled()
 
 
-def test_giving_back_what_was_not_taken_is_a_bug() -> None:
+def test_done_of_a_key_not_processed_raises() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")
     with pytest.raises(KeyError):
         queue.done("a")
 
 
-def test_r34_a_key_costs_the_same_among_a_hundred_thousand() -> None:
+def test_r34_key_costs_the_same_with_100000_keys() -> None:
     def seconds_per_key(count: int, groups: int) -> float:
         queue: WorkQueue[int] = WorkQueue(group=lambda key: key % groups)
         start = time.process_time()
