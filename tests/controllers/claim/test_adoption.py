@@ -44,12 +44,12 @@ def adopted(view: ClaimView, box: Object, made_from: TemplateRevision | None, **
     return body, merge_patch(box, body)
 
 
-def test_the_write_is_for_the_version_that_was_looked_at() -> None:
+def test_patch_has_the_resource_version_that_was_read() -> None:
     body, _ = adopted(view(), member(), revision())
     assert body["metadata"]["resourceVersion"] == "1"
 
 
-def test_the_claim_is_its_only_owner() -> None:
+def test_claim_becomes_the_only_owner() -> None:
     box = member()
     box["metadata"]["ownerReferences"].append({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p"})
     _, after = adopted(view(), box, revision())
@@ -65,7 +65,7 @@ def test_the_claim_is_its_only_owner() -> None:
     ]
 
 
-def test_the_pools_labels_go_and_the_claims_come() -> None:
+def test_pool_labels_are_replaced_by_claim_labels() -> None:
     _, after = adopted(view(), member(), revision())
     assert after["metadata"]["labels"] == {
         labels.TEMPLATE_REF_HASH: revision().ref_hash,
@@ -80,19 +80,19 @@ def test_annotations_are_kept() -> None:
     assert "annotations" not in body["metadata"]
 
 
-def test_the_name_of_the_pod_is_noted_if_it_was_not() -> None:
+def test_pod_name_is_annotated_if_missing() -> None:
     box = member()
     del box["metadata"]["annotations"][labels.POD_NAME]
     _, after = adopted(view(), box, revision())
     assert after["metadata"]["annotations"][labels.POD_NAME] == "pool-abcde"
 
 
-def test_the_trace_goes_on() -> None:
+def test_trace_context_is_annotated() -> None:
     _, after = adopted(view(), member(), revision(), trace_context='{"traceparent":"00-1"}')
     assert after["metadata"]["annotations"][labels.TRACE_CONTEXT] == '{"traceparent":"00-1"}'
 
 
-def test_the_generation_is_not_bumped_for_the_claims_identity() -> None:
+def test_claim_identity_does_not_change_the_spec() -> None:
     body, _ = adopted(view(), member(labels=POOL_POD_LABELS), revision())
     assert "spec" not in body
     with_creator = view(metadata={"labels": {labels.CREATED_BY: "python-client"}})
@@ -100,7 +100,7 @@ def test_the_generation_is_not_bumped_for_the_claims_identity() -> None:
     assert "spec" not in body
 
 
-def test_metadata_of_the_claim_replace_those_of_the_pool_exactly() -> None:
+def test_pod_metadata_of_the_claim_replace_those_of_the_pool() -> None:
     made_from = revision(labels={"app": "x"}, annotations={"note": "y"})
     box = member(labels={"app": "x", **POOL_POD_LABELS}, annotations={"note": "y", labels.SAFE_TO_EVICT: "true"})
     _, after = adopted(view(spec=BRINGS_LABELS), box, made_from)
@@ -116,7 +116,7 @@ def test_metadata_of_the_claim_replace_those_of_the_pool_exactly() -> None:
     assert after["spec"]["podTemplate"]["spec"] == box["spec"]["podTemplate"]["spec"]
 
 
-def test_that_the_pool_let_it_be_evicted_is_taken_back_where_it_was_said() -> None:
+def test_eviction_annotation_of_the_pool_is_removed_from_the_sandbox() -> None:
     box = member(labels=POOL_POD_LABELS)
     box["metadata"]["annotations"][labels.SAFE_TO_EVICT] = "true"
     body, after = adopted(view(), box, revision())
@@ -124,19 +124,19 @@ def test_that_the_pool_let_it_be_evicted_is_taken_back_where_it_was_said() -> No
     assert labels.SAFE_TO_EVICT not in after["metadata"]["annotations"]
 
 
-def test_a_claimed_sandbox_may_not_be_evicted_because_another_implementations_pool_let_it() -> None:
+def test_eviction_annotation_of_another_implementation_is_removed_from_the_pod_template() -> None:
     _, after = adopted(view(), member(annotations={labels.SAFE_TO_EVICT: "true"}), revision())
     assert labels.SAFE_TO_EVICT not in after["spec"]["podTemplate"]["metadata"].get("annotations", {})
 
 
 @pytest.mark.parametrize("value", ["true", "false"])
-def test_what_the_template_says_about_eviction_stays(value: str) -> None:
+def test_eviction_annotation_of_the_template_is_kept(value: str) -> None:
     said = {labels.SAFE_TO_EVICT: value}
     body, _ = adopted(view(), member(annotations=said), revision(annotations=said))
     assert "spec" not in body
 
 
-def test_without_template_the_pools_marks_go_and_the_rest_stays() -> None:
+def test_without_template_only_the_marks_of_the_pool_are_removed() -> None:
     box = member(labels={"app": "x", **POOL_POD_LABELS}, annotations={"note": "y", labels.SAFE_TO_EVICT: "true"})
     _, after = adopted(view(spec=BRINGS_LABELS), box, None)
     assert after["spec"]["podTemplate"]["metadata"] == {
@@ -150,18 +150,18 @@ def test_without_template_the_pools_marks_go_and_the_rest_stays() -> None:
     }
 
 
-def test_a_conflict_of_metadata_is_found_before_anything_is_written() -> None:
+def test_metadata_conflict_is_found_before_any_write() -> None:
     with pytest.raises(ClaimError, match="metadata override conflict"):
         adopted(view(spec=BRINGS_LABELS), member(), revision(labels={"sandbox.users.io/a": "other"}))
 
 
-def test_e51_the_creator_is_the_claims() -> None:
+def test_e51_creator_is_that_of_the_claim() -> None:
     with_creator = view(metadata={"labels": {labels.CREATED_BY: "my-tool"}})
     _, after = adopted(with_creator, member(), revision())
     assert after["metadata"]["labels"][labels.CREATED_BY] == "my-tool"
 
 
-def test_e51_a_claim_without_creator_removes_the_pools() -> None:
+def test_e51_claim_without_creator_removes_that_of_the_pool() -> None:
     box = member(labels={"sandbox.users.io/x": "y", **POOL_POD_LABELS})
     _, after = adopted(view(), box, revision())
     assert labels.CREATED_BY not in after["metadata"]["labels"]
@@ -184,12 +184,12 @@ def kept(view: ClaimView, box: Object, made_from: TemplateRevision | None) -> Ob
     return sync_patch(view, SandboxView.from_object(box), made_from)
 
 
-def test_a_sandbox_that_is_as_it_should_be_is_left_alone() -> None:
+def test_up_to_date_sandbox_is_not_patched() -> None:
     assert kept(view(), bound(), revision()) is None
     assert kept(view(), bound(), None) is None
 
 
-def test_what_adoption_wrote_is_as_it_should_be() -> None:
+def test_adopted_sandbox_is_up_to_date() -> None:
     for spec in ({}, BRINGS_LABELS):
         claimed = view(spec=spec, metadata={"labels": {labels.CREATED_BY: "my-tool"}})
         _, after = adopted(claimed, member(annotations={labels.SAFE_TO_EVICT: "true"}), revision())
@@ -214,13 +214,13 @@ def test_metadata_edits_of_the_template_reach_bound_sandboxes() -> None:
     }
 
 
-def test_without_template_the_pod_is_left_as_it_is() -> None:
+def test_without_template_the_pod_template_is_unchanged() -> None:
     box = bound()
     box["spec"]["podTemplate"]["metadata"] = {"annotations": {labels.SAFE_TO_EVICT: "true"}}
     assert kept(view(), box, None) is None
 
 
-def test_it_is_for_this_sandbox_in_whichever_version() -> None:
+def test_sync_patch_names_the_uid_and_no_resource_version() -> None:
     box = bound(labels={labels.CREATED_BY: "controller"})
     assert kept(view(), box, revision()) == {
         "metadata": {"uid": "sandbox-pool-abcde", "labels": {labels.CREATED_BY: None}}
@@ -228,7 +228,7 @@ def test_it_is_for_this_sandbox_in_whichever_version() -> None:
 
 
 @pytest.mark.parametrize(("name", "launch"), [("pool-abcde", "warm"), ("claim", "cold")])
-def test_e48_how_it_was_launched_is_noted_if_nobody_did(name: str, launch: str) -> None:
+def test_e48_missing_launch_type_is_added(name: str, launch: str) -> None:
     box = {**bound(), "metadata": {**bound()["metadata"], "name": name}}
     del box["metadata"]["labels"][labels.LAUNCH_TYPE]
     assert kept(view(), box, revision()) == {
@@ -236,5 +236,5 @@ def test_e48_how_it_was_launched_is_noted_if_nobody_did(name: str, launch: str) 
     }
 
 
-def test_e48_and_never_overwritten() -> None:
+def test_e48_launch_type_is_never_overwritten() -> None:
     assert kept(view(), bound(labels={labels.LAUNCH_TYPE: "cold"}), revision()) is None

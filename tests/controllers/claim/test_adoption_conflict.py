@@ -25,27 +25,27 @@ def lost(fresh: SandboxView | None) -> str:
     return error.message
 
 
-def test_e37_what_was_done_needs_no_second_write() -> None:
+def test_e37_completed_adoption_needs_no_second_write() -> None:
     assert is_adopted(CLAIM, "pool-abcde", SandboxView.from_object(sandbox("pool-abcde", owner=claim())))
 
 
-def test_e37_r3_what_can_still_be_had_is_adopted_again() -> None:
+def test_e37_r3_pool_member_is_adopted_again() -> None:
     assert not is_adopted(CLAIM, "pool-abcde", replace(MEMBER, resource_version="2"))
 
 
-def test_e38_what_was_deleted_is_lost() -> None:
+def test_e38_deleted_sandbox_is_lost() -> None:
     assert lost(None) == f"adoption write conflict: sandbox pool-abcde deleted before adoption completed{TAIL}"
 
 
 @pytest.mark.parametrize("owner", [claim("another"), None])
-def test_what_is_anothers_is_lost(owner: dict[str, object] | None) -> None:
+def test_sandbox_of_another_owner_is_lost(owner: dict[str, object] | None) -> None:
     fresh = SandboxView.from_object(sandbox("pool-abcde", owner=owner))
     assert lost(fresh) == (
         "adoption write conflict: sandbox pool-abcde is no longer pool-owned and not controlled by claim claim" + TAIL
     )
 
 
-def test_what_cannot_be_adopted_any_more_is_lost() -> None:
+def test_sandbox_that_is_no_longer_adoptable_is_lost() -> None:
     other = SandboxView.from_object(pool_member(pool=warm_pool("other")))
     assert lost(other) == (
         "adoption write conflict: sandbox pool-abcde is no longer adoptable by claim claim: sandbox is of warm pool "
@@ -53,7 +53,7 @@ def test_what_cannot_be_adopted_any_more_is_lost() -> None:
     )
 
 
-def test_e39_what_was_written_by_others_all_the_time_is_not_let_go() -> None:
+def test_e39_contended_sandbox_keeps_its_reference() -> None:
     error = adoption_contended(CLAIM, "pool-abcde")
     assert error.message == (
         "adoption write conflict: adopting sandbox pool-abcde for claim claim (conflicting concurrent write)" + TAIL

@@ -36,7 +36,7 @@ class Meddler:
 
 
 @pytest.mark.parametrize("times", [1, 6], ids=["once", "more often than one pass tries"])
-async def test_the_same_sandbox_is_tried_again(world: World, times: int) -> None:
+async def test_adoption_is_retried_with_the_same_sandbox(world: World, times: int) -> None:
     """R3: a conflict never makes a claim go on to the next sandbox."""
     await world.template()
     await world.pool(3)
@@ -48,7 +48,7 @@ async def test_the_same_sandbox_is_tried_again(world: World, times: int) -> None
     assert meddler.met == [served["mine"]["metadata"]["name"]] * (times + 1)
 
 
-async def test_what_somebody_else_has_taken_is_theirs(world: World) -> None:
+async def test_sandbox_taken_by_another_claim_is_not_retried(world: World) -> None:
     """R2, R4: the loser takes another, and does not keep a name that leads nowhere."""
     await world.template()
     await world.pool(3)
@@ -68,7 +68,7 @@ async def test_what_somebody_else_has_taken_is_theirs(world: World) -> None:
     assert served["other"]["metadata"]["name"] == lost
 
 
-async def test_what_the_pool_does_not_give_away_any_more_is_not_taken_after_all(world: World) -> None:
+async def test_stale_sandbox_is_not_adopted_on_retry(world: World) -> None:
     """R8: the template changes between the first attempt and the second."""
     await world.template()
     await world.pool(1, strategy=RECREATE)

@@ -37,7 +37,7 @@ async def noted(world: World) -> Object:
     return found
 
 
-async def test_a_claim_made_again_gets_none_of_the_old_ones_notes(world: World) -> None:
+async def test_recreated_claim_gets_no_annotation_of_its_predecessor(world: World) -> None:
     await separate_writes(world)
     await world.template()
     await world.pool(3)
@@ -78,7 +78,7 @@ async def test_a_claim_made_again_gets_none_of_the_old_ones_notes(world: World) 
     assert world.controllers.claims.annotations.failures == 0
 
 
-async def test_a_claim_made_again_is_noted_although_the_old_one_still_is_to_be(world: World) -> None:
+async def test_recreated_claim_is_annotated_while_the_write_of_its_predecessor_is_pending(world: World) -> None:
     """The answer to the old one's status comes late, so its note is put when there is another claim already."""
     await separate_writes(world)
     await world.template()
@@ -111,7 +111,7 @@ async def test_a_claim_made_again_is_noted_although_the_old_one_still_is_to_be(w
     await noted(world)
 
 
-async def test_a_note_that_met_another_write_is_written_after_all(world: World) -> None:
+async def test_annotation_write_that_conflicts_is_retried(world: World) -> None:
     """The answer is the same as that to a note about another claim."""
     await separate_writes(world)
     refused: list[Request] = []

@@ -77,7 +77,7 @@ def assert_each_has_its_own(served: dict[str, Object]) -> None:
     assert len({box["metadata"]["name"] for box in served.values()}) == len(served)
 
 
-async def test_a_warm_claim_costs_two_writes_until_it_is_ready_and_three_and_an_event_in_all(world: World) -> None:
+async def test_warm_claim_costs_two_writes_until_ready_and_three_and_an_event_in_all(world: World) -> None:
     await world.template()
     await world.pool(3)
     before = len(world.wire.requests)
@@ -112,7 +112,7 @@ async def test_a_warm_claim_costs_two_writes_until_it_is_ready_and_three_and_an_
     )
 
 
-async def test_a_burst_gets_a_sandbox_each_and_all_of_them_warm(world: World) -> None:
+async def test_every_claim_of_a_burst_gets_its_own_warm_sandbox(world: World) -> None:
     await world.template()
     await world.pool(60)
     before = len(world.wire.requests)
@@ -127,7 +127,7 @@ async def test_a_burst_gets_a_sandbox_each_and_all_of_them_warm(world: World) ->
     assert world.controllers.claims.controller.failures == 0
 
 
-async def test_a_burst_larger_than_the_pool_is_served_all_the_same(world: World) -> None:
+async def test_burst_larger_than_the_pool_is_served(world: World) -> None:
     await world.template()
     await world.pool(5)
 
@@ -139,7 +139,7 @@ async def test_a_burst_larger_than_the_pool_is_served_all_the_same(world: World)
     await world.filled(5)
 
 
-async def test_a_claim_without_pool_waits_for_it(world: World) -> None:
+async def test_claim_without_pool_waits_for_it(world: World) -> None:
     await world.claim("early")
     await world.template()
     await world.pool(1, filled=False)
@@ -147,7 +147,7 @@ async def test_a_claim_without_pool_waits_for_it(world: World) -> None:
     assert_each_has_its_own(await world.served(1))
 
 
-async def test_what_a_pool_cannot_have_is_made(world: World) -> None:
+async def test_claim_with_its_own_volumes_gets_a_cold_sandbox(world: World) -> None:
     await world.template()
     await world.pool(1)
     body = {"name": "data", "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
@@ -162,7 +162,7 @@ async def test_what_a_pool_cannot_have_is_made(world: World) -> None:
     await world.filled(1)
 
 
-async def test_a_deleted_claim_takes_its_sandbox_along_and_nothing_else(world: World) -> None:
+async def test_deleting_a_claim_deletes_only_its_sandbox(world: World) -> None:
     await world.template()
     await world.pool(2)
     await world.claim("short")
@@ -183,7 +183,7 @@ async def test_a_deleted_claim_takes_its_sandbox_along_and_nothing_else(world: W
     assert len(world.controllers.claims.assigner) == 2
 
 
-async def test_recreate_never_hands_out_the_former_template(world: World) -> None:
+async def test_recreate_never_assigns_the_former_template(world: World) -> None:
     await world.template()
     await world.pool(4, strategy=RECREATE)
 
@@ -195,7 +195,7 @@ async def test_recreate_never_hands_out_the_former_template(world: World) -> Non
     assert images == {"example.com/image:2"}
 
 
-async def test_a_lost_answer_binds_the_same_sandbox(world: World) -> None:
+async def test_lost_response_binds_the_same_sandbox(world: World) -> None:
     """R3, R5: it is not known whether the sandbox was written. It was, and no other is taken."""
     await world.template()
     await world.pool(3)
@@ -216,7 +216,7 @@ async def test_a_lost_answer_binds_the_same_sandbox(world: World) -> None:
     assert [owner_of(box) for box in await world.all(SANDBOX)].count(("SandboxClaim", "mine")) == 1
 
 
-async def test_a_lost_answer_costs_no_second_sandbox_although_the_template_changes(world: World) -> None:
+async def test_lost_response_costs_no_second_sandbox_when_the_template_changes(world: World) -> None:
     """R3, R8: what is not known is asked for before another is taken, also if this one would not be given any more."""
     await world.template()
     await world.pool(1, strategy=RECREATE)
@@ -243,7 +243,7 @@ async def test_a_lost_answer_costs_no_second_sandbox_although_the_template_chang
     release()
 
 
-async def test_a_sandbox_that_may_have_been_made_is_looked_for(world: World) -> None:
+async def test_ambiguous_creation_is_refreshed(world: World) -> None:
     await world.template()
     await world.pool(0, filled=False)
     release = world.hold_news(SANDBOX)
@@ -267,7 +267,7 @@ async def test_a_sandbox_that_may_have_been_made_is_looked_for(world: World) -> 
     await world.served(1)
 
 
-async def test_a_claim_that_is_gone_is_given_nothing_instead_of_what_went_with_it(world: World) -> None:
+async def test_deleted_claim_is_not_given_a_replacement_sandbox(world: World) -> None:
     """The end of a sandbox is heard of first, that of the claim it was collected with later."""
     await world.template()
     await world.pool(1)
@@ -288,7 +288,7 @@ async def test_a_claim_that_is_gone_is_given_nothing_instead_of_what_went_with_i
     release()
 
 
-async def test_a_claim_whose_sandbox_is_gone_gets_another_if_the_claim_is_still_there(world: World) -> None:
+async def test_claim_with_a_deleted_sandbox_gets_another(world: World) -> None:
     await world.template()
     await world.pool(1)
     await world.claim("mine")
@@ -305,7 +305,7 @@ async def test_a_claim_whose_sandbox_is_gone_gets_another_if_the_claim_is_still_
     await until(other)
 
 
-async def test_a_request_that_did_not_arrive_is_made_again(world: World) -> None:
+async def test_request_that_did_not_arrive_is_repeated(world: World) -> None:
     await world.template()
     await world.pool(2)
     cut: list[Request] = []
@@ -323,7 +323,7 @@ async def test_a_request_that_did_not_arrive_is_made_again(world: World) -> None
     assert len(cut) == 3
 
 
-async def test_a_sandbox_that_is_gone_is_replaced_by_another(world: World) -> None:
+async def test_sandbox_deleted_before_adoption_is_replaced(world: World) -> None:
     """R3, R4: deleted between the decision and the write."""
     await world.template()
     await world.pool(2)
@@ -345,7 +345,7 @@ async def test_a_sandbox_that_is_gone_is_replaced_by_another(world: World) -> No
     await world.filled(2)
 
 
-async def test_an_expired_claim_is_deleted_with_its_sandbox(world: World) -> None:
+async def test_expired_claim_is_deleted_with_its_sandbox(world: World) -> None:
     await world.template()
     await world.pool(1)
     await world.claim("old", lifecycle={"shutdownTime": "2020-01-01T00:00:00Z", "shutdownPolicy": "Delete"})

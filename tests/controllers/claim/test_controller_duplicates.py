@@ -29,7 +29,7 @@ async def only(world: World, kept: str) -> bool:
     return [box["metadata"]["name"] for box in await world.all(SANDBOX) if owner_of(box)[0] == "SandboxClaim"] == [kept]
 
 
-async def test_of_two_sandboxes_the_one_stays_that_the_claim_says_it_has(world: World) -> None:
+async def test_claim_keeps_the_sandbox_named_in_its_status(world: World) -> None:
     kept, member = await second_sandbox(world)
     await until(lambda: only(world, kept))
 
@@ -39,7 +39,7 @@ async def test_of_two_sandboxes_the_one_stays_that_the_claim_says_it_has(world: 
     await until(told)
 
 
-async def test_one_that_changes_meanwhile_is_looked_at_again(world: World) -> None:
+async def test_duplicate_that_changed_is_deleted_on_retry(world: World) -> None:
     refused: list[Request] = []
 
     def refuse(request: Request) -> Exception | None:

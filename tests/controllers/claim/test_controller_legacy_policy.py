@@ -28,18 +28,18 @@ def policy(owner: Object | None = None, **metadata: Any) -> NetworkPolicyView:
     return NetworkPolicyView.from_object(stored(NETWORK_POLICY, NAME, owner=owner, spec={}, metadata=metadata))
 
 
-def test_the_claims_own_goes() -> None:
+def test_legacy_policy_of_the_claim_is_deleted() -> None:
     mine = ClaimView.from_object(claim())
     assert legacy_policy_deletion(mine, policy(claim())) == Delete(NETWORK_POLICY, NAME, f"networkpolicy-{NAME}")
 
 
 @pytest.mark.parametrize("found", [None, policy(), policy(claim("other")), policy(claim(), **GOING)])
-def test_everything_else_stays(found: NetworkPolicyView | None) -> None:
+def test_other_network_policies_are_kept(found: NetworkPolicyView | None) -> None:
     assert legacy_policy_deletion(ClaimView.from_object(claim()), found) is None
 
 
 @pytest.mark.parametrize("is_refused", [False, True])
-async def test_it_is_deleted_without_being_in_the_way_of_the_claim(world: World, is_refused: bool) -> None:
+async def test_legacy_policy_is_deleted_while_the_claim_waits(world: World, is_refused: bool) -> None:
     await world.template()
     await world.pool(1)
     owner = await world.claim("mine", warmPoolRef={"name": "none-yet"})
@@ -78,7 +78,7 @@ def policies(world: World) -> list[NetworkPolicyView]:
     return list(world.controllers.caches.network_policies)
 
 
-async def test_a_claim_without_one_costs_no_request(world: World) -> None:
+async def test_claim_without_legacy_policy_costs_no_request(world: World) -> None:
     await world.template()
     await world.pool(1)
     await world.claim("mine")

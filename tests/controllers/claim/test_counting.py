@@ -69,7 +69,7 @@ async def noted(world: World) -> None:
     await until(all_are)
 
 
-async def test_r40_claims_that_flap_and_a_restart_are_counted_once_each(world: World) -> None:
+async def test_r40_flapping_claims_are_counted_once_across_a_restart(world: World) -> None:
     await world.template()
     await world.pool(CLAIMS // 2)
     await asyncio.gather(*(claim_with_times(world, f"claim-{number}") for number in range(CLAIMS)))
@@ -91,7 +91,7 @@ async def test_r40_claims_that_flap_and_a_restart_are_counted_once_each(world: W
     assert counted(world) == dict.fromkeys(once, 0.0), "a successor counts what is new to the world, not to itself"
 
 
-async def test_r40_how_a_claim_was_served_is_told_apart(world: World) -> None:
+async def test_r40_claims_are_counted_by_launch_type(world: World) -> None:
     await world.template()
     await world.pool(2)
     await world.pool(0, name="empty", filled=False)
@@ -104,7 +104,7 @@ async def test_r40_how_a_claim_was_served_is_told_apart(world: World) -> None:
     }
 
 
-async def test_r40_a_lost_answer_is_counted_once(world: World) -> None:
+async def test_r40_lost_response_is_counted_once(world: World) -> None:
     world.wire.stores_metadata_with_status = False
     await world.restart()
     await world.template()
@@ -127,9 +127,7 @@ async def test_r40_a_lost_answer_is_counted_once(world: World) -> None:
 
 
 @pytest.mark.parametrize("replicas", [2, 0], ids=["warm", "cold"])
-async def test_r40_a_sandbox_that_was_given_without_an_answer_is_counted_and_told_once(
-    world: World, replicas: int
-) -> None:
+async def test_r40_adoption_without_a_response_is_counted_and_reported_once(world: World, replicas: int) -> None:
     await world.template()
     await world.pool(replicas)
     lost: list[Request] = []

@@ -25,7 +25,7 @@ def view(*conditions: Object, **lifecycle: Any) -> ClaimView:
     return ClaimView.from_object(claim(spec=spec, status={"conditions": list(conditions)}))
 
 
-def test_a_claim_without_lifecycle_does_not_expire() -> None:
+def test_claim_without_lifecycle_does_not_expire() -> None:
     assert deadline(None, [FINISHED]) is None
     assert phase(view(FINISHED), NOON) is Phase.ACTIVE
 
@@ -33,28 +33,28 @@ def test_a_claim_without_lifecycle_does_not_expire() -> None:
 @pytest.mark.parametrize(
     ("at", "expected"), [(NOON - EPSILON, Phase.ACTIVE), (NOON, Phase.MARK), (NOON + EPSILON, Phase.MARK)]
 )
-def test_r48_the_shutdown_time_itself_is_too_late(at: datetime, expected: Phase) -> None:
+def test_r48_claim_expires_at_the_shutdown_time_itself(at: datetime, expected: Phase) -> None:
     assert phase(view(shutdownTime="2026-11-01T12:00:00Z"), at) is expected
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(29.999, Phase.ACTIVE), (30, Phase.MARK)])
-def test_the_time_to_live_counts_from_the_end_of_the_pod(seconds: float, expected: Phase) -> None:
+def test_ttl_counts_from_the_end_of_the_pod(seconds: float, expected: Phase) -> None:
     assert phase(view(FINISHED, ttlSecondsAfterFinished=30), NOON + timedelta(seconds=seconds)) is expected
 
 
-def test_the_time_to_live_means_nothing_until_the_pod_has_ended() -> None:
+def test_ttl_is_ignored_until_the_pod_has_finished() -> None:
     running = {**FINISHED, "status": "False"}
     assert deadline(view(ttlSecondsAfterFinished=0).lifecycle, []) is None
     assert deadline(view(ttlSecondsAfterFinished=0).lifecycle, [running]) is None
 
 
 @pytest.mark.parametrize(("shutdown", "seconds"), [("2026-11-01T12:00:10Z", 10), ("2026-11-01T12:01:00Z", 30)])
-def test_e43_the_earlier_of_both_wins(shutdown: str, seconds: int) -> None:
+def test_e43_earlier_of_shutdown_time_and_ttl_wins(shutdown: str, seconds: int) -> None:
     claimed = view(FINISHED, shutdownTime=shutdown, ttlSecondsAfterFinished=30)
     assert deadline(claimed.lifecycle, claimed.conditions) == NOON + timedelta(seconds=seconds)
 
 
-def test_e43_it_is_written_down_before_anything_happens_also_with_no_time_to_live() -> None:
+def test_e43_expiry_is_marked_before_any_deletion_even_with_ttl_zero() -> None:
     for policy in ("Delete", "DeleteForeground", "Retain"):
         assert phase(view(FINISHED, ttlSecondsAfterFinished=0, shutdownPolicy=policy), NOON) is Phase.MARK
 
@@ -68,11 +68,11 @@ def test_e43_it_is_written_down_before_anything_happens_also_with_no_time_to_liv
         ("", Phase.RETAIN),
     ],
 )
-def test_what_was_written_down_happens_as_the_policy_says(policy: str, expected: Phase) -> None:
+def test_marked_claim_is_handled_by_its_policy(policy: str, expected: Phase) -> None:
     assert phase(view(MARKED, shutdownTime="2026-11-01T12:00:00Z", shutdownPolicy=policy), NOON) is expected
 
 
-def test_a_claim_whose_time_was_extended_lives_on() -> None:
+def test_claim_with_an_extended_shutdown_time_is_active() -> None:
     assert phase(view(MARKED, shutdownTime="2026-11-01T13:00:00Z"), NOON) is Phase.ACTIVE
 
 
@@ -83,16 +83,16 @@ def box(name: str, owner: Object) -> SandboxView:
     return SandboxView.from_object(sandbox(name, owner=owner))
 
 
-def test_all_it_owns_goes_also_what_it_never_knew_of() -> None:
+def test_every_owned_sandbox_is_deleted_even_if_unknown_to_the_status() -> None:
     owned = [box("a", claim()), box("b", claim())]
     assert sandboxes_to_delete(view(), owned, {}) == tuple(owned)
 
 
-def test_nothing_is_left_to_go() -> None:
+def test_claim_without_sandbox_deletes_nothing() -> None:
     assert sandboxes_to_delete(view(), [], {}) == ()
 
 
-def test_e43_what_is_not_its_own_is_left_alone() -> None:
+def test_e43_sandbox_of_another_owner_is_not_deleted() -> None:
     with pytest.raises(ClaimError) as caught:
         sandboxes_to_delete(view(), [], {"claim": box("claim", claim("another"))})
     error = caught.value

@@ -47,7 +47,7 @@ def measured(
     return {sample.metric.name: (sample.labels, sample.value) for sample in samples}
 
 
-def test_everything_that_is_known_is_told_when_it_is_first_ready() -> None:
+def test_all_known_latencies_are_recorded_when_first_ready() -> None:
     claimed = view(
         webhook_first_observed_at="2026-11-01T12:00:01Z",
         controller_first_observed_at="2026-11-01T14:00:02.5+02:00",
@@ -63,28 +63,28 @@ def test_everything_that_is_known_is_told_when_it_is_first_ready() -> None:
     }
 
 
-def test_what_this_process_saw_counts_where_nothing_is_noted() -> None:
+def test_first_observation_of_this_process_is_used_without_annotation() -> None:
     result = measured(view(), READY, None, NOW, NOW - timedelta(seconds=1))
     assert result == {CONTROLLER: (("unknown", "__unknown__"), 1000)}
 
 
-def test_e49_what_is_noted_counts_more() -> None:
+def test_e49_annotated_first_observation_wins() -> None:
     claimed = view(controller_first_observed_at="2026-11-01T12:00:00Z")
     assert (measured(claimed, READY, None, NOW, NOW))[CONTROLLER][1] == 5000
 
 
 @pytest.mark.parametrize("value", ["2026-11-01T12:00:06Z", "yesterday", ""])
-def test_e53_a_time_in_the_future_or_none_at_all_skips_only_its_own(value: str) -> None:
+def test_e53_start_in_the_future_or_missing_skips_only_its_own_histogram(value: str) -> None:
     claimed = view(webhook_first_observed_at=value, client_first_requested_at="2026-11-01T12:00:00Z")
     assert (measured(claimed, READY, None, NOW)) == {CLIENT: (("unknown", "__unknown__"), 5000)}
 
 
-def test_a_sandbox_that_was_ready_before_it_was_made_is_not_told() -> None:
+def test_sandbox_ready_before_its_creation_is_not_recorded() -> None:
     odd = member(status=ready_status(since="2026-11-01T11:59:59Z"))
     assert CREATION not in (measured(view(), READY, odd, NOW))
 
 
-def test_a_cold_sandbox_is_told_as_cold() -> None:
+def test_cold_sandbox_is_recorded_as_cold() -> None:
     box = SandboxView.from_object(
         sandbox(
             "claim",
@@ -99,16 +99,16 @@ def test_a_cold_sandbox_is_told_as_cold() -> None:
 @pytest.mark.parametrize("noted", ["2026-11-01T12:00:00Z", "unknown"])
 @pytest.mark.parametrize("was", ["", "False", "True"])
 @pytest.mark.parametrize("status", [READY, NOT_READY])
-def test_r40_e41_what_was_noted_is_never_told_again(noted: str, was: str, status: ClaimStatus) -> None:
+def test_r40_e41_annotated_claim_is_not_recorded_again(noted: str, was: str, status: ClaimStatus) -> None:
     assert measured(view(was, claim_first_ready_at=noted), status, member(), NOW) == {}
 
 
 @pytest.mark.parametrize("status", [READY, NOT_READY])
-def test_e41_a_claim_that_was_ready_before_is_noted_and_not_told(status: ClaimStatus) -> None:
+def test_e41_claim_that_was_ready_before_is_annotated_and_not_recorded(status: ClaimStatus) -> None:
     assert measured(view("True"), status, member(), NOW, NOW) == {}
 
 
-def test_a_claim_that_is_not_ready_yet_is_neither() -> None:
+def test_unready_claim_is_neither_annotated_nor_recorded() -> None:
     assert measured(view("False"), NOT_READY, member(), NOW, NOW) == {}
 
 
@@ -119,12 +119,12 @@ def test_a_claim_that_is_not_ready_yet_is_neither() -> None:
         (member(status={}), "my-tool", ("default", "python", "warm", "pool", "not_ready", "unknown")),
     ],
 )
-def test_a_sandbox_that_was_given_is_counted(box: SandboxView, creator: str, expected: tuple[str, ...]) -> None:
+def test_adopted_sandbox_is_counted(box: SandboxView, creator: str, expected: tuple[str, ...]) -> None:
     claimed = ClaimView.from_object(claim(metadata={"labels": {labels.CREATED_BY: creator}}))
     sample = creation(claimed, box, "", "warm", "pool")
     assert (sample.metric.name, sample.labels, sample.value) == ("agent_sandbox_claim_creation_total", expected, 1)
 
 
-def test_a_sandbox_that_was_made_is_counted() -> None:
+def test_created_sandbox_is_counted() -> None:
     sample = creation(view(), None, "python", "cold", "pool")
     assert sample.labels == ("default", "python", "cold", "pool", "not_ready", "unknown")

@@ -189,7 +189,7 @@ async def owners(client: Client) -> dict[str, str]:
     return {each["metadata"]["name"]: each["metadata"]["ownerReferences"][0]["name"] for each in items}
 
 
-async def test_a_warm_claim_is_two_writes_until_it_is_ready_and_one_after(client: Client) -> None:
+async def test_warm_claim_costs_two_writes_until_ready_and_one_after(client: Client) -> None:
     before = await make_member(client, "pool-abcde")
     await make_claim(client)
     controller = Controller(client)
@@ -203,7 +203,7 @@ async def test_a_warm_claim_is_two_writes_until_it_is_ready_and_one_after(client
     assert after["spec"] == before["spec"]
 
 
-async def test_a_second_look_writes_nothing(client: Client) -> None:
+async def test_second_reconcile_writes_nothing(client: Client) -> None:
     await make_member(client, "pool-abcde")
     await make_claim(client)
     await Controller(client).run()
@@ -214,7 +214,7 @@ async def test_a_second_look_writes_nothing(client: Client) -> None:
 
 @pytest.mark.parametrize("survives", [0, 1, 2, 3])
 @pytest.mark.parametrize("spec", [{}, {"additionalPodMetadata": {"labels": {"sandbox.users.io/a": "b"}}}])
-async def test_r1_r14_r43_a_crash_before_any_write_costs_no_sandbox(
+async def test_r1_r14_r43_crash_before_any_write_costs_no_sandbox(
     client: Client, survives: int, spec: dict[str, Any]
 ) -> None:
     for name in ("pool-a", "pool-b"):
@@ -231,7 +231,7 @@ async def test_r1_r14_r43_a_crash_before_any_write_costs_no_sandbox(
     assert claim["metadata"]["annotations"][labels.SANDBOX_NAME] == claim["status"]["sandbox"]["name"]
 
 
-async def test_r2_the_second_to_write_is_refused_and_the_sandbox_is_the_firsts(client: Client) -> None:
+async def test_r2_second_writer_gets_a_conflict_and_the_first_keeps_the_sandbox(client: Client) -> None:
     await make_member(client, "pool-abcde")
     await make_claim(client, "first")
     await make_claim(client, "second")
@@ -247,7 +247,7 @@ async def test_r2_the_second_to_write_is_refused_and_the_sandbox_is_the_firsts(c
     assert await owners(client) == {"pool-abcde": "first"}
 
 
-async def test_an_empty_pool_is_a_cold_start(client: Client) -> None:
+async def test_empty_pool_causes_a_cold_start(client: Client) -> None:
     await make_claim(client)
     controller = Controller(client)
     claim = await controller.run()
@@ -260,7 +260,7 @@ async def test_an_empty_pool_is_a_cold_start(client: Client) -> None:
     assert later.writes == ["patch sandboxclaims/status", "patch sandboxclaims"]
 
 
-async def test_e34_a_booting_sandbox_is_better_than_none(client: Client) -> None:
+async def test_e34_starting_sandbox_is_adopted_when_none_is_ready(client: Client) -> None:
     await make_member(client, "pool-abcde", ready_status(status="False", reason="DependenciesNotReady"))
     await make_claim(client)
     assert ready(await Controller(client).run()) == "False/DependenciesNotReady"
@@ -275,7 +275,7 @@ async def test_e34_a_booting_sandbox_is_better_than_none(client: Client) -> None
         ("Retain", "delete sandboxes"),
     ],
 )
-async def test_an_expired_claim_says_so_and_then_goes_as_its_policy_says(
+async def test_expired_claim_is_marked_and_then_handled_by_its_policy(
     client: Client, policy: str, expected: str
 ) -> None:
     await make_member(client, "pool-abcde")

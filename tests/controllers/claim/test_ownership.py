@@ -35,22 +35,22 @@ def found(view: ClaimView, *others: SandboxView, owned: tuple[SandboxView, ...] 
     return resolve(view, owned, {other.name: other for other in others})
 
 
-def test_a_claim_that_owns_a_sandbox_has_it() -> None:
+def test_owned_sandbox_is_bound() -> None:
     box = own("pool-abcde")
     assert found(view(status={"sandbox": {"name": "pool-abcde"}}), box, owned=(box,)) == Resolution(Source.BOUND, box)
 
 
-def test_r1_e36_a_claim_that_owns_one_is_not_given_the_one_it_was_assigned() -> None:
+def test_r1_e36_owned_sandbox_wins_over_the_assigned_one() -> None:
     box = own("pool-other")
     assert found(view(metadata=ASSIGNED), member(), owned=(box,)) == Resolution(Source.BOUND, box)
 
 
-def test_a_crash_after_adoption_is_found_by_ownership_alone() -> None:
+def test_crash_after_adoption_is_resolved_by_ownership() -> None:
     box = own("pool-xyz")
     assert found(view(), owned=(box,)) == Resolution(Source.BOUND, box)
 
 
-def test_of_several_the_one_in_the_status_is_the_claims_then_the_assigned_then_its_namesake() -> None:
+def test_sandbox_of_the_status_wins_then_the_assigned_one_then_the_one_of_the_claim_name() -> None:
     boxes = tuple(own(name) for name in ("bound", "pool-abcde", "claim", "a"))
     assert found(view(metadata=ASSIGNED, status={"sandbox": {"name": "bound"}}), owned=boxes).sandbox is boxes[0]
     assert found(view(metadata=ASSIGNED), owned=boxes).sandbox is boxes[1]
@@ -59,11 +59,11 @@ def test_of_several_the_one_in_the_status_is_the_claims_then_the_assigned_then_i
 
 
 @pytest.mark.parametrize("metadata", [ASSIGNED, LEGACY])
-def test_r3_an_assigned_sandbox_that_is_still_the_pools_is_the_one_to_adopt(metadata: Object) -> None:
+def test_r3_assigned_pool_member_is_adopted(metadata: Object) -> None:
     assert found(view(metadata=metadata), member()) == Resolution(Source.RESUME, member())
 
 
-def test_e34_also_without_address() -> None:
+def test_e34_assigned_pool_member_without_address_is_adopted() -> None:
     assert member().status.pod_ips == ()
     assert found(view(metadata=ASSIGNED), member()).source is Source.RESUME
 
@@ -78,20 +78,20 @@ def test_e34_also_without_address() -> None:
     ],
     ids=["deleting", "unlabelled", "other pool", "other claim"],
 )
-def test_r4_an_assigned_sandbox_that_is_not_to_be_had_is_let_go(other: SandboxView) -> None:
+def test_r4_assigned_sandbox_that_cannot_be_adopted_is_released(other: SandboxView) -> None:
     assert found(view(metadata=ASSIGNED), other) == Resolution(Source.WARM, is_reference_stale=True)
 
 
-def test_r4_so_is_one_that_is_gone() -> None:
+def test_r4_assigned_sandbox_that_is_gone_is_released() -> None:
     assert found(view(metadata=ASSIGNED)) == Resolution(Source.WARM, is_reference_stale=True)
 
 
-def test_a_sandbox_of_nobody_is_neither_taken_nor_let_go() -> None:
+def test_assigned_sandbox_without_owner_is_neither_adopted_nor_released() -> None:
     unowned = SandboxView.from_object(sandbox("pool-abcde"))
     assert found(view(metadata=ASSIGNED), unowned) == Resolution(Source.WARM)
 
 
-def test_e46_a_namesake_that_is_not_the_claims_is_an_error() -> None:
+def test_e46_foreign_sandbox_of_the_claim_name_is_an_error() -> None:
     with pytest.raises(ClaimError) as caught:
         found(view(), own("claim", claim("another")))
     assert (caught.value.reason, caught.value.retry) == ("ReconcilerError", Retry.BACKOFF)
@@ -101,7 +101,7 @@ def test_e46_a_namesake_that_is_not_the_claims_is_an_error() -> None:
     )
 
 
-def test_a_sandbox_of_an_earlier_claim_of_the_name_is_not_the_claims() -> None:
+def test_sandbox_of_an_earlier_claim_of_the_name_is_not_the_claims() -> None:
     earlier = own("claim", claim(metadata={"uid": "earlier"}))
     with pytest.raises(ClaimError):
         found(view(), earlier)
@@ -111,11 +111,11 @@ def test_a_sandbox_of_an_earlier_claim_of_the_name_is_not_the_claims() -> None:
     "spec",
     [{"env": [{"name": "A", "value": "1"}]}, {"volumeClaimTemplates": [{"metadata": {"name": "v"}, "spec": {}}]}],
 )
-def test_what_a_pool_cannot_give_is_made(spec: Object) -> None:
+def test_claim_that_no_pool_member_satisfies_is_cold(spec: Object) -> None:
     assert found(view(spec=spec)) == Resolution(Source.COLD)
 
 
-def test_everything_else_may_come_from_the_pool() -> None:
+def test_other_claims_are_warm() -> None:
     assert found(view()) == Resolution(Source.WARM)
 
 
@@ -130,7 +130,7 @@ def test_everything_else_may_come_from_the_pool() -> None:
         ("pool-xyz", {}, {labels.LAUNCH_TYPE: "cold"}, "cold"),
     ],
 )
-def test_e48_how_it_was_launched_is_what_is_written_or_follows_from_its_name(
+def test_e48_launch_type_is_read_from_the_label_or_follows_from_the_name(
     name: str, metadata: Object, written: dict[str, str], launch: str
 ) -> None:
     box = own(name, metadata={"labels": written, "annotations": {labels.POD_NAME: name}})

@@ -47,37 +47,37 @@ OLD, YOUNG = own("pool-z", "2026-11-01T11:00:00Z"), own("pool-a", "2026-11-01T11
         (view(status={"sandbox": {"name": "gone"}}), "pool-z"),
     ],
 )
-def test_the_one_people_know_of_stays_or_else_the_oldest(claimed: ClaimView, expected: str) -> None:
+def test_named_sandbox_is_kept_otherwise_the_oldest(claimed: ClaimView, expected: str) -> None:
     for owned in permutations((OLD, YOUNG, own("pool-m"))):
         assert primary_sandbox(claimed, owned).name == expected
 
 
-def test_of_two_of_one_second_everybody_keeps_the_same() -> None:
+def test_sandboxes_of_the_same_age_are_ordered_by_name() -> None:
     for owned in permutations((own("b"), own("a"), own("c"))):
         assert primary_sandbox(view(), owned).name == "a"
 
 
-def test_the_others_are_too_many() -> None:
+def test_other_owned_sandboxes_are_duplicates() -> None:
     assert duplicates(view(), (OLD, YOUNG), OLD) == (YOUNG,)
     assert duplicates(view(), (OLD,), OLD) == ()
 
 
-def test_what_is_on_its_way_out_needs_no_help() -> None:
+def test_sandbox_being_deleted_is_no_duplicate() -> None:
     going = own("pool-b", deletionTimestamp="2026-11-01T12:00:00Z")
     assert duplicates(view(), (OLD, going), OLD) == ()
 
 
-def test_while_the_one_that_stays_goes_the_others_do_not() -> None:
+def test_no_duplicate_is_deleted_while_the_kept_one_is_being_deleted() -> None:
     going = own("pool-b", deletionTimestamp="2026-11-01T12:00:00Z")
     assert duplicates(view(), (OLD, going), going) == ()
 
 
-def test_r10_what_was_not_given_to_the_claim_by_us_is_left_alone() -> None:
+def test_r10_owned_sandbox_without_claim_labels_is_no_duplicate() -> None:
     somebodys = own("pool-b", labels={})
     assert duplicates(view(), (OLD, somebodys), OLD) == ()
 
 
-def test_it_is_deleted_as_it_was_seen_and_only_if_the_api_names_the_other() -> None:
+def test_duplicate_is_deleted_by_uid_and_version_if_the_status_names_the_other() -> None:
     bound = view(status={"sandbox": {"name": "pool-z"}})
     delete = Delete(SANDBOX, "pool-a", "sandbox-pool-a", "1")
     assert duplicate_deletions(view(), bound, OLD, (YOUNG,)) == (delete,)
@@ -125,7 +125,7 @@ async def of(world: World, claim: str) -> list[str]:
     return [box["metadata"]["name"] for box in boxes if owner_of(box) == ("SandboxClaim", claim)]
 
 
-async def test_r14_an_adoption_that_is_carried_out_before_the_successor_looks_is_found(world: World) -> None:
+async def test_r14_adoption_executed_before_the_successor_reads_is_found(world: World) -> None:
     late = await taken_over(world)
     await world.wire.transport.request(late)
     await world.controllers.start()
@@ -135,7 +135,7 @@ async def test_r14_an_adoption_that_is_carried_out_before_the_successor_looks_is
     assert len(await of(world, "mine")) == 1
 
 
-async def test_r1_r14_one_that_is_carried_out_after_the_successors_is_taken_back(world: World) -> None:
+async def test_r1_r14_adoption_executed_after_that_of_the_successor_is_undone(world: World) -> None:
     late = await taken_over(world)
     await world.controllers.start()
     served = (await world.served(1))["mine"]
@@ -161,7 +161,7 @@ async def test_r1_r14_one_that_is_carried_out_after_the_successors_is_taken_back
     await until(told)
 
 
-async def test_r14_one_that_is_carried_out_while_the_successor_binds_another_is_taken_back(world: World) -> None:
+async def test_r14_adoption_executed_while_the_successor_binds_another_is_undone(world: World) -> None:
     late = await taken_over(world)
     original = world.wire.transport.request
     bound: list[str] = []

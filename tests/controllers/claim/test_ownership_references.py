@@ -15,13 +15,13 @@ def view(**fields: Any) -> ClaimView:
     return ClaimView.from_object(claim(**fields))
 
 
-def test_the_names_to_look_for_are_those_of_status_annotation_and_claim() -> None:
+def test_candidate_names_come_from_status_annotation_and_claim_name() -> None:
     bound = view(metadata=ASSIGNED, status={"sandbox": {"name": "bound"}})
     assert referenced_names(bound) == ("bound", "pool-abcde", "claim")
     assert referenced_names(view(status={"sandbox": {"name": "claim"}})) == ("claim",)
 
 
-def test_the_annotation_goes_before_the_label_of_former_times() -> None:
+def test_annotation_goes_before_the_legacy_label() -> None:
     both = {"labels": {labels.SANDBOX_NAME: "old"}, "annotations": {labels.SANDBOX_NAME: "new"}}
     assert assigned_name(view(metadata=both)) == "new"
     assert assigned_name(view(metadata=LEGACY)) == "pool-abcde"

@@ -93,19 +93,19 @@ def error(decision: object) -> tuple[str, str]:
 # --- the end of a claim ----------------------------------------------------------------------------------------------
 
 
-def test_a_claim_that_is_being_deleted_is_left_to_the_garbage_collector() -> None:
+def test_claim_being_deleted_is_left_to_the_garbage_collector() -> None:
     deleting = claim(metadata={"deletionTimestamp": "2026-11-01T12:00:00Z"}, spec={"lifecycle": LONG_AGO})
     assert decide(observed(deleting, owned=(own(),))) == NoOp()
 
 
-def test_e43_a_claim_that_has_expired_says_so_first() -> None:
+def test_e43_expired_claim_is_marked_first() -> None:
     for policy in ("Delete", "DeleteForeground", "Retain"):
         expired = claim(spec={"lifecycle": {**LONG_AGO, "shutdownPolicy": policy}})
         assert decide(observed(expired, owned=(own(),))) == Expire()
 
 
 @pytest.mark.parametrize(("policy", "foreground"), [("Delete", False), ("DeleteForeground", True)])
-def test_then_it_goes(policy: str, foreground: bool) -> None:
+def test_marked_claim_is_deleted(policy: str, foreground: bool) -> None:
     expired = claim(spec={"lifecycle": {**LONG_AGO, "shutdownPolicy": policy}}, status=MARKED)
     assert decide(observed(expired, owned=(own(),))) == DeleteClaim(
         Delete(SANDBOX_CLAIM, "claim", "sandboxclaim-claim"),
@@ -114,20 +114,20 @@ def test_then_it_goes(policy: str, foreground: bool) -> None:
     )
 
 
-def test_or_stays_without_its_sandbox() -> None:
+def test_marked_claim_with_policy_retain_loses_its_sandbox() -> None:
     expired = claim(spec={"lifecycle": LONG_AGO}, status=MARKED)
     scene = observed(expired, owned=(own(),))
     assert decide(scene) == DeleteSandboxes((Delete(SANDBOX, "pool-abcde", "sandbox-pool-abcde"),), scene.owned[0])
 
 
-def test_a_sandbox_that_is_going_is_not_deleted_again() -> None:
+def test_sandbox_being_deleted_is_not_deleted_again() -> None:
     expired = claim(spec={"lifecycle": LONG_AGO}, status=MARKED)
     scene = observed(expired, owned=(own(deletionTimestamp="2026-11-01T12:00:00Z"),))
     assert decide(scene) == DeleteSandboxes((), scene.owned[0])
     assert decide(observed(expired)) == DeleteSandboxes((), None)
 
 
-def test_e43_a_sandbox_of_another_is_not_deleted() -> None:
+def test_e43_sandbox_of_another_owner_is_not_deleted() -> None:
     expired = claim(spec={"lifecycle": LONG_AGO}, status=MARKED)
     reason, message = error(decide(observed(expired, named=(sandbox("claim"),))))
     assert reason == "ClaimExpired"
@@ -137,13 +137,13 @@ def test_e43_a_sandbox_of_another_is_not_deleted() -> None:
 # --- a claim that has its sandbox ------------------------------------------------------------------------------------
 
 
-def test_a_claim_with_a_sandbox_as_it_should_be_needs_nothing() -> None:
+def test_up_to_date_sandbox_needs_no_patch() -> None:
     scene = observed(owned=(own(),))
     assert decide(scene) == Sync(scene.owned[0], None)
     assert decide(without_pool(scene)) == Sync(scene.owned[0], None)
 
 
-def test_a_sandbox_that_is_not_is_patched() -> None:
+def test_outdated_sandbox_is_patched() -> None:
     decision = decide(observed(claim(spec=BRINGS_LABELS), owned=(own(),)))
     assert isinstance(decision, Sync)
     assert decision.patch is not None
@@ -151,7 +151,7 @@ def test_a_sandbox_that_is_not_is_patched() -> None:
     assert "resourceVersion" not in decision.patch.body.get("metadata", {})
 
 
-def test_without_template_a_claim_with_metadata_of_its_own_says_what_is_missing_and_keeps_its_sandbox() -> None:
+def test_claim_with_metadata_reports_the_missing_template_and_keeps_its_sandbox() -> None:
     scene = observed(claim(spec=BRINGS_LABELS), owned=(own(),))
     for missing, reason in ((without_template, "TemplateNotFound"), (without_pool, "WarmPoolNotFound")):
         decision = decide(missing(scene))
@@ -160,7 +160,7 @@ def test_without_template_a_claim_with_metadata_of_its_own_says_what_is_missing_
         assert (decision.patch, decision.error.reason) == (None, reason)
 
 
-def test_metadata_that_cannot_be_merged_keep_the_sandbox() -> None:
+def test_metadata_conflict_keeps_the_sandbox() -> None:
     conflicting = template(spec={"podTemplate": pod_template(labels={"sandbox.users.io/a": "other"})})
     decision = decide(observed(claim(spec=BRINGS_LABELS), owned=(own(),), made_from=conflicting))
     assert isinstance(decision, Sync)
@@ -168,13 +168,13 @@ def test_metadata_that_cannot_be_merged_keep_the_sandbox() -> None:
     assert decision.error.reason == "ReconcilerError"
 
 
-def test_invalid_metadata_are_found_before_anything_else() -> None:
+def test_invalid_metadata_are_rejected_first() -> None:
     invalid = claim(spec={"additionalPodMetadata": {"labels": {"app": "x"}}})
     for scene in (observed(invalid, owned=(own(),)), observed(invalid), without_pool(observed(invalid))):
         assert error(decide(scene))[0] == "InvalidMetadata"
 
 
-def test_the_allowed_domains_are_those_that_were_configured() -> None:
+def test_allowed_domains_are_the_configured_ones() -> None:
     invalid = claim(spec={"additionalPodMetadata": {"labels": {"example.com/x": "y"}}})
     assert isinstance(decide(replace(observed(invalid), label_domains=("example.com",))), RequestWarm)
 
@@ -182,7 +182,7 @@ def test_the_allowed_domains_are_those_that_were_configured() -> None:
 # --- a claim that was promised one -----------------------------------------------------------------------------------
 
 
-def test_r3_what_was_assigned_is_adopted_and_no_other() -> None:
+def test_r3_assigned_sandbox_is_adopted_and_no_other() -> None:
     member = pool_member(pool=warm_pool(), status=ready_status())
     decision = decide(observed(claim(metadata=ASSIGNED), named=(member,)))
     assert isinstance(decision, Adopt)
@@ -192,7 +192,7 @@ def test_r3_what_was_assigned_is_adopted_and_no_other() -> None:
     assert decision.sample.labels == ("default", "python", "warm", "pool", "ready", "unknown")
 
 
-def test_what_was_assigned_is_adopted_also_without_template_and_under_recreate() -> None:
+def test_assigned_sandbox_is_adopted_without_template_and_under_recreate() -> None:
     scene = observed(
         claim(metadata=ASSIGNED), named=(pool_member(pool=warm_pool()),), pool=warm_pool(strategy="Recreate")
     )
@@ -202,22 +202,22 @@ def test_what_was_assigned_is_adopted_also_without_template_and_under_recreate()
 # --- a claim that has none -------------------------------------------------------------------------------------------
 
 
-def test_a_pool_that_is_not_there() -> None:
+def test_missing_pool_is_an_error() -> None:
     assert error(decide(without_pool(observed()))) == ("WarmPoolNotFound", 'SandboxWarmPool "pool" not found')
 
 
-def test_a_claim_asks_for_a_sandbox_of_its_pool() -> None:
+def test_claim_requests_a_warm_sandbox_of_its_pool() -> None:
     decision = decide(observed())
     assert isinstance(decision, RequestWarm)
     assert [request.compatibility for request in decision.requests] == [None]
     assert not decision.is_reference_stale
 
 
-def test_it_asks_also_without_template() -> None:
+def test_claim_requests_a_warm_sandbox_without_template() -> None:
     assert isinstance(decide(without_template(observed())), RequestWarm)
 
 
-def test_r8_under_recreate_it_asks_for_the_current_template_only() -> None:
+def test_r8_recreate_requests_only_the_current_revision() -> None:
     scene = observed(pool=warm_pool(strategy="Recreate"))
     decision = decide(scene)
     assert isinstance(decision, RequestWarm)
@@ -225,36 +225,36 @@ def test_r8_under_recreate_it_asks_for_the_current_template_only() -> None:
     assert [request.compatibility for request in decision.requests] == [current(scene.revision)]
 
 
-def test_r8_under_recreate_without_template_there_is_nothing_to_ask_for() -> None:
+def test_r8_recreate_without_template_is_an_error() -> None:
     scene = without_template(observed(pool=warm_pool(strategy="Recreate")))
     assert error(decide(scene)) == ("TemplateNotFound", 'SandboxTemplate "python" not found')
 
 
 @pytest.mark.parametrize(("age", "grace"), [(0, 2), (0.5, 1.5), (2, 0), (60, 0)])
-def test_e33_it_waits_for_what_is_on_its_way_until_it_is_two_seconds_old(age: float, grace: float) -> None:
+def test_e33_claim_waits_for_pending_sandboxes_until_it_is_two_seconds_old(age: float, grace: float) -> None:
     decision = decide(observed(age=age))
     assert isinstance(decision, RequestWarm)
     assert decision.grace == grace
 
 
-def test_e33_a_claim_of_unknown_age_does_not_wait() -> None:
+def test_e33_claim_of_unknown_age_does_not_wait() -> None:
     decision = decide(observed(claim(metadata={"creationTimestamp": None})))
     assert isinstance(decision, RequestWarm)
     assert decision.grace == 0
 
 
-def test_metadata_that_cannot_be_merged_are_found_before_a_sandbox_is_taken() -> None:
+def test_metadata_conflict_is_found_before_a_sandbox_is_taken() -> None:
     conflicting = template(spec={"podTemplate": pod_template(labels={"sandbox.users.io/a": "other"})})
     assert error(decide(observed(claim(spec=BRINGS_LABELS), made_from=conflicting)))[0] == "ReconcilerError"
 
 
-def test_r4_a_reference_that_leads_nowhere_does_not_stop_it() -> None:
+def test_r4_stale_reference_does_not_block_the_request() -> None:
     decision = decide(observed(claim(metadata=ASSIGNED)))
     assert isinstance(decision, RequestWarm)
     assert decision.is_reference_stale
 
 
-def test_what_a_pool_cannot_give_is_made_at_once() -> None:
+def test_claim_that_no_pool_member_satisfies_is_created_at_once() -> None:
     needs = claim(spec={"env": [{"name": "A", "value": "1"}]})
     scene = observed(needs, made_from=template(spec={"envVarsInjectionPolicy": "Allowed"}))
     decision = decide(scene)
@@ -265,19 +265,19 @@ def test_what_a_pool_cannot_give_is_made_at_once() -> None:
     assert decision.sample.labels == ("default", "python", "cold", "pool", "not_ready", "unknown")
 
 
-def test_e47_what_the_template_forbids_is_refused() -> None:
+def test_e47_env_that_the_template_disallows_is_rejected() -> None:
     needs = claim(spec={"env": [{"name": "A", "value": "1"}]})
     assert error(decide(observed(needs)))[0] == "EnvVarsInjectionRejected"
 
 
-def test_nothing_can_be_made_without_template() -> None:
+def test_cold_start_without_template_is_an_error() -> None:
     assert error(plan_creation(without_template(observed()))) == (
         "TemplateNotFound",
         'SandboxTemplate "python" not found',
     )
 
 
-def test_what_was_leased_is_adopted_with_the_trace() -> None:
+def test_leased_sandbox_is_adopted_with_the_trace_context() -> None:
     member = SandboxView.from_object(pool_member(pool=warm_pool(), status=ready_status()))
     decision = plan_adoption(replace(observed(), trace_context="{}"), member)
     assert isinstance(decision, Adopt)
@@ -285,5 +285,5 @@ def test_what_was_leased_is_adopted_with_the_trace() -> None:
     assert "spec" not in decision.patch.body
 
 
-def test_e46_a_namesake_of_another_is_refused() -> None:
+def test_e46_foreign_sandbox_of_the_claim_name_is_an_error() -> None:
     assert error(decide(observed(named=(sandbox("claim"),))))[0] == "ReconcilerError"

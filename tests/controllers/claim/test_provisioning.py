@@ -27,7 +27,7 @@ def volume(name: str) -> Object:
     return {"metadata": {"name": name}, "spec": {}}
 
 
-def test_it_is_whole() -> None:
+def test_cold_sandbox_has_all_fields() -> None:
     ref_hash = TemplateRevision.of(TemplateView.from_object(template())).ref_hash
     created_by = {labels.CREATED_BY: "my-tool"}
     assert made(claim(metadata={"labels": created_by})) == {
@@ -74,17 +74,17 @@ def test_it_is_whole() -> None:
     }
 
 
-def test_a_claim_without_creator_names_none() -> None:
+def test_sandbox_of_a_claim_without_creator_has_no_creator_label() -> None:
     box = made()
     assert labels.CREATED_BY not in box["metadata"]["labels"]
     assert labels.CREATED_BY not in box["spec"]["podTemplate"]["metadata"]["labels"]
 
 
-def test_the_trace_goes_on() -> None:
+def test_trace_context_is_annotated() -> None:
     assert made(trace_context="{}")["metadata"]["annotations"][labels.TRACE_CONTEXT] == "{}"
 
 
-def test_metadata_of_template_and_claim_are_merged() -> None:
+def test_pod_metadata_of_template_and_claim_are_merged() -> None:
     additional = {"labels": {"sandbox.users.io/a": "b"}, "annotations": {"note": "claim"}}
     box = made(
         claim(spec={"additionalPodMetadata": additional}),
@@ -95,7 +95,7 @@ def test_metadata_of_template_and_claim_are_merged() -> None:
     assert pod_metadata["labels"].items() >= {("app", "x"), ("sandbox.users.io/a", "b")}
 
 
-def test_variables_and_volumes_of_the_claim_are_in_it() -> None:
+def test_env_and_volumes_of_the_claim_are_added() -> None:
     box = made(
         claim(spec={"env": [{"name": "A", "value": "1"}], "volumeClaimTemplates": [volume("b")]}),
         {
@@ -109,7 +109,7 @@ def test_variables_and_volumes_of_the_claim_are_in_it() -> None:
 
 
 @pytest.mark.parametrize("service", [None, True, False])
-def test_the_service_is_as_the_template_says(service: bool | None) -> None:
+def test_service_follows_the_template(service: bool | None) -> None:
     spec = {} if service is None else {"service": service}
     assert made(spec=spec)["spec"].get("service") is service
 
@@ -122,7 +122,7 @@ def test_the_service_is_as_the_template_says(service: bool | None) -> None:
         ({"additionalPodMetadata": {"labels": {"app": "mine"}}}, "ReconcilerError"),
     ],
 )
-def test_what_the_template_forbids_is_not_made(spec: Any, reason: str) -> None:
+def test_what_the_template_disallows_is_rejected(spec: Any, reason: str) -> None:
     with pytest.raises(ClaimError) as caught:
         made(claim(spec=spec), {"podTemplate": pod_template(labels={"app": "template"})})
     assert caught.value.reason == reason

@@ -29,7 +29,7 @@ def refused(spec: Object, env: list[Object], policy: str) -> ClaimError:
     return caught.value
 
 
-def test_no_variables_change_nothing() -> None:
+def test_empty_env_changes_nothing() -> None:
     spec = pod(container("main"))
     assert inject_env(spec, [], "Disallowed") is spec
 
@@ -43,7 +43,7 @@ def test_e47_disallowed_is_rejected_and_not_retried(policy: str) -> None:
     )
 
 
-def test_without_container_the_first_one_gets_them_after_its_own() -> None:
+def test_env_without_container_goes_to_the_first_after_its_own() -> None:
     spec = pod(container("main", env=[variable("A", "1")]), container("side"))
     env = [variable("B"), variable("C", container="main"), variable("D", container="side")]
     changed = inject_env(spec, env, "Allowed")
@@ -52,25 +52,25 @@ def test_without_container_the_first_one_gets_them_after_its_own() -> None:
     assert spec["containers"][0]["env"] == [variable("A", "1")]
 
 
-def test_what_is_injected_has_name_and_value_and_no_more() -> None:
+def test_injected_variable_has_only_name_and_value() -> None:
     changed = inject_env(pod(container("main")), [variable("A", container="main")], "Allowed")
     assert changed["containers"][0]["env"] == [{"name": "A", "value": "new"}]
 
 
-def test_init_containers_get_theirs() -> None:
+def test_init_containers_get_their_variables() -> None:
     spec = pod(container("main"), init=[container("setup"), container("other")])
     changed = inject_env(spec, [variable("A", container="setup")], "Allowed")
     assert changed["initContainers"] == [container("setup", env=[variable("A")]), container("other")]
     assert "env" not in changed["containers"][0]
 
 
-def test_an_unknown_container_is_an_error_that_is_retried() -> None:
+def test_unknown_container_is_an_error_that_is_retried() -> None:
     error = refused(pod(container("main")), [variable("A", container="nope")], "Overrides")
     assert (error.reason, error.retry) == ("ReconcilerError", Retry.BACKOFF)
     assert error.message == ('Error seen: target container "nope" not found in template for environment variable "A"')
 
 
-def test_e47_an_override_under_allowed_is_an_error_that_is_retried() -> None:
+def test_e47_override_under_allowed_is_an_error_that_is_retried() -> None:
     error = refused(pod(container("main", env=[variable("A", "old")])), [variable("A")], "Allowed")
     assert (error.reason, error.retry) == ("ReconcilerError", Retry.BACKOFF)
     assert error.message == (
@@ -78,7 +78,7 @@ def test_e47_an_override_under_allowed_is_an_error_that_is_retried() -> None:
     )
 
 
-def test_overrides_replace_the_variable_whole_and_in_place() -> None:
+def test_override_replaces_the_whole_variable_in_place() -> None:
     secret = {"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
     changed = inject_env(pod(container("main", env=[secret, variable("B", "old")])), [variable("A")], "Overrides")
     assert changed["containers"][0]["env"] == [{"name": "A", "value": "new"}, variable("B", "old")]
@@ -97,6 +97,6 @@ def test_e47_env_from_under_allowed_is_rejected_where_variables_are_injected(whe
     assert inject_env(spec, [variable("A", container="target")], "Overrides")
 
 
-def test_e47_env_from_of_containers_that_get_nothing_does_not_matter() -> None:
+def test_e47_env_from_of_containers_without_injection_is_accepted() -> None:
     spec = pod(container("main"), container("side", envFrom=[{"secretRef": {"name": "s"}}]))
     assert inject_env(spec, [variable("A")], "Allowed")["containers"][1] is spec["containers"][1]

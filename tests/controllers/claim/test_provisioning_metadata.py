@@ -66,12 +66,12 @@ def test_labels_of_allowed_domains_and_their_subdomains_are_allowed(labels: dict
         ),
     ],
 )
-def test_other_labels_are_refused(labels: dict[str, str], message: str) -> None:
+def test_labels_of_other_domains_are_rejected(labels: dict[str, str], message: str) -> None:
     assert refusal(labels) == f"invalid additionalPodMetadata: {message}"
 
 
 @pytest.mark.parametrize("key", ["note", "example.com/note", "mykubernetes.io/x", SAFE_TO_EVICT])
-def test_annotations_are_free(key: str) -> None:
+def test_any_annotation_value_is_accepted(key: str) -> None:
     provisioning.check_metadata({}, {key: "anything at all"}, DOMAINS)
 
 
@@ -86,14 +86,14 @@ def test_annotations_are_free(key: str) -> None:
         "x.cluster-autoscaler.kubernetes.io/safe-to-evict",
     ],
 )
-def test_annotations_of_kubernetes_and_ours_are_refused(key: str) -> None:
+def test_annotations_of_kubernetes_and_of_agent_sandbox_are_rejected(key: str) -> None:
     assert refusal(annotations={key: "x"}) == (
         f'invalid additionalPodMetadata: failed to validate annotation "{key}": restricted system domain: "{key}" is '
         "not allowed in AdditionalPodMetadata"
     )
 
 
-def test_the_first_by_key_is_the_one_that_is_told() -> None:
+def test_first_invalid_key_in_order_is_reported() -> None:
     assert '"b.example.com/x"' in refusal({"c.example.com/x": "", "b.example.com/x": ""})
 
 
@@ -110,12 +110,12 @@ def test_domains_are_read_from_a_file(text: str, domains: tuple[str, ...]) -> No
     assert provisioning.parse_label_domains(text) == domains
 
 
-def test_e52_the_same_value_twice_is_no_conflict() -> None:
+def test_e52_same_value_is_no_conflict() -> None:
     assert provisioning.merge_metadata({"a": "1"}, {"a": "1", "b": "2"}, "label") == {"a": "1", "b": "2"}
 
 
 @pytest.mark.parametrize("what", ["label", "annotation"])
-def test_e52_another_value_is(what: str) -> None:
+def test_e52_different_value_is_a_conflict(what: str) -> None:
     with pytest.raises(ClaimError) as caught:
         provisioning.merge_metadata({"a": "1"}, {"a": "2"}, what)
     assert caught.value.reason == "ReconcilerError"

@@ -20,12 +20,12 @@ def refused(template: list[Object], claim: list[Object], policy: str) -> str:
     return caught.value.message
 
 
-def test_without_any_of_the_claim_the_templates_are_used_whatever_the_policy() -> None:
+def test_without_volumes_of_the_claim_those_of_the_template_are_used() -> None:
     assert merge_volume_claims([volume("a")], [], "Disallowed") == [volume("a")]
     assert merge_volume_claims([], [], "") == []
 
 
-def test_allowed_appends() -> None:
+def test_allowed_appends_the_volumes_of_the_claim() -> None:
     assert merge_volume_claims([volume("a")], [volume("c"), volume("b")], "Allowed") == [
         volume("a"),
         volume("c"),
@@ -33,7 +33,7 @@ def test_allowed_appends() -> None:
     ]
 
 
-def test_overrides_replaces_in_place_and_appends_in_the_claims_order() -> None:
+def test_overrides_replaces_in_place_and_appends_in_the_order_of_the_claim() -> None:
     merged = merge_volume_claims(
         [volume("a"), volume("b")], [volume("d"), volume("a", "9Gi"), volume("c")], "Overrides"
     )
@@ -88,5 +88,7 @@ def test_overrides_replaces_in_place_and_appends_in_the_claims_order() -> None:
         ),
     ],
 )
-def test_what_is_refused(template: list[Object], claim: list[Object], policy: str, message: str) -> None:
+def test_conflicting_or_disallowed_volumes_are_rejected(
+    template: list[Object], claim: list[Object], policy: str, message: str
+) -> None:
     assert refused(template, claim, policy) == message

@@ -70,7 +70,7 @@ def reason(status: ClaimStatus) -> str:
     return next(str(each["reason"]) for each in status.conditions if each["type"] == "Ready")
 
 
-def test_a_claim_that_is_ready_is_written_once_and_looked_at_when_something_happens() -> None:
+def test_ready_claim_is_written_once_without_requeue() -> None:
     update = update_of(observed(), box())
     assert update.status.ready
     assert update.patch is not None
@@ -78,7 +78,7 @@ def test_a_claim_that_is_ready_is_written_once_and_looked_at_when_something_happ
     assert (update.requeue_after, update.is_failure, update.event) == (None, False, None)
 
 
-def test_a_claim_that_ends_is_looked_at_when_it_does() -> None:
+def test_claim_with_a_shutdown_time_is_requeued_for_it() -> None:
     ends = claim(spec={"lifecycle": {"shutdownTime": "2026-11-01T12:00:30Z"}})
     assert update_of(observed(ends), box()).requeue_after == 30
 
@@ -97,14 +97,14 @@ def test_a_claim_that_ends_is_looked_at_when_it_does() -> None:
     ],
     ids=lambda value: value.reason if isinstance(value, ClaimError) else "",
 )
-def test_when_a_problem_is_tried_again(error: ClaimError, seconds: float | None, is_failure: bool) -> None:
+def test_requeue_after_an_error_follows_its_retry(error: ClaimError, seconds: float | None, is_failure: bool) -> None:
     update = update_of(observed(), None, error)
     assert (update.requeue_after, update.is_failure) == (seconds, is_failure)
     ends = claim(spec={"lifecycle": {"shutdownTime": "2026-11-01T12:00:00.1Z"}})
     assert update_of(observed(ends), None, error).requeue_after == pytest.approx(0.1)
 
 
-def test_e43_expiry_is_written_and_nothing_else() -> None:
+def test_e43_expiry_writes_only_the_condition() -> None:
     bound: Object = {
         "conditions": [{**MARKED, "status": "True", "reason": "DependenciesReady"}],
         "sandbox": {"name": "s"},
@@ -117,7 +117,7 @@ def test_e43_expiry_is_written_and_nothing_else() -> None:
     assert (update.requeue_after, update.event) == (0.001, claim_expired())
 
 
-def test_e43_a_pod_that_ended_with_no_time_to_live_expires_its_claim_at_once_in_two_passes() -> None:
+def test_e43_finished_pod_with_ttl_zero_expires_the_claim_in_two_reconciles() -> None:
     brief = claim(spec={"lifecycle": {"ttlSecondsAfterFinished": 0}})
     update = update_of(observed(brief), box({"conditions": [FINISHED]}))
     assert [each["type"] for each in update.status.conditions] == ["Finished", "Ready"]
@@ -125,7 +125,7 @@ def test_e43_a_pod_that_ended_with_no_time_to_live_expires_its_claim_at_once_in_
     assert (update.requeue_after, update.event) == (0.001, claim_expired())
 
 
-def test_r48_expiry_is_told_once() -> None:
+def test_r48_expiry_is_reported_once() -> None:
     expired = claim(
         spec={"lifecycle": {"shutdownTime": "2026-11-01T12:00:00Z"}},
         status={"conditions": [MARKED], "sandbox": {"name": "pool-abcde", "podIPs": ["10.0.0.1"]}},
@@ -134,7 +134,7 @@ def test_r48_expiry_is_told_once() -> None:
     assert (update.patch, update.event, update.requeue_after) == (None, None, None)
 
 
-def test_an_expired_claim_names_its_sandbox_until_that_is_gone() -> None:
+def test_expired_claim_names_its_sandbox_until_it_is_deleted() -> None:
     expired = claim(
         spec={"lifecycle": {"shutdownTime": "2026-11-01T12:00:00Z"}},
         status={"conditions": [FINISHED, MARKED], "sandbox": {"name": "pool-abcde"}},
@@ -147,7 +147,7 @@ def test_an_expired_claim_names_its_sandbox_until_that_is_gone() -> None:
 # --- afterwards ------------------------------------------------------------------------------------------------------
 
 
-def test_everything_is_noted_in_one_patch_when_the_claim_is_ready() -> None:
+def test_ready_claim_gets_all_annotations_in_one_patch() -> None:
     scene = observed(first_observed=NOON - timedelta(seconds=1), trace_context="{}")
     ended = finished(scene, box())
     assert ended is not None
@@ -165,7 +165,7 @@ def test_everything_is_noted_in_one_patch_when_the_claim_is_ready() -> None:
     assert measured(scene, box()) == [1000]
 
 
-def test_e49_without_observability_annotations_the_claim_is_measured_all_the_same() -> None:
+def test_e49_latency_is_recorded_without_observability_annotations() -> None:
     scene = observed(first_observed=NOON - timedelta(seconds=1), trace_context="{}", annotate_observability=False)
     ended = finished(scene, box())
     assert ended is not None
@@ -173,13 +173,13 @@ def test_e49_without_observability_annotations_the_claim_is_measured_all_the_sam
     assert measured(scene, box()) == [1000]
 
 
-def test_nothing_is_noted_before() -> None:
+def test_unready_claim_gets_no_annotation() -> None:
     scene = observed(first_observed=NOON, trace_context="{}")
     ended = finished(scene, box({}))
     assert (ended, measured(scene, box({}))) == (None, [])
 
 
-def test_a_reference_that_leads_nowhere_is_taken_away_at_once() -> None:
+def test_stale_reference_is_removed_at_once() -> None:
     scene = observed(claim(metadata={"annotations": {labels.SANDBOX_NAME: "gone"}}))
     cold = box({}, "claim", "cold")
     ended = finished(scene, cold, is_reference_stale=True)
@@ -187,7 +187,7 @@ def test_a_reference_that_leads_nowhere_is_taken_away_at_once() -> None:
     assert ended == {"metadata": {"uid": "sandboxclaim-claim", "annotations": {labels.SANDBOX_NAME: None}}}
 
 
-def test_a_cold_sandbox_is_not_noted_as_assigned() -> None:
+def test_cold_sandbox_is_not_annotated_as_assigned() -> None:
     scene = observed()
     cold = box(name="claim", launch="cold")
     ended = finished(scene, cold)
@@ -195,14 +195,14 @@ def test_a_cold_sandbox_is_not_noted_as_assigned() -> None:
     assert ended["metadata"]["annotations"].keys() == {labels.CLAIM_FIRST_READY_AT}
 
 
-def test_r40_a_second_look_at_a_ready_claim_has_nothing_to_note_or_to_tell() -> None:
+def test_r40_second_reconcile_of_a_ready_claim_annotates_and_reports_nothing() -> None:
     noted = {labels.SANDBOX_NAME: "pool-abcde", labels.CLAIM_FIRST_READY_AT: "2026-11-01T12:00:00Z"}
     scene = observed(claim(metadata={"annotations": noted}))
     ended = finished(scene, box())
     assert (ended, measured(scene, box())) == (None, [])
 
 
-def test_a_pool_member_that_is_not_ready_leaves_the_claim_waiting_with_its_name() -> None:
+def test_claim_of_an_unready_pool_member_waits_and_names_it() -> None:
     booting = SandboxView.from_object(
         pool_member(pool=warm_pool(), status=ready_status(status="False", reason="DependenciesNotReady"))
     )

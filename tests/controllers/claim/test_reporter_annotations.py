@@ -20,11 +20,11 @@ def view(annotations: dict[str, str] | None = None, **own_labels: str) -> ClaimV
     return ClaimView.from_object(claim(metadata={"annotations": annotations or {}, "labels": former}))
 
 
-def test_nothing_to_note() -> None:
+def test_patch_is_none_without_annotations() -> None:
     assert annotation_patch(view()) is None
 
 
-def test_everything_is_noted_in_one_patch() -> None:
+def test_all_annotations_are_in_one_patch() -> None:
     body = annotation_patch(
         view(), first_observed=NOON, trace_context="{}", adopted="pool-abcde", first_ready="unknown"
     )
@@ -41,7 +41,7 @@ def test_everything_is_noted_in_one_patch() -> None:
     }
 
 
-def test_what_was_noted_is_not_noted_again() -> None:
+def test_existing_annotations_are_not_written_again() -> None:
     noted = {
         labels.CONTROLLER_FIRST_OBSERVED_AT: "2026-01-01T00:00:00Z",
         labels.TRACE_CONTEXT: "{}",
@@ -54,21 +54,21 @@ def test_what_was_noted_is_not_noted_again() -> None:
     assert again is None
 
 
-def test_e38_a_reference_that_leads_nowhere_is_taken_away() -> None:
+def test_e38_stale_reference_is_removed() -> None:
     body = annotation_patch(view({labels.SANDBOX_NAME: "gone"}), is_reference_stale=True)
     assert body == {"metadata": {"uid": "sandboxclaim-claim", "annotations": {labels.SANDBOX_NAME: None}}}
 
 
-def test_e38_so_is_that_of_former_times() -> None:
+def test_e38_stale_legacy_label_is_removed() -> None:
     body = annotation_patch(view(former="gone"), is_reference_stale=True)
     assert body == {"metadata": {"uid": "sandboxclaim-claim", "labels": {labels.SANDBOX_NAME: None}}}
 
 
-def test_e39_a_reference_that_may_lead_somewhere_is_kept() -> None:
+def test_e39_reference_that_may_be_valid_is_kept() -> None:
     assert annotation_patch(view({labels.SANDBOX_NAME: "pool-abcde"}, former="pool-abcde")) is None
 
 
-def test_the_label_of_former_times_becomes_an_annotation() -> None:
+def test_legacy_label_becomes_an_annotation() -> None:
     body = annotation_patch(view(former="pool-abcde"), adopted="pool-abcde")
     assert body == {
         "metadata": {
@@ -79,7 +79,7 @@ def test_the_label_of_former_times_becomes_an_annotation() -> None:
     }
 
 
-def test_another_sandbox_replaces_a_stale_reference() -> None:
+def test_new_sandbox_replaces_a_stale_reference() -> None:
     body = annotation_patch(view({labels.SANDBOX_NAME: "gone"}), adopted="pool-abcde", is_reference_stale=True)
     assert body == {"metadata": {"uid": "sandboxclaim-claim", "annotations": {labels.SANDBOX_NAME: "pool-abcde"}}}
 
@@ -93,12 +93,12 @@ def test_another_sandbox_replaces_a_stale_reference() -> None:
         (NOON.astimezone(timezone(timedelta(hours=2))), "2026-11-01T12:00:00Z"),
     ],
 )
-def test_times_are_written_as_go_does(moment: datetime, text: str) -> None:
+def test_times_are_formatted_as_go_does(moment: datetime, text: str) -> None:
     assert precise(moment) == text
     assert parse_time(text) == moment
 
 
-def test_objects_are_not_touched() -> None:
+def test_patch_does_not_change_the_object() -> None:
     whole: Object = claim(metadata={"labels": {labels.SANDBOX_NAME: "x"}})
     annotation_patch(ClaimView.from_object(whole), adopted="y")
     assert whole["metadata"]["labels"] == {labels.SANDBOX_NAME: "x"}

@@ -16,13 +16,13 @@ def view(uid: str) -> ClaimView:
     return ClaimView.from_object(claim(metadata={"uid": uid}))
 
 
-def test_a_claim_keeps_its_state() -> None:
+def test_state_is_kept_per_uid() -> None:
     states = ClaimStates(Random(0))
     state = states.of(view("1"))
     assert states.of(view("1")) is state is states.get(KEY)
 
 
-def test_e50_a_claim_created_again_gets_a_new_state() -> None:
+def test_e50_recreated_claim_gets_a_new_state() -> None:
     states = ClaimStates(Random(0))
     old = states.of(view("1"))
     old.had_sandbox, old.abandoned = True, "box"
@@ -38,7 +38,7 @@ def test_an_unconfirmed_write_passes_to_the_claim_of_the_same_name() -> None:
     assert states.of(view("2")).unconfirmed == "box"
 
 
-def test_forget_leaves_nothing_behind() -> None:
+def test_forget_removes_state_and_retries() -> None:
     states = ClaimStates(Random(0))
     states.of(view("1"))
     states.retries.next_delay(KEY)

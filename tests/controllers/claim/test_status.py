@@ -93,22 +93,22 @@ def condition(status: ClaimStatus, type: str = "Ready") -> Condition | None:
     ],
     ids=lambda value: value.reason if isinstance(value, ClaimError) else "",
 )
-def test_a_problem_is_what_the_claim_says(error: ClaimError, reason: str, message: str) -> None:
+def test_error_becomes_the_ready_condition(error: ClaimError, reason: str, message: str) -> None:
     status = next_status(view(), None, error, NOW)
     assert condition(status) == ready("False", reason, message, STAMP)
 
 
-def test_no_sandbox() -> None:
+def test_missing_sandbox_is_sandbox_missing() -> None:
     status = next_status(view(), None, None, NOW)
     assert condition(status) == ready("False", "SandboxMissing", "Sandbox does not exist", STAMP)
 
 
-def test_a_sandbox_that_says_nothing_is_not_ready() -> None:
+def test_sandbox_without_conditions_is_not_ready() -> None:
     status = next_status(view(), box(), None, NOW)
     assert condition(status) == ready("False", "SandboxNotReady", "Sandbox is not ready", STAMP)
 
 
-def test_a_sandbox_that_has_expired_on_its_own() -> None:
+def test_expired_sandbox_is_reported() -> None:
     expired = ready_status(status="False", reason="SandboxExpired", message="Sandbox has expired")
     status = next_status(view(), box(expired), None, NOW)
     assert condition(status) == ready(
@@ -116,18 +116,18 @@ def test_a_sandbox_that_has_expired_on_its_own() -> None:
     )
 
 
-def test_a_claim_that_has_expired() -> None:
+def test_expired_claim_is_reported() -> None:
     status = next_status(view(), box(ready_status()), None, NOW, expired=True)
     assert condition(status) == ready("False", "ClaimExpired", "Claim expired. Sandbox cleanup initiated.", STAMP)
 
 
-def test_e32_the_sandboxes_condition_is_copied_with_its_time_and_the_claims_generation() -> None:
+def test_e32_ready_is_copied_with_its_transition_time_and_the_generation_of_the_claim() -> None:
     status = next_status(view(), box(ready_status(since=EARLIER)), None, NOW)
     assert condition(status) == ready("True", "DependenciesReady", "Pod is Ready", EARLIER)
     assert status.ready
 
 
-def test_the_time_moves_only_with_the_status() -> None:
+def test_transition_time_changes_only_with_the_status() -> None:
     before = view([ready("False", "SandboxNotReady", "Sandbox is not ready", EARLIER)])
     waiting = ready_status(status="False", reason="DependenciesNotReady", message="Pod does not exist", since=STAMP)
     assert condition(next_status(before, box(waiting), None, NOW)) == ready(
@@ -146,7 +146,7 @@ def test_finished_is_copied_with_the_generation_of_the_claim() -> None:
     assert condition(status, "Finished") == CLAIM_FINISHED
 
 
-def test_finished_goes_when_the_sandbox_is_not_finished_any_more() -> None:
+def test_finished_is_removed_when_the_sandbox_is_not_finished() -> None:
     assert condition(next_status(view([FINISHED]), box(), None, NOW), "Finished") is None
 
 
@@ -155,7 +155,7 @@ def test_finished_outlives_the_sandbox_only_if_the_claim_has_expired(expired: bo
     assert condition(next_status(view([FINISHED]), None, None, NOW, expired=expired), "Finished") == kept
 
 
-def test_conditions_are_in_the_order_of_their_types() -> None:
+def test_conditions_are_sorted_by_type() -> None:
     status = next_status(view([ready()]), box({"conditions": [ready("True"), FINISHED]}), None, NOW)
     assert [each["type"] for each in status.conditions] == ["Finished", "Ready"]
 
@@ -163,28 +163,28 @@ def test_conditions_are_in_the_order_of_their_types() -> None:
 # --- the sandbox -----------------------------------------------------------------------------------------------------
 
 
-def test_name_and_addresses_are_the_sandboxes() -> None:
+def test_name_and_addresses_are_copied_from_the_sandbox() -> None:
     status = next_status(view(), box(ready_status(ips=("10.0.0.9", "fd00::9"))), None, NOW)
     assert (status.sandbox_name, status.pod_ips) == ("pool-abcde", ("10.0.0.9", "fd00::9"))
 
 
-def test_they_go_with_the_sandbox() -> None:
+def test_name_and_addresses_are_cleared_without_sandbox() -> None:
     status = next_status(view(named=NAMED), None, None, NOW)
     assert (status.sandbox_name, status.pod_ips) == ("", ())
 
 
-def test_e42_they_stay_when_something_goes_wrong() -> None:
+def test_e42_name_and_addresses_are_kept_on_error() -> None:
     for sandbox_there in (None, box(ready_status())):
         status = next_status(view(named=NAMED), sandbox_there, errors.failure("x"), NOW)
         assert (status.sandbox_name, status.pod_ips) == ("pool-abcde", ("10.0.0.1",))
 
 
-def test_e43_they_go_if_what_they_name_is_anothers() -> None:
+def test_e43_name_of_a_foreign_sandbox_is_cleared() -> None:
     status = next_status(view(named=NAMED), None, errors.expired_but_not_owned("s", "c"), NOW, expired=True)
     assert status.sandbox_name == ""
 
 
-def test_a_create_that_was_too_quick_leaves_a_named_sandbox_alone() -> None:
+def test_pending_creation_keeps_the_status() -> None:
     before = view([ready("True")], NAMED)
     assert next_status(before, None, errors.create_pending(), NOW) == ClaimStatus.of(before)
 
@@ -192,7 +192,7 @@ def test_a_create_that_was_too_quick_leaves_a_named_sandbox_alone() -> None:
 # --- the write -------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_write_has_everything_and_the_version_it_is_for() -> None:
+def test_first_patch_has_all_fields_and_the_resource_version() -> None:
     before = view()
     body = status_patch(before, next_status(before, box(ready_status(since=EARLIER)), None, NOW))
     assert body == {
@@ -204,20 +204,20 @@ def test_the_first_write_has_everything_and_the_version_it_is_for() -> None:
     }
 
 
-def test_what_is_so_already_is_not_written() -> None:
+def test_unchanged_status_is_not_written() -> None:
     before = view([ready("True", "DependenciesReady", "Pod is Ready"), CLAIM_FINISHED], NAMED)
     now = ready_status(since=EARLIER)
     now["conditions"].append(FINISHED)
     assert status_patch(before, next_status(before, box(now), None, NOW)) is None
 
 
-def test_only_what_changed_is_written() -> None:
+def test_only_changed_fields_are_written() -> None:
     before = view([ready("True", "DependenciesReady", "Pod is Ready")], NAMED)
     body = status_patch(before, next_status(before, box(ready_status(ips=("10.0.0.2",), since=EARLIER)), None, NOW))
     assert body == {"metadata": {"resourceVersion": "1"}, "status": {"sandbox": {"podIPs": ["10.0.0.2"]}}}
 
 
-def test_what_is_cleared_is_gone_from_the_object() -> None:
+def test_cleared_fields_are_removed_from_the_object() -> None:
     before = view([ready()], NAMED)
     body = status_patch(before, next_status(before, None, None, NOW))
     assert body is not None
@@ -225,7 +225,7 @@ def test_what_is_cleared_is_gone_from_the_object() -> None:
     assert "sandbox" not in after["status"]
 
 
-def test_marking_changes_ready_and_the_generation_of_finished() -> None:
+def test_expiry_mark_changes_ready_and_the_generation_of_finished() -> None:
     before = view([ready("True"), FINISHED], NAMED)
     status = marked_expired(before, ClaimStatus.of(before), NOW)
     assert condition(status) == ready("False", "ClaimExpired", "Claim expired. Sandbox cleanup initiated.", STAMP)

@@ -15,7 +15,7 @@ from sandpool.testing.clock import ManualClock
 from tests.support.claim_objects import claim
 
 
-async def test_r24_after_a_restart_who_waits_goes_before_thousands_who_are_served() -> None:
+async def test_r24_waiting_claims_are_reconciled_before_served_ones_after_a_restart() -> None:
     caches, clock = Caches(), ManualClock()
     looked_at: list[str] = []
 
@@ -44,7 +44,7 @@ async def test_r24_after_a_restart_who_waits_goes_before_thousands_who_are_serve
     assert len(looked_at) == 1002
 
 
-async def test_a_status_that_comes_between_two_passes_is_looked_at() -> None:
+async def test_status_written_between_two_reconciles_enqueues_the_claim() -> None:
     """The answer to our write was lost, or a predecessor wrote it: nobody else would put it right."""
     caches, clock = Caches(), ManualClock()
     looked_at: list[str] = []
@@ -69,7 +69,7 @@ async def test_a_status_that_comes_between_two_passes_is_looked_at() -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_note_of_another_sandbox_than_the_claim_has_is_looked_at() -> None:
+async def test_annotation_of_another_sandbox_than_the_status_enqueues_the_claim() -> None:
     """A predecessor wrote it before it died, and it arrived when the claim had been given another sandbox."""
     caches, looked_at = Caches(), list[str]()
 

@@ -37,7 +37,7 @@ def view(reason: str = "", **fields: Any) -> ClaimView:
     ],
     ids=["addresses", "message", "generation", "finished", "deleting"],
 )
-def test_what_a_claim_repeats_of_its_sandbox_wakes_it(after: SandboxView) -> None:
+def test_change_of_a_copied_sandbox_field_enqueues_the_claim(after: SandboxView) -> None:
     assert sandbox_state(after) != sandbox_state(box(READY))
 
 
@@ -51,24 +51,24 @@ def test_what_a_claim_repeats_of_its_sandbox_wakes_it(after: SandboxView) -> Non
     ],
     ids=["metadata", "node", "scheduled", "selector"],
 )
-def test_what_it_does_not_repeat_does_not(after: SandboxView) -> None:
+def test_change_of_other_sandbox_fields_does_not_enqueue_the_claim(after: SandboxView) -> None:
     assert sandbox_state(after) == sandbox_state(box(READY))
 
 
-def test_r33_the_status_of_a_pool_wakes_nobody() -> None:
+def test_r33_pool_status_enqueues_no_claim() -> None:
     before = WarmPoolView.from_object(warm_pool(metadata={"generation": 1}))
     busy = WarmPoolView.from_object(warm_pool(metadata={"generation": 1, "resourceVersion": "9"}))
     changed = WarmPoolView.from_object(warm_pool(metadata={"generation": 2}))
     assert pool_spec(before) == pool_spec(busy) != pool_spec(changed)
 
 
-def test_e44_bound_claims_do_not_care_about_their_pool() -> None:
+def test_e44_bound_claims_ignore_their_pool() -> None:
     assert needs_pool(view())
     assert not needs_pool(view(status=BOUND))
     assert not needs_pool(view(metadata=DELETING))
 
 
-def test_e44_a_new_template_is_news_for_all_but_those_that_go() -> None:
+def test_e44_new_template_enqueues_all_claims_except_deleted_ones() -> None:
     assert needs_template(view(), is_new=True)
     assert needs_template(view(status=BOUND), is_new=True)
     assert not needs_template(view(metadata=DELETING), is_new=True)
@@ -84,5 +84,5 @@ def test_e44_a_new_template_is_news_for_all_but_those_that_go() -> None:
         ("InvalidMetadata", False),
     ],
 )
-def test_a_template_that_changed_is_news_for_those_it_refused(reason: str, expected: bool) -> None:
+def test_changed_template_enqueues_the_claims_it_rejected(reason: str, expected: bool) -> None:
     assert needs_template(view(reason), is_new=False) is expected

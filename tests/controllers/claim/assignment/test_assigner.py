@@ -54,7 +54,7 @@ def request(claim: str, compatibility: str | None = None, pool: Key = POOL) -> S
 # --- taking ----------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_offered_is_nothing_to_take(desk: Desk) -> None:
+def test_take_returns_none_without_candidates(desk: Desk) -> None:
     assert desk.take("claim") is None
 
 
@@ -74,18 +74,18 @@ def test_r1_a_claim_that_asks_again_gets_the_same_sandbox(desk: Desk) -> None:
     assert desk.take("other") == "s2"
 
 
-def test_r11_a_pool_of_the_same_name_in_another_namespace_is_another_pool(desk: Desk) -> None:
+def test_r11_sandbox_of_a_same_named_pool_in_another_namespace_is_not_assigned(desk: Desk) -> None:
     desk.add("s1", pool=("other", "pool"))
     assert desk.take("claim") is None
 
 
-def test_r9_incompatible_sandboxes_are_not_handed_out(desk: Desk) -> None:
+def test_r9_incompatible_sandboxes_are_not_assigned(desk: Desk) -> None:
     desk.add("s1", compatibility="gvisor")
     assert desk.assigner.take(request("claim", "kata")) is None
     assert desk.assigner.take(request("claim", "gvisor")) is not None
 
 
-def test_r8_a_claim_that_wants_the_current_template_never_gets_a_stale_one(desk: Desk) -> None:
+def test_r8_request_for_the_current_template_is_not_served_with_a_stale_sandbox(desk: Desk) -> None:
     desk.add("stale", compatibility="old")
     desk.assigner.wait(request("claim", "new"))
     desk.add("stale-2", compatibility="old")
@@ -94,7 +94,7 @@ def test_r8_a_claim_that_wants_the_current_template_never_gets_a_stale_one(desk:
     assert desk.woken == ["claim"]
 
 
-def test_r6_what_is_not_ready_is_not_handed_out_unless_asked_for(desk: Desk) -> None:
+def test_r6_unready_sandbox_is_not_assigned_unless_starting_is_passed(desk: Desk) -> None:
     desk.add("coming", Stage.PENDING)
     desk.add("booting", Stage.STARTING)
     assert desk.take("claim") is None
@@ -102,33 +102,33 @@ def test_r6_what_is_not_ready_is_not_handed_out_unless_asked_for(desk: Desk) -> 
     assert desk.take("other", starting=True) is None
 
 
-def test_a_ready_sandbox_goes_before_a_booting_one(desk: Desk) -> None:
+def test_ready_sandbox_is_preferred_over_a_starting_one(desk: Desk) -> None:
     desk.add("booting", Stage.STARTING)
     desk.add("ready")
     assert desk.take("claim", starting=True) == "ready"
 
 
-def test_a_sandbox_that_is_no_longer_ready_is_not_handed_out(desk: Desk) -> None:
+def test_sandbox_that_is_no_longer_ready_is_not_assigned(desk: Desk) -> None:
     desk.add("s1")
     desk.add("s1", Stage.STARTING)
     assert desk.take("claim") is None
 
 
-def test_a_sandbox_that_moves_to_another_pool_is_that_pools(desk: Desk) -> None:
+def test_sandbox_that_moves_to_another_pool_is_assigned_by_that_pool(desk: Desk) -> None:
     desk.add("s1")
     desk.add("s1", pool=("default", "other"))
     assert desk.take("claim") is None
     assert desk.assigner.take(request("claim", None, ("default", "other"))) is not None
 
 
-def test_claims_spread_over_nodes(desk: Desk) -> None:
+def test_assignments_alternate_between_nodes(desk: Desk) -> None:
     for number in range(6):
         desk.add(f"s{number}", node="ab"[number % 2])
     nodes = [int((desk.take(f"c{number}") or "")[1:]) % 2 for number in range(6)]
     assert nodes == [0, 1, 0, 1, 0, 1]
 
 
-def test_there_is_no_capacity(desk: Desk) -> None:
+def test_assigner_has_no_capacity_limit(desk: Desk) -> None:
     for number in range(3000):
         desk.add(f"s{number}")
     assert len({desk.take(f"c{number}") for number in range(3000)} - {None}) == 3000
@@ -137,7 +137,7 @@ def test_there_is_no_capacity(desk: Desk) -> None:
 # --- leases ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_promised_is_not_given_up_for_something_better(desk: Desk) -> None:
+def test_reserved_sandbox_is_not_exchanged_for_a_better_match(desk: Desk) -> None:
     """Two claims that would rather have a new sandbox wait; what becomes ready is an old one. The first keeps it:
     handed on, it would go from one to the other for ever."""
     desk.add("s1", Stage.PENDING, compatibility="old")
@@ -150,7 +150,7 @@ def test_what_was_promised_is_not_given_up_for_something_better(desk: Desk) -> N
     assert desk.woken == ["first"]
 
 
-def test_what_a_claim_may_own_already_is_not_exchanged(desk: Desk) -> None:
+def test_leased_sandbox_is_not_exchanged_for_a_better_match(desk: Desk) -> None:
     desk.add("s1", compatibility="old")
     lease = desk.assigner.take(request("claim", "new"), request("claim"))
     desk.add("s2", compatibility="new")
@@ -158,7 +158,7 @@ def test_what_a_claim_may_own_already_is_not_exchanged(desk: Desk) -> None:
     assert desk.assigner.take(request("claim", "new"), request("claim")) is lease
 
 
-def test_r5_what_is_given_back_is_handed_out_next(desk: Desk) -> None:
+def test_r5_returned_sandbox_is_assigned_next(desk: Desk) -> None:
     desk.add("s1")
     desk.add("s2")
     lease = desk.assigner.take(request("claim"))
@@ -167,7 +167,7 @@ def test_r5_what_is_given_back_is_handed_out_next(desk: Desk) -> None:
     assert desk.take("other") == "s1"
 
 
-def test_leaving_the_block_without_done_gives_back(desk: Desk) -> None:
+def test_lease_without_done_returns_the_sandbox(desk: Desk) -> None:
     desk.add("s1")
     lease = desk.assigner.take(request("claim"))
     assert lease is not None
@@ -176,7 +176,7 @@ def test_leaving_the_block_without_done_gives_back(desk: Desk) -> None:
     assert desk.take("other") == "s1"
 
 
-async def test_e40_r42_a_pass_that_is_cancelled_gives_back(desk: Desk) -> None:
+async def test_e40_r42_cancelled_reconcile_returns_its_sandbox(desk: Desk) -> None:
     desk.add("s1")
     lease = desk.assigner.take(request("claim"))
     assert lease is not None
@@ -193,7 +193,7 @@ async def test_e40_r42_a_pass_that_is_cancelled_gives_back(desk: Desk) -> None:
     assert desk.take("other") == "s1"
 
 
-def test_leaving_the_block_after_done_gives_nothing_back(desk: Desk) -> None:
+def test_lease_with_done_keeps_the_sandbox(desk: Desk) -> None:
     desk.add("s1")
     lease = desk.assigner.take(request("claim"))
     assert lease is not None
@@ -203,7 +203,7 @@ def test_leaving_the_block_after_done_gives_nothing_back(desk: Desk) -> None:
     assert desk.take("other") is None
 
 
-def test_r14_news_from_before_the_write_does_not_offer_a_taken_sandbox_again(desk: Desk) -> None:
+def test_r14_event_older_than_the_write_does_not_make_a_taken_sandbox_free(desk: Desk) -> None:
     desk.add("s1")
     lease = desk.assigner.take(request("claim"))
     assert lease is not None
@@ -215,7 +215,7 @@ def test_r14_news_from_before_the_write_does_not_offer_a_taken_sandbox_again(des
     assert len(desk.assigner) == 0
 
 
-def test_another_sandbox_of_the_same_name_is_another_sandbox(desk: Desk) -> None:
+def test_new_sandbox_of_the_same_name_can_be_assigned(desk: Desk) -> None:
     desk.add("s1")
     lease = desk.assigner.take(request("claim"))
     assert lease is not None
@@ -224,7 +224,7 @@ def test_another_sandbox_of_the_same_name_is_another_sandbox(desk: Desk) -> None
     assert desk.take("other") == "s1"
 
 
-def test_what_changed_while_leased_holds_after_it_was_given_back(desk: Desk) -> None:
+def test_change_during_the_lease_applies_after_the_return(desk: Desk) -> None:
     desk.add("s1")
     lease = desk.assigner.take(request("claim"))
     assert lease is not None
@@ -234,7 +234,7 @@ def test_what_changed_while_leased_holds_after_it_was_given_back(desk: Desk) -> 
     assert desk.assigner.is_worth_waiting(request("other"))
 
 
-def test_r15_a_sandbox_that_is_gone_ends_its_lease(desk: Desk) -> None:
+def test_r15_deleted_sandbox_ends_its_lease(desk: Desk) -> None:
     desk.add("s1")
     lease = desk.assigner.take(request("claim"))
     assert lease is not None
@@ -247,12 +247,12 @@ def test_r15_a_sandbox_that_is_gone_ends_its_lease(desk: Desk) -> None:
     assert desk.take("claim") == "s2"
 
 
-def test_forgetting_what_is_not_known_does_nothing(desk: Desk) -> None:
+def test_forgetting_an_unknown_sandbox_does_nothing(desk: Desk) -> None:
     desk.assigner.forget(("default", "s1"))
     assert len(desk.assigner) == 0
 
 
-def test_a_claim_that_now_wants_another_pool_gives_back_what_it_had(desk: Desk) -> None:
+def test_claim_that_changes_its_pool_returns_its_sandbox(desk: Desk) -> None:
     desk.add("s1")
     desk.add("s2", pool=("default", "other"))
     assert desk.take("claim") == "s1"
@@ -265,7 +265,7 @@ def test_a_claim_that_now_wants_another_pool_gives_back_what_it_had(desk: Desk) 
 # --- waiting ---------------------------------------------------------------------------------------------------------
 
 
-def test_claims_wait_in_arrival_order_and_are_woken_by_what_becomes_ready(desk: Desk) -> None:
+def test_claims_wait_in_arrival_order_and_are_enqueued_when_a_sandbox_is_ready(desk: Desk) -> None:
     for number in range(3):
         desk.add(f"s{number}", Stage.PENDING)
     for name in "abc":
@@ -278,14 +278,14 @@ def test_claims_wait_in_arrival_order_and_are_woken_by_what_becomes_ready(desk: 
     assert [desk.take(name) for name in "abc"] == ["s2", "s0", "s1"]
 
 
-def test_a_newcomer_does_not_overtake_who_was_woken(desk: Desk) -> None:
+def test_new_claim_does_not_overtake_an_enqueued_waiter(desk: Desk) -> None:
     desk.assigner.wait(request("a"))
     desk.add("s1")
     assert desk.take("newcomer") is None
     assert desk.take("a") == "s1"
 
 
-def test_it_is_not_worth_waiting_for_what_others_wait_for(desk: Desk) -> None:
+def test_pending_sandbox_is_worth_waiting_for_by_one_claim_only(desk: Desk) -> None:
     desk.add("s1", Stage.PENDING)
     assert desk.assigner.is_worth_waiting(request("a"))
     desk.assigner.wait(request("a"))
@@ -295,7 +295,7 @@ def test_it_is_not_worth_waiting_for_what_others_wait_for(desk: Desk) -> None:
     assert not desk.assigner.is_worth_waiting(request("a"))
 
 
-def test_what_is_given_back_goes_to_who_waits(desk: Desk) -> None:
+def test_returned_sandbox_goes_to_the_first_waiter(desk: Desk) -> None:
     desk.add("s1")
     lease = desk.assigner.take(request("a"))
     desk.assigner.wait(request("b"))
@@ -306,7 +306,7 @@ def test_what_is_given_back_goes_to_who_waits(desk: Desk) -> None:
     assert desk.take("b") == "s1"
 
 
-def test_r41_a_claim_that_goes_away_hands_its_promise_on(desk: Desk) -> None:
+def test_r41_deleted_claim_passes_its_reservation_to_the_next_waiter(desk: Desk) -> None:
     desk.assigner.wait(request("a"))
     desk.assigner.wait(request("b"))
     desk.add("s1")
@@ -315,7 +315,7 @@ def test_r41_a_claim_that_goes_away_hands_its_promise_on(desk: Desk) -> None:
     assert desk.take("b") == "s1"
 
 
-def test_a_promise_that_breaks_costs_nobody_its_place(desk: Desk) -> None:
+def test_waiter_keeps_its_place_when_its_reserved_sandbox_is_deleted(desk: Desk) -> None:
     for name in "abc":
         desk.assigner.wait(request(name))
     desk.add("s1")
@@ -328,7 +328,7 @@ def test_a_promise_that_breaks_costs_nobody_its_place(desk: Desk) -> None:
     assert desk.woken == ["a", "b", "c"]
 
 
-def test_who_has_fetched_what_was_promised_does_not_wait_any_more(desk: Desk) -> None:
+def test_claim_that_took_its_reservation_leaves_the_wait_queue(desk: Desk) -> None:
     desk.assigner.wait(request("a"))
     desk.add("s1")
     assert desk.take("a") == "s1"
@@ -339,7 +339,7 @@ def test_who_has_fetched_what_was_promised_does_not_wait_any_more(desk: Desk) ->
     assert desk.take("b") == "s2"
 
 
-def test_who_begins_to_wait_although_something_is_free_is_woken_at_once(desk: Desk) -> None:
+def test_claim_that_waits_while_a_sandbox_is_free_is_enqueued_at_once(desk: Desk) -> None:
     desk.add("s1")
     desk.assigner.wait(request("a"))
     assert desk.woken == ["a"]
@@ -399,5 +399,5 @@ def cost_of_a_claim(sandboxes: int) -> list[int]:
     return [operations(partial(claim, number)) for number in range(20)]
 
 
-def test_r34_a_claim_costs_the_same_with_1_000_and_with_100_000_sandboxes() -> None:
+def test_r34_assignment_costs_the_same_with_1_000_and_with_100_000_sandboxes() -> None:
     assert sum(cost_of_a_claim(100_000)) <= 1.01 * sum(cost_of_a_claim(1_000))

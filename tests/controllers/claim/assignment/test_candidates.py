@@ -46,18 +46,18 @@ def fresh_from(made_from: TemplateRevision) -> SandboxView:
     return replace(member(), labels=identity, pod_template=made_from.spec["podTemplate"])
 
 
-def test_a_pools_sandbox_may_be_adopted() -> None:
+def test_pool_member_is_a_candidate() -> None:
     assert is_adoptable(member())
     assert refusal(member(), CLAIM) == ""
 
 
 @pytest.mark.parametrize("label", [labels.WARM_POOL, labels.TEMPLATE_REF_HASH])
-def test_a_sandbox_without_a_pools_labels_may_not(label: str) -> None:
+def test_sandbox_without_the_pool_labels_is_no_candidate(label: str) -> None:
     assert not is_adoptable(without_label(label))
     assert refusal(without_label(label), CLAIM) == "sandbox is not a free member of a warm pool"
 
 
-def test_r10_labels_do_not_make_a_sandbox_a_pools() -> None:
+def test_r10_pool_labels_without_the_owner_are_not_enough() -> None:
     unowned = replace(member(), owner=None)
     assert not is_adoptable(unowned)
     assert candidate_of(unowned, POOL, None) is None
@@ -66,26 +66,26 @@ def test_r10_labels_do_not_make_a_sandbox_a_pools() -> None:
     assert refusal(foreign, CLAIM) == "sandbox is not a free member of a warm pool"
 
 
-def test_r10_an_owner_of_the_right_name_and_another_uid_is_not_the_pool() -> None:
+def test_r10_owner_with_the_right_name_and_another_uid_is_not_the_pool() -> None:
     assert candidate_of(member(), replace(POOL, uid="another"), None) is None
 
 
-def test_a_sandbox_that_is_being_deleted_may_not_be_adopted() -> None:
+def test_sandbox_being_deleted_is_no_candidate() -> None:
     deleting = member(metadata={"deletionTimestamp": "2026-11-01T12:00:00Z"})
     assert candidate_of(deleting, POOL, None) is None
     assert refusal(deleting, CLAIM) == "sandbox is being deleted"
 
 
-def test_r11_nor_one_of_another_namespace() -> None:
+def test_r11_sandbox_of_another_namespace_is_refused() -> None:
     elsewhere = replace(member(), namespace="other")
     assert refusal(elsewhere, CLAIM) == 'sandbox is in namespace "other", not "default"'
 
 
-def test_nor_one_of_another_pool() -> None:
+def test_sandbox_of_another_pool_is_refused() -> None:
     assert refusal(member(), replace(CLAIM, warm_pool="other")) == 'sandbox is of warm pool "pool", not "other"'
 
 
-def test_e45_r16_an_owner_reference_of_an_old_version_is_as_good() -> None:
+def test_e45_r16_owner_reference_of_an_old_version_is_accepted() -> None:
     old = pool_member(pool={**warm_pool(), "apiVersion": "extensions.agents.x-k8s.io/v1alpha1"})
     assert refusal(SandboxView.from_object(old), CLAIM) == ""
     foreign = pool_member(pool={**warm_pool(), "apiVersion": "example.com/v1"})
@@ -102,13 +102,13 @@ def test_e45_r16_an_owner_reference_of_an_old_version_is_as_good() -> None:
         (ready_status(), Stage.READY),
     ],
 )
-def test_r6_only_what_is_ready_and_can_be_reached_is_ready(status: Object, stage: Stage) -> None:
+def test_r6_candidate_is_ready_only_with_an_address(status: Object, stage: Stage) -> None:
     candidate = candidate_of(member(status=status), POOL, None)
     assert candidate is not None
     assert candidate.stage is stage
 
 
-def test_an_offer_says_where_it_is_and_whose() -> None:
+def test_candidate_names_its_sandbox_pool_and_node() -> None:
     candidate = candidate_of(member(status=ready_status(node="node-7")), None, None)
     assert candidate is not None
     assert (candidate.sandbox, candidate.pool, candidate.node) == (
@@ -119,40 +119,40 @@ def test_an_offer_says_where_it_is_and_whose() -> None:
     assert candidate.uid == "sandbox-pool-abcde"
 
 
-def test_what_the_template_makes_now_is_current() -> None:
+def test_sandbox_of_the_current_revision_is_current() -> None:
     now = revision()
     assert compatibility(fresh_from(now), now) == current(now)
 
 
-def test_r8_what_it_made_before_is_not() -> None:
+def test_r8_sandbox_of_an_earlier_revision_is_not_current() -> None:
     before, now = revision(), revision({"service": True})
     stale = compatibility(fresh_from(before), now)
     assert stale == current(before) != current(now)
 
 
-def test_what_means_the_same_is_current_although_its_hash_differs() -> None:
+def test_sandbox_with_another_hash_and_the_same_spec_is_current() -> None:
     before, now = revision(), revision({"podTemplate": pod_template(labels={"a": "b"})})
     assert before.hash != now.hash
     assert compatibility(fresh_from(before), now) == current(now)
 
 
-def test_what_was_made_of_another_template_is_not_current_though_it_means_the_same() -> None:
+def test_sandbox_of_another_template_with_the_same_spec_is_not_current() -> None:
     other = TemplateRevision.of(TemplateView.from_object(template("other")))
     assert compatibility(fresh_from(other), revision()) != current(revision())
 
 
-def test_r8_under_recreate_only_the_current_template_will_do() -> None:
+def test_r8_recreate_requests_only_the_current_revision() -> None:
     now, pool = revision(), WarmPoolView.from_object(warm_pool(strategy="Recreate"))
     assert [request.compatibility for request in requests_of(CLAIM, pool, now)] == [current(now)]
     assert requests_of(CLAIM, pool, None) == ()
 
 
-def test_during_a_rolling_update_the_current_template_is_preferred() -> None:
+def test_rolling_update_prefers_the_current_revision() -> None:
     now, pool = revision(), WarmPoolView.from_object(warm_pool(strategy="RollingUpdate"))
     assert [request.compatibility for request in requests_of(CLAIM, pool, now)] == [current(now), None]
 
 
 @pytest.mark.parametrize("strategy", ["", "OnReplenish", "Whatever"])
-def test_otherwise_any_will_do(strategy: str) -> None:
+def test_other_strategies_accept_any_revision(strategy: str) -> None:
     (request,) = requests_of(CLAIM, WarmPoolView.from_object(warm_pool(strategy=strategy)), revision())
     assert request == (("default", "claim"), ("default", "pool"), None)

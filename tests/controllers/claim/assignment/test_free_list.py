@@ -16,7 +16,7 @@ def sandbox(number: int) -> tuple[str, str]:
     return "default", f"sandbox-{number}"
 
 
-def test_an_empty_list_is_false() -> None:
+def test_empty_list_is_falsy() -> None:
     free = FreeList()
     assert not free
     free.push(sandbox(1), "a")
@@ -25,7 +25,7 @@ def test_an_empty_list_is_false() -> None:
     assert not free
 
 
-def test_the_node_with_the_most_free_sandboxes_is_served() -> None:
+def test_node_with_the_most_free_sandboxes_is_served_first() -> None:
     free = FreeList()
     free.push(sandbox(1), "a")
     free.push(sandbox(2), "b")
@@ -33,14 +33,14 @@ def test_the_node_with_the_most_free_sandboxes_is_served() -> None:
     assert free.pop() == sandbox(2)
 
 
-def test_nodes_with_equally_many_take_turns() -> None:
+def test_nodes_with_equally_many_sandboxes_alternate() -> None:
     free = FreeList()
     for number in range(6):
         free.push(sandbox(number), "ab"[number // 3])
     assert [free.pop() for _ in range(6)] == [sandbox(number) for number in (0, 3, 1, 4, 2, 5)]
 
 
-def test_on_a_node_the_sandbox_that_waited_longest_goes_first() -> None:
+def test_oldest_sandbox_of_a_node_is_served_first() -> None:
     free = FreeList()
     for number in range(3):
         free.push(sandbox(number), "a")
@@ -48,7 +48,7 @@ def test_on_a_node_the_sandbox_that_waited_longest_goes_first() -> None:
     assert [free.pop(), free.pop()] == [sandbox(1), sandbox(2)]
 
 
-def test_one_that_was_only_away_for_a_moment_is_the_next() -> None:
+def test_returned_sandbox_is_served_next() -> None:
     free = FreeList()
     free.push(sandbox(1), "a")
     free.push(sandbox(2), "a")
@@ -61,7 +61,7 @@ STEPS = ["push", "pop", "remove", "avoid", "trust"]
 
 
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 3), st.integers(0, 40))))
-def test_it_serves_the_fullest_node_that_is_not_avoided_whatever_happened_before(
+def test_fullest_node_that_is_not_deprioritized_is_served_first(
     steps: list[tuple[str, int, int]],
 ) -> None:
     stock = FreeLists()
@@ -92,7 +92,7 @@ def test_it_serves_the_fullest_node_that_is_not_avoided_whatever_happened_before
     assert stock.pop(POOL, None) is None
 
 
-def test_any_compatibility_means_one_on_a_node_that_is_not_avoided_if_there_is_one() -> None:
+def test_any_compatibility_prefers_a_node_that_is_not_deprioritized() -> None:
     stock = FreeLists()
     stock.push(POOL, "old", "a", sandbox(1))
     stock.push(POOL, "new", "b", sandbox(2))
@@ -100,7 +100,7 @@ def test_any_compatibility_means_one_on_a_node_that_is_not_avoided_if_there_is_o
     assert [stock.pop(POOL, None), stock.pop(POOL, None)] == [sandbox(2), sandbox(1)]
 
 
-def test_any_compatibility_means_the_oldest_kind_first() -> None:
+def test_any_compatibility_serves_the_oldest_revision_first() -> None:
     stock = FreeLists()
     stock.push(POOL, "new", "a", sandbox(3))
     assert stock.pop(POOL, None) == sandbox(3)
@@ -110,7 +110,7 @@ def test_any_compatibility_means_the_oldest_kind_first() -> None:
     assert [stock.pop(POOL, None) for _ in range(4)] == [sandbox(1), sandbox(4), sandbox(2), None]
 
 
-def test_pools_and_compatibilities_do_not_mix() -> None:
+def test_pools_and_compatibilities_are_separate() -> None:
     stock = FreeLists()
     stock.push(POOL, "gvisor", "a", sandbox(1))
     assert stock.pop(("default", "other"), None) is None
@@ -118,7 +118,7 @@ def test_pools_and_compatibilities_do_not_mix() -> None:
     assert stock.pop(POOL, "gvisor") == sandbox(1)
 
 
-def test_what_is_empty_leaves_nothing_behind() -> None:
+def test_empty_lists_are_removed() -> None:
     stock = FreeLists()
     for number in range(100):
         stock.push(("default", f"pool-{number}"), str(number), "a", sandbox(number))

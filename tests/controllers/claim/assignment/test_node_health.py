@@ -49,7 +49,7 @@ def ready(status: str) -> Object:
         (node(metadata={"deletionTimestamp": "2026-11-01T12:00:00Z"}), False),
     ],
 )
-def test_r7_a_node_is_fit_unless_it_is_on_its_way_out(view: NodeView, fit: bool) -> None:
+def test_r7_node_is_fit_unless_it_is_leaving(view: NodeView, fit: bool) -> None:
     assert view.fit is fit
 
 
@@ -66,7 +66,7 @@ def unready(reason: str = "DependenciesNotReady") -> Object:
 
 @pytest.mark.parametrize("owner", [POOL, claim()])
 @pytest.mark.parametrize("reason", ["DependenciesNotReady", "PodFailed"])
-def test_r58_a_sandbox_that_ceases_to_be_ready_has_broken(owner: Object, reason: str) -> None:
+def test_r58_sandbox_that_loses_readiness_has_failed(owner: Object, reason: str) -> None:
     assert has_failed(box(owner), box(owner, status=unready(reason)))
 
 
@@ -85,7 +85,7 @@ def test_r58_a_sandbox_that_ceases_to_be_ready_has_broken(owner: Object, reason:
         (box(None), box(None, status=unready())),
     ],
 )
-def test_what_somebody_wished_for_is_no_failure(old: SandboxView, new: SandboxView) -> None:
+def test_requested_change_is_no_failure(old: SandboxView, new: SandboxView) -> None:
     assert not has_failed(old, new)
 
 
@@ -105,7 +105,7 @@ class Memory:
             self.node_health.record_failure(node, each)
 
 
-async def test_r58_a_node_where_sandboxes_break_is_avoided() -> None:
+async def test_r58_node_with_failing_sandboxes_is_deprioritized() -> None:
     memory = Memory()
     memory.record_failure("a", "1", "2", "3")
     assert memory.told == ["avoid a"]
@@ -113,14 +113,14 @@ async def test_r58_a_node_where_sandboxes_break_is_avoided() -> None:
     assert not memory.node_health.is_deprioritized("b")
 
 
-async def test_r56_one_failure_is_an_accident() -> None:
+async def test_r56_one_failure_does_not_deprioritize_the_node() -> None:
     memory = Memory()
     memory.record_failure("a", "1", "2")
     memory.record_failure("b", "3")
     assert memory.told == []
 
 
-async def test_r56_a_sandbox_that_fails_again_and_again_counts_once() -> None:
+async def test_r56_repeated_failures_of_one_sandbox_count_once() -> None:
     memory = Memory()
     memory.record_failure("a", *"1111111")
     assert memory.told == []
@@ -134,7 +134,7 @@ async def test_r56_failures_far_apart_do_not_add_up() -> None:
     assert memory.told == []
 
 
-async def test_r56_a_suspect_is_cleared_when_its_failures_have_faded_and_not_before() -> None:
+async def test_r56_node_is_restored_when_its_failures_have_decayed() -> None:
     memory = Memory()
     memory.record_failure("a", "1", "2", "3")
     await memory.clock.advance(HALF_LIFE)
@@ -146,7 +146,7 @@ async def test_r56_a_suspect_is_cleared_when_its_failures_have_faded_and_not_bef
     assert len(memory.node_health) == 0
 
 
-async def test_r58_whoever_keeps_failing_stays_avoided_but_gets_another_chance_some_day() -> None:
+async def test_r58_node_that_keeps_failing_stays_deprioritized_until_its_failures_decay() -> None:
     memory = Memory()
     memory.record_failure("a", *(str(number) for number in range(1000)))
     await memory.clock.advance(HALF_LIFE * 2)
@@ -159,7 +159,7 @@ async def test_r58_whoever_keeps_failing_stays_avoided_but_gets_another_chance_s
     assert memory.told == ["avoid a", "trust a"]
 
 
-async def test_a_node_that_is_unfit_and_suspect_is_avoided_until_it_is_neither() -> None:
+async def test_unfit_and_suspect_node_is_deprioritized_until_it_is_neither() -> None:
     memory = Memory()
     memory.node_health.set_fit("a", fit=False)
     memory.record_failure("a", "1", "2", "3")
@@ -170,7 +170,7 @@ async def test_a_node_that_is_unfit_and_suspect_is_avoided_until_it_is_neither()
     assert memory.told == ["avoid a", "trust a"]
 
 
-async def test_nothing_is_remembered_for_ever() -> None:
+async def test_records_of_nodes_expire() -> None:
     memory = Memory()
     for number in range(100):
         memory.record_failure(f"node-{number}", "1")
@@ -212,7 +212,7 @@ class Scene:
         return [lease.sandbox[1] for lease in leases if lease is not None]
 
 
-def test_r7_a_cordoned_node_is_handed_out_from_when_there_is_nothing_else() -> None:
+def test_r7_cordoned_node_is_used_when_no_other_is_left() -> None:
     scene = Scene()
     for number in range(3):
         scene.member(f"bad-{number}", "bad")
@@ -226,7 +226,7 @@ def test_r7_a_cordoned_node_is_handed_out_from_when_there_is_nothing_else() -> N
     assert scene.take("fourth") == ["bad-1"], "it has the most again"
 
 
-def test_r7_so_is_one_that_was_cordoned_before_its_sandboxes_came() -> None:
+def test_r7_node_cordoned_before_its_sandboxes_started_is_used_last() -> None:
     scene = Scene()
     scene.node("bad", cordoned=True)
     scene.member("bad", "bad")
@@ -234,7 +234,7 @@ def test_r7_so_is_one_that_was_cordoned_before_its_sandboxes_came() -> None:
     assert scene.take("first", "second") == ["good", "bad"]
 
 
-def test_r58_a_host_that_breaks_sandboxes_is_not_handed_out_from_first() -> None:
+def test_r58_node_that_breaks_sandboxes_is_used_last() -> None:
     scene = Scene()
     for number in range(6):
         scene.member(f"bad-{number}", "bad")
@@ -244,7 +244,7 @@ def test_r58_a_host_that_breaks_sandboxes_is_not_handed_out_from_first() -> None
     assert scene.take("first", "second") == ["good", "bad-3"]
 
 
-def test_what_breaks_nobody_knows_where_is_nobodys_fault() -> None:
+def test_failure_without_a_node_is_recorded_for_none() -> None:
     scene = Scene()
     for number in range(4):
         scene.member(f"box-{number}", "")
@@ -252,7 +252,7 @@ def test_what_breaks_nobody_knows_where_is_nobodys_fault() -> None:
     assert len(scene.node_health) == 0
 
 
-def test_r56_what_breaks_everywhere_changes_nothing() -> None:
+def test_r56_failures_on_all_nodes_deprioritize_none() -> None:
     scene = Scene()
     for number in range(9):
         scene.member(f"box-{number}", "abc"[number % 3])
@@ -267,7 +267,7 @@ def test_r56_what_breaks_everywhere_changes_nothing() -> None:
 # --- on an API -------------------------------------------------------------------------------------------------------
 
 
-async def test_r7_a_node_is_cordoned_during_a_burst(world: World) -> None:
+async def test_r7_node_cordoned_during_a_burst_is_used_last(world: World) -> None:
     await world.template()
     for name in ("node", "spare"):
         await world.client.create(NODE, new(NODE, name))
@@ -284,7 +284,7 @@ async def test_r7_a_node_is_cordoned_during_a_burst(world: World) -> None:
     assert {box["status"]["nodeName"] for box in served.values()} == {"spare"}
 
 
-async def test_r7_without_permission_to_see_nodes_claims_are_served_all_the_same(world: World) -> None:
+async def test_r7_claims_are_served_without_permission_to_list_nodes(world: World) -> None:
     await world.controllers.stop()
     world.controllers = world.new_controllers()
     refused: list[str] = []
@@ -305,7 +305,7 @@ async def test_r7_without_permission_to_see_nodes_claims_are_served_all_the_same
     assert len(world.controllers.caches.nodes) == 0
 
 
-def test_r7_every_good_one_goes_before_the_first_bad_one() -> None:
+def test_r7_all_sandboxes_of_good_nodes_go_before_those_of_bad_nodes() -> None:
     random = Random(0)
     scene = Scene()
     where = {f"box-{number}": random.randrange(10) for number in range(300)}

@@ -20,14 +20,14 @@ def served(room: WaitQueue, compatibility: str = "new") -> str | None:
     return None if waiter is None else waiter.request.claim[1]
 
 
-def test_first_come_first_served() -> None:
+def test_claims_are_served_in_arrival_order() -> None:
     room = WaitQueue()
     for name in "abc":
         room.join(request(name))
     assert [served(room) for _ in range(4)] == ["a", "b", "c", None]
 
 
-def test_who_wants_one_thing_and_who_wants_any_stand_in_one_order() -> None:
+def test_requests_for_one_revision_and_for_any_share_one_order() -> None:
     room = WaitQueue()
     room.join(request("a", "new"))
     room.join(request("b"))
@@ -35,7 +35,7 @@ def test_who_wants_one_thing_and_who_wants_any_stand_in_one_order() -> None:
     assert [served(room) for _ in range(3)] == ["a", "b", "c"]
 
 
-def test_nobody_is_served_what_they_cannot_use() -> None:
+def test_waiter_is_not_served_an_incompatible_sandbox() -> None:
     room = WaitQueue()
     room.join(request("a", "new"))
     room.join(request("b"))
@@ -44,7 +44,7 @@ def test_nobody_is_served_what_they_cannot_use() -> None:
     assert room.serve(("default", "other"), "new") is None
 
 
-def test_asking_again_keeps_the_place() -> None:
+def test_joining_again_keeps_the_place() -> None:
     room = WaitQueue()
     room.join(request("a"))
     room.join(request("b"))
@@ -52,7 +52,7 @@ def test_asking_again_keeps_the_place() -> None:
     assert served(room) == "a"
 
 
-def test_wishing_something_else_means_going_to_the_end() -> None:
+def test_changed_request_joins_at_the_end() -> None:
     room = WaitQueue()
     room.join(request("a"))
     room.join(request("b"))
@@ -60,7 +60,7 @@ def test_wishing_something_else_means_going_to_the_end() -> None:
     assert [served(room), served(room)] == ["b", "a"]
 
 
-def test_who_leaves_is_not_served() -> None:
+def test_claim_that_left_is_not_served() -> None:
     room = WaitQueue()
     room.join(request("a"))
     room.join(request("b"))
@@ -71,7 +71,7 @@ def test_who_leaves_is_not_served() -> None:
     assert served(room) == "b"
 
 
-def test_who_was_served_in_vain_stands_where_it_stood() -> None:
+def test_claim_that_rejoins_gets_its_old_place() -> None:
     room = WaitQueue()
     for name in "abc":
         room.join(request(name))
@@ -83,7 +83,7 @@ def test_who_was_served_in_vain_stands_where_it_stood() -> None:
     assert [served(room) for _ in range(3)] == ["a", "b", "c"]
 
 
-def test_lines_that_are_empty_are_gone() -> None:
+def test_empty_queues_are_removed() -> None:
     room = WaitQueue()
     for number in range(100):
         room.join(request("a", str(number)))
