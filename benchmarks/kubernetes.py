@@ -40,7 +40,7 @@ _PATIENCE: Final = 300.0
 
 
 async def run(options: argparse.Namespace, directory: Path, tell: Tell) -> Measured:
-    clock, random, task = SystemClock(), Random(options.seed), asyncio.current_task()
+    clock, rng, task = SystemClock(), Random(options.seed), asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     pool = options.warmpool_size
@@ -53,7 +53,7 @@ async def run(options: argparse.Namespace, directory: Path, tell: Tell) -> Measu
         place = there.place
 
         async def measured(scenario: Scenario) -> Report:
-            return await there.working(measure(place, scenario, clock, random, telling(scenario.name)))
+            return await there.working(measure(place, scenario, clock, rng, telling(scenario.name)))
 
         burst = await measured(Scenario("burst", Bursts(options.burst_size), pool, patience=_PATIENCE, depart=True))
         fill = await measured(Scenario("fill", Bursts(0), max(options.census - await count(place.client), 1)))

@@ -106,7 +106,7 @@ class DistantWorld(World):
         controllers = super().new_controllers()
         if not self.far:
             return controllers
-        distant = ControllerManager(Client(Distant(self.wire, self.clock)), self.clock, self.random, self.settings)
+        distant = ControllerManager(Client(Distant(self.wire, self.clock)), self.clock, self.rng, self.settings)
         for reflector, near in zip(distant.informers.reflectors, controllers.informers.reflectors, strict=True):
             reflector.client, reflector.clock = near.client, near.clock
         return distant

@@ -93,7 +93,7 @@ async def at_rest(client: Client, cgroups: Cgroups, wanted: set[str]) -> bool:
 
 
 async def test_truth_is_restored_each_time(server: ServerProcess, cgroups: Cgroups) -> None:
-    random = Random(815)
+    rng = Random(815)
     wanted: list[str] = []
     given: dict[str, str] = {}  # the sandbox of a claim, once it was seen to have one
     client = reach(server)
@@ -104,8 +104,8 @@ async def test_truth_is_restored_each_time(server: ServerProcess, cgroups: Cgrou
         await client.create(SANDBOX_CLAIM, new(SANDBOX_CLAIM, name, spec=spec), "default")
         wanted.append(name)
         if len(wanted) > CLAIMS:
-            await client.delete(SANDBOX_CLAIM, wanted.pop(random.randrange(CLAIMS)), "default")
-        await asyncio.sleep(random.uniform(0.0, 0.8))
+            await client.delete(SANDBOX_CLAIM, wanted.pop(rng.randrange(CLAIMS)), "default")
+        await asyncio.sleep(rng.uniform(0.0, 0.8))
         await client.close()
         server.restart(crash=True, within=60.0)
         client = reach(server)

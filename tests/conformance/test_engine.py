@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from random import Random
 
 from sandpool.api.events import claim_expired
 from sandpool.api.kinds import CONFIG_MAP, EVENT, LEASE
@@ -17,7 +18,10 @@ from sandpool.testing.waiting import until
 
 async def test_leadership_passes_on(client: Client, namespace: str) -> None:
     terms = LeaseTiming(duration=4, deadline=3, retry=0.2)
-    one, two = (LeaderElector(client, "lease", namespace, name, SystemClock(), terms=terms) for name in ("one", "two"))
+    one, two = (
+        LeaderElector(client, "lease", namespace, name, SystemClock(), Random(1), terms=terms)
+        for name in ("one", "two")
+    )
     leading, followed = asyncio.Event(), asyncio.Event()
 
     async def is_renewed() -> bool:

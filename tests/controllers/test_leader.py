@@ -46,7 +46,7 @@ class Replica:
         self.clock = clock
         self.wire = FaultyTransport(server.client(name=name).transport)
         self.voting = FaultyTransport(server.client(name=name).transport)
-        election = LeaderElector(Client(self.voting), "lease", "default", name, clock, random=Random(1).random)
+        election = LeaderElector(Client(self.voting), "lease", "default", name, clock, Random(1))
         self.process = ControllerProcess(self.wire, clock, Random(1), election=election)
 
     def works(self) -> bool:

@@ -94,7 +94,7 @@ async def test_a_successor_remembers_nothing_of_claims_that_are_done(world: Worl
 async def test_whoever_starts_hears_that_nothing_will_ever_be_known(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    controllers = ControllerManager(Client(world.wire), world.clock, world.random, world.settings)
+    controllers = ControllerManager(Client(world.wire), world.clock, world.rng, world.settings)
 
     async def breaks(self: Reflector[Any]) -> None:
         raise ZeroDivisionError("a bug")
@@ -108,7 +108,7 @@ async def test_whoever_starts_hears_that_nothing_will_ever_be_known(
 
 
 async def test_stopping_ends_a_start_that_waits(world: World) -> None:
-    controllers = ControllerManager(Client(world.wire), world.clock, world.random, world.settings)
+    controllers = ControllerManager(Client(world.wire), world.clock, world.rng, world.settings)
     world.wire.fault = lambda request: Fault.HOLD
     starting = asyncio.create_task(controllers.start())
     await world.eventually(lambda: any("sandboxclaims" in request.path for request in world.wire.requests))
@@ -134,9 +134,7 @@ async def test_without_tracing_no_pass_of_a_claim_costs_a_span(world: World, is_
     await world.controllers.stop()
     Counting.spans = 0
     tracing = Counting() if is_on else None
-    world.controllers = ControllerManager(
-        Client(world.wire), world.clock, world.random, world.settings, tracing=tracing
-    )
+    world.controllers = ControllerManager(Client(world.wire), world.clock, world.rng, world.settings, tracing=tracing)
     claims = world.controllers.claims
     assert (claims.controller.reconcile == claims.reconcile) is not is_on
     await world.controllers.start()

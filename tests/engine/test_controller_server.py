@@ -41,9 +41,9 @@ class Copier:
     def __init__(self, server: ApiServer) -> None:
         self.client = server.client()
         self.cache = Cache(item, name="config maps")
-        clock, random = SystemClock(), Random(0)
-        self.reflector = Reflector(self.client, CONFIG_MAP, self.cache, clock, random, label_selector="copy")
-        self.controller = Controller("copier", self.reconcile, clock, random, workers=50)
+        clock, rng = SystemClock(), Random(0)
+        self.reflector = Reflector(self.client, CONFIG_MAP, self.cache, clock, rng, label_selector="copy")
+        self.controller = Controller("copier", self.reconcile, clock, rng, workers=50)
         self.passes: Counter[str] = Counter()
         self.writes = 0
         self.cache.subscribe(lambda key, old, new: self.controller.enqueue(key), on_change_of=lambda view: view.value)

@@ -42,7 +42,7 @@ class Contender:
         self.clock = clock
         self.told: list[tuple[float, bool]] = []
         self.election = LeaderElector(
-            Client(self.wire), NAME, NAMESPACE, identity, clock, on_change=self.hear, random=Random(1).random
+            Client(self.wire), NAME, NAMESPACE, identity, clock, Random(1), on_change=self.hear
         )
         self.worked = 0  # how often the work has begun
         self.task: asyncio.Task[None] | None = None
@@ -435,7 +435,7 @@ def test_generated_identities_differ() -> None:
 
 
 async def test_election_works_with_defaults_and_the_system_clock(world: World) -> None:
-    election = LeaderElector(world.server.client(), "other", NAMESPACE, "me", SystemClock())
+    election = LeaderElector(world.server.client(), "other", NAMESPACE, "me", SystemClock(), Random(1))
     async with asyncio.timeout(10):
         await election.lead(lambda: asyncio.sleep(0))
 
@@ -473,19 +473,19 @@ class Trouble:
     """A way to the shelf on which anything may take time or be lost; and a clock that wakes its sleepers late, as for
     a process that is starved or was suspended. Both behave once ``over``."""
 
-    def __init__(self, api: FakeApi, clock: ManualClock, random: Random) -> None:
+    def __init__(self, api: FakeApi, clock: ManualClock, rng: Random) -> None:
         self.api = api
         self.clock = clock
-        self.random = random
+        self.rng = rng
         self.over = False
-        self.wall = timedelta(seconds=random.uniform(-9999, 9999))
+        self.wall = timedelta(seconds=rng.uniform(-9999, 9999))
 
     async def delay(self, chance: float, longest: float) -> None:
-        if not self.over and self.random.random() < chance:
-            await self.clock.sleep(self.random.uniform(0, longest))
+        if not self.over and self.rng.random() < chance:
+            await self.clock.sleep(self.rng.uniform(0, longest))
 
     def lose(self) -> None:
-        if not self.over and self.random.random() < 0.1:
+        if not self.over and self.rng.random() < 0.1:
             raise ConnectionError("lost")
 
     async def request(self, request: Request) -> Object:
@@ -536,10 +536,10 @@ async def running(elections: list[LeaderElector], clock: ManualClock) -> AsyncIt
 @settings(max_examples=60, deadline=None)
 def test_two_contenders_never_lead_at_once(seed: int, contenders: int) -> None:
     async def scenario() -> None:
-        clock, api, random = ManualClock(), FakeApi(), Random(seed)
-        troubles = [Trouble(api, clock, random) for _ in range(contenders)]
+        clock, api, rng = ManualClock(), FakeApi(), Random(seed)
+        troubles = [Trouble(api, clock, rng) for _ in range(contenders)]
         elections = [
-            LeaderElector(Client(trouble), NAME, NAMESPACE, f"contender-{number}", trouble, random=random.random)
+            LeaderElector(Client(trouble), NAME, NAMESPACE, f"contender-{number}", trouble, rng)
             for number, trouble in enumerate(troubles)
         ]
         async with running(elections, clock):

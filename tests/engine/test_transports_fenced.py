@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -30,7 +31,7 @@ async def test_frozen_process_writes_nothing_after_its_lease_expired(tmp_path: P
     server, clock = ApiServer(tmp_path), Frozen()
     await server.start()
     wire = FaultyTransport(server.client().transport)
-    election = LeaderElector(server.client(), "lease", "default", "me", clock)
+    election = LeaderElector(server.client(), "lease", "default", "me", clock, Random(1))
     client = Client(FencedTransport(wire, lambda: election.held))
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "default"}}
 

@@ -33,6 +33,7 @@ from sandpool.kube.errors import (
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.retry import Retry
 from sandpool.kube.transport import JSON, MERGE_PATCH, Request, WatchEvent
+from tests.support.fixed_random import FixedRandom
 
 PODS = ResourceType("", "v1", "Pod", "pods")
 
@@ -120,7 +121,7 @@ async def collect(stream: AsyncIterator[WatchEvent]) -> list[WatchEvent]:
     return [event async for event in stream]
 
 
-NO_WAITING: dict[str, Any] = {"retry": Retry(random=lambda: 0.0)}
+NO_WAITING: dict[str, Any] = {"retry": Retry(rng=FixedRandom(0.0))}
 
 
 async def test_a_request_as_it_goes_over_the_wire() -> None:

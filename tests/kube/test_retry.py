@@ -8,6 +8,7 @@ import pytest
 
 from sandpool.kube.errors import ApiError, TooManyRequests
 from sandpool.kube.retry import Retry, retry_after
+from tests.support.fixed_random import FixedRandom
 
 NOW = datetime(2026, 11, 16, 8, 0, 0, tzinfo=UTC)
 
@@ -36,12 +37,12 @@ def test_what_the_server_asked_for(header: str, seconds: int | None, expected: f
 
 
 def test_waits_double_up_to_the_longest() -> None:
-    retry = Retry(attempts=10, first=1.0, longest=5.0, random=lambda: 1.0)
+    retry = Retry(attempts=10, first=1.0, longest=5.0, rng=FixedRandom(1.0))
     assert [retry.delay("GET", error(500), {}, n) for n in range(1, 6)] == [1.0, 2.0, 4.0, 5.0, 5.0]
 
 
 def test_waits_are_jittered() -> None:
-    low, high = (Retry(random=lambda r=r: r) for r in (0.0, 1.0))  # type: ignore[misc]
+    low, high = (Retry(rng=FixedRandom(value)) for value in (0.0, 1.0))
     assert (low.delay("GET", error(500), {}, 1), high.delay("GET", error(500), {}, 1)) == (0.05, 0.1)
     assert low.delay("GET", error(429, 10), {}, 1) == 10.0
     assert high.delay("GET", error(429, 10), {}, 1) == pytest.approx(11.0)

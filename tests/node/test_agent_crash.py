@@ -284,7 +284,7 @@ async def test_orphans_are_removed_after_a_crash(tmp_path: Path) -> None:
 @pytest.mark.parametrize("serve", [False, True], ids=["the agent alone", "everything"])
 async def test_killed_a_hundred_times_at_random_moments(tmp_path: Path, serve: bool) -> None:
     """Pods are created and deleted throughout. After each kill every pod runs exactly once, and no other process."""
-    random = Random(4711)
+    rng = Random(4711)
     wanted: set[str] = set()
     async with machine(tmp_path, serve=serve) as here:
 
@@ -296,10 +296,10 @@ async def test_killed_a_hundred_times_at_random_moments(tmp_path: Path, serve: b
                 name = f"pod-{round}-{number}"
                 await _send_until_answered(here.create(name, "sleep", f"{6000 + round * 2 + number}"))
                 wanted.add(name)
-            for name in random.sample(sorted(wanted), max(len(wanted) - 6, 0)):
+            for name in rng.sample(sorted(wanted), max(len(wanted) - 6, 0)):
                 await _send_until_answered(here.delete(name))
                 wanted.discard(name)
-            await asyncio.sleep(random.uniform(0.0, 0.6))
+            await asyncio.sleep(rng.uniform(0.0, 0.6))
             await here.node.kill()
             await here.node.start()
             if round % EVERY == EVERY - 1:

@@ -311,7 +311,7 @@ def test_any_patch(server: Server, chaos: Chaos) -> None:
         del fresh["metadata"]["managedFields"]
     body: Any = chaos.mutated(fresh)
     if media_type == JSON_PATCH:
-        body = [operation(chaos) for _ in range(chaos.random.randrange(3))]
+        body = [operation(chaos) for _ in range(chaos.rng.randrange(3))]
     query = {"fieldManager": "fuzz", "force": "true"} if media_type == APPLY_PATCH else {}
     place = path + chaos.pick(["", "", "/status", "/scale"])
     server.check("PATCH", place, body=body, query=query, headers={"content-type": media_type})
@@ -345,7 +345,7 @@ def test_any_delete_options(server: Server, chaos: Chaos) -> None:
     path = put_in_place(server, type, fields)
     names = ["gracePeriodSeconds", "propagationPolicy", "orphanDependents", "dryRun"]
     texts = ["", "0", "-1", "All", "Orphan", "Foreground", "true", "x", "9" * 18, "9" * 5000]
-    query = {chaos.pick(names): chaos.pick(texts) for _ in range(chaos.random.randrange(3))}
+    query = {chaos.pick(names): chaos.pick(texts) for _ in range(chaos.rng.randrange(3))}
     server.check("DELETE", path, query=query, body=chaos.mutated(DELETE_OPTIONS))
 
 

@@ -14,36 +14,36 @@ class Chaos:
     KEYS = ("metadata", "spec", "status", "name", "kind", "apiVersion", "f:spec", "k:{}", ".", "$patch", "a", "", "é")
 
     def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
-        self.pick = self.random.choice
+        self.rng = Random(seed)
+        self.pick = self.rng.choice
 
     def value(self, depth: int = 3) -> Any:
-        shape = self.random.randrange(10) if depth else 0
+        shape = self.rng.randrange(10) if depth else 0
         if shape < 6:
             return self.pick(self.SCALARS + self.TEXTS)
         if shape < 8:
-            return [self.value(depth - 1) for _ in range(self.random.randrange(3))]
-        return {self.pick(self.KEYS): self.value(depth - 1) for _ in range(self.random.randrange(3))}
+            return [self.value(depth - 1) for _ in range(self.rng.randrange(3))]
+        return {self.pick(self.KEYS): self.value(depth - 1) for _ in range(self.rng.randrange(3))}
 
     def mutated(self, base: Any) -> Any:
         """An object with some of its values exchanged for something else, doubled, or taken away."""
-        for _ in range(self.random.randrange(4)):
+        for _ in range(self.rng.randrange(4)):
             base = self._mutation(base)
         return base
 
     def _mutation(self, value: Any) -> Any:
-        stop = self.random.random() < 0.08
+        stop = self.rng.random() < 0.08
         if isinstance(value, dict) and value and not stop:
             key = self.pick(list(value))
-            match self.random.randrange(12):
+            match self.rng.randrange(12):
                 case 0:
                     return {other: value[other] for other in value if other != key}
                 case 1:
                     return {**value, self.pick(self.KEYS): self.value()}
             return {**value, key: self._mutation(value[key])}
         if isinstance(value, list) and value and not stop:
-            index = self.random.randrange(len(value))
-            if self.random.randrange(6) == 0:
+            index = self.rng.randrange(len(value))
+            if self.rng.randrange(6) == 0:
                 return [*value, value[index]]
             return [*value[:index], self._mutation(value[index]), *value[index + 1 :]]
         return self.value()

@@ -55,7 +55,7 @@ class Cluster:
         namespace."""
         clock, door = SystemClock(), HttpDoor(self.plane.url, self.plane.ca, {_ROBOT: await self.token()})
         robot = door.client_for(_ROBOT)
-        election = LeaderElector(robot, names.LEASE, names.NAMESPACE, _ROBOT, clock)
+        election = LeaderElector(robot, names.LEASE, names.NAMESPACE, _ROBOT, clock, Random(1))
         process = ControllerProcess(robot.transport, clock, Random(1), election=election)
         node = asyncio.create_task(SimulatedNode(self.client, clock, namespace=namespace).run())
         await process.start()

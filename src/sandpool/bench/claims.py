@@ -110,7 +110,7 @@ async def measure(
     place: Place,
     scenario: Scenario,
     clock: Clock,
-    random: Random,
+    rng: Random,
     tell: Tell,
     *,
     namespace: str = "",
@@ -121,7 +121,7 @@ async def measure(
     Sandboxes run ``image``; without one they have the usual size and suit simulated nodes."""
     ground = Ground(place.client, clock, namespace or f"bench-{scenario.name}", image, tell, remove=place.shared)
     async with ground, Members(place.client, clock, ground.namespace, POOL) as members:
-        return await _Run(place, scenario, clock, random, tell, ground, members).report()
+        return await _Run(place, scenario, clock, rng, tell, ground, members).report()
 
 
 @dataclass(slots=True)
@@ -129,7 +129,7 @@ class _Run:
     place: Place
     scenario: Scenario
     clock: Clock
-    random: Random
+    rng: Random
     tell: Tell
     ground: Ground
     members: Members
@@ -193,7 +193,7 @@ class _Run:
         async with _meanwhile(self._change()) as changing:
             async with Load(client, self.clock, namespace, POOL, most_waiting=most_waiting, tell=self.tell) as load:
                 between = self._full if self.scenario.refill else None
-                waves, patience = self.scenario.load.waves(self.random), self.scenario.patience
+                waves, patience = self.scenario.load.waves(self.rng), self.scenario.patience
                 outcome = await load.run(waves, patience=patience, between=between)
             await changing
         return outcome

@@ -59,21 +59,21 @@ class Place:
 
 
 @contextlib.asynccontextmanager
-async def place(name: str, directory: Path, clock: Clock, random: Random) -> AsyncIterator[Place]:
+async def place(name: str, directory: Path, clock: Clock, rng: Random) -> AsyncIterator[Place]:
     """Open the environment called ``name``, with its data in an empty directory."""
-    opened = in_process(directory, clock, random) if name == "inprocess" else over_http(directory)
+    opened = in_process(directory, clock, rng) if name == "inprocess" else over_http(directory)
     async with opened as found:
         yield found
 
 
 @contextlib.asynccontextmanager
-async def in_process(directory: Path, clock: Clock, random: Random) -> AsyncIterator[Place]:
+async def in_process(directory: Path, clock: Clock, rng: Random) -> AsyncIterator[Place]:
     log = AuditLog(directory / "audit.log")
     server = ApiServer(directory / "data", audit=log, clock=clock)
     await server.start()
     node = SimulatedNode(server.client(name=NODES), clock, brief=True)
     running = asyncio.create_task(node.run(), name="simulated node")
-    controllers = ControllerManager(server.client(name=CONTROLLERS), clock, random)
+    controllers = ControllerManager(server.client(name=CONTROLLERS), clock, rng)
     await controllers.start()
     gc_tuning.settle()
 

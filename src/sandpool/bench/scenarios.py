@@ -25,7 +25,7 @@ class Bursts:
     count: int = 1
     qps: float = 0.0
 
-    def waves(self, random: Random) -> list[Wave]:
+    def waves(self, rng: Random) -> list[Wave]:
         spacing = 1 / self.qps if self.qps else 0.0
         return [[number * spacing for number in range(self.size)] for _ in range(self.count if self.size else 0)]
 
@@ -53,12 +53,12 @@ class Stream:
     seconds: float
     patience: float = 2.0
 
-    def waves(self, random: Random) -> list[Wave]:
+    def waves(self, rng: Random) -> list[Wave]:
         arrivals: list[float] = []
-        moment = random.expovariate(self.rate)
+        moment = rng.expovariate(self.rate)
         while moment < self.seconds:
             arrivals.append(moment)
-            moment += random.expovariate(self.rate)
+            moment += rng.expovariate(self.rate)
         return [arrivals]
 
     @property

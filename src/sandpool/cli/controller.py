@@ -174,7 +174,7 @@ def _warn_of_throttling(options: Options, settings: ControllerOptions) -> None:
 
 
 async def _control(options: Options, settings: ControllerOptions, stopping: asyncio.Event) -> None:
-    clock, metrics = SystemClock(), MetricsRegistry()
+    clock, rng, metrics = SystemClock(), Random(), MetricsRegistry()
     host = urlsplit(options.connection.server).netloc
     transport = MeasuredTransport(HttpTransport(options.connection), metrics, clock, host)
     # A transport of its own, so that a lease renewal never queues behind a burst of writes.
@@ -184,7 +184,7 @@ async def _control(options: Options, settings: ControllerOptions, stopping: asyn
     election = None
     if options.terms is not None:
         election = LeaderElector(
-            Client(voting), LEASE, options.election_namespace, unique_identity(), clock, terms=options.terms
+            Client(voting), LEASE, options.election_namespace, unique_identity(), clock, rng, terms=options.terms
         )
     process_options = ProcessOptions(
         metrics_address=options.metrics_address,
@@ -194,7 +194,7 @@ async def _control(options: Options, settings: ControllerOptions, stopping: asyn
     process = ControllerProcess(
         transport,
         clock,
-        Random(),
+        rng,
         settings,
         process_options,
         metrics=metrics,

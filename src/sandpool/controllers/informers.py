@@ -134,7 +134,7 @@ class InformerSet:
         caches: Caches,
         client: Client,
         clock: Clock,
-        random: Random,
+        rng: Random,
         *,
         namespace: str | None = None,
         labelled: bool = False,
@@ -146,13 +146,13 @@ class InformerSet:
                 type,
                 cache,
                 clock,
-                random,
+                rng,
                 namespace=namespace,
                 label_selector=labels.SANDBOX_NAME_HASH if labelled and type in (POD, SERVICE) else "",
             )
             for type, cache in caches
         )
-        self.nodes = Reflector(client, NODE, caches.nodes, clock, random)
+        self.nodes = Reflector(client, NODE, caches.nodes, clock, rng)
 
     async def run(self) -> None:
         """List and watch until cancelled."""

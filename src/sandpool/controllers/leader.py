@@ -51,7 +51,7 @@ class ControllerProcess:
         self,
         transport: Transport,
         clock: Clock,
-        random: Random,
+        rng: Random,
         options: ControllerOptions | None = None,
         process_options: ProcessOptions | None = None,
         *,
@@ -62,7 +62,7 @@ class ControllerProcess:
     ) -> None:
         """``passes`` receives a record of every reconcile."""
         self.clock = clock
-        self.random = random
+        self.rng = rng
         self.options = options = options or ControllerOptions()
         self.process_options = process_options = process_options or ProcessOptions()
         self.metrics = metrics = metrics or MetricsRegistry()
@@ -78,7 +78,7 @@ class ControllerProcess:
             Caches(),
             self._reading,
             clock,
-            random,
+            rng,
             namespace=options.namespace,
             labelled=options.cache_label_selectors,
         )
@@ -140,7 +140,7 @@ class ControllerProcess:
 
     async def _admitted(self) -> None:
         """Wait until the API has the kinds and permissions that the controllers need."""
-        pauses: Backoff[None] = Backoff(self.random, first=1.0, longest=15.0)
+        pauses: Backoff[None] = Backoff(self.rng, first=1.0, longest=15.0)
         lease = {"lease_namespace": self.election.namespace, "lease": self.election.name} if self.election else {}
         while missing := await find_missing(self._reading, self.options.namespace, **lease):
             if missing != self._missing:
@@ -153,7 +153,7 @@ class ControllerProcess:
         controllers = ControllerManager(
             self._writing,
             self.clock,
-            self.random,
+            self.rng,
             self.options,
             self.metrics,
             informers=self.informers,

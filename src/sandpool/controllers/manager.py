@@ -56,7 +56,7 @@ class ControllerManager:
         self,
         client: Client,
         clock: Clock,
-        random: Random,
+        rng: Random,
         options: ControllerOptions | None = None,
         metrics: MetricsRegistry | None = None,
         *,
@@ -73,7 +73,7 @@ class ControllerManager:
             Caches(),
             client,
             clock,
-            random,
+            rng,
             namespace=options.namespace,
             labelled=options.cache_label_selectors,
         )
@@ -89,7 +89,7 @@ class ControllerManager:
             self.caches,
             self.recorder,
             clock,
-            random,
+            rng,
             options=options.sandbox,
             workers=options.sandbox_workers,
             observer=ControllerMetrics("sandbox", options.sandbox_workers, metrics),
@@ -101,12 +101,12 @@ class ControllerManager:
             self.caches,
             writer,
             clock,
-            random,
+            rng,
             workers=options.template_workers,
             observer=ControllerMetrics("sandboxtemplate", options.template_workers, metrics),
             queue=WorkQueue(observer=QueueMetrics("sandboxtemplate", metrics, clock)),
         )
-        measured = (metrics, clock, random)
+        measured = (metrics, clock, rng)
         self.warm_pools = WarmPoolController(
             self.caches,
             revisions,

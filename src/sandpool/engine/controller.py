@@ -111,7 +111,7 @@ class Controller(Generic[K]):
         name: str,
         reconcile: Callable[[K], Awaitable[Result]],
         clock: Clock,
-        random: Random,
+        rng: Random,
         *,
         workers: int = 1,
         queue: WorkQueue[K] | None = None,
@@ -124,7 +124,7 @@ class Controller(Generic[K]):
         self.workers = workers
         self.queue: WorkQueue[K] = queue if queue is not None else WorkQueue()
         self.observer: ReconcileObserver = observer if observer is not None else _NoObserver()
-        self.backoff: Backoff[K] = Backoff(random)
+        self.backoff: Backoff[K] = Backoff(rng)
         self.delayed: DelayedAdds[K] = DelayedAdds(self.queue.add, clock)
         self.per_key_limit: PerKeyRateLimit[K] = PerKeyRateLimit(clock, per_second)
         self.reconciles = 0  # begun

@@ -22,12 +22,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import socket
 import uuid
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import datetime
+from random import Random
 from typing import Any, NoReturn
 
 from sandpool.api.kinds import LEASE
@@ -71,19 +71,19 @@ class LeaderElector:
         namespace: str,
         identity: str,
         clock: Clock,
+        rng: Random,
         *,
         terms: LeaseTiming | None = None,
         on_change: Callable[[bool], None] = lambda leading: None,
-        random: Callable[[], float] = random.random,
     ) -> None:
         self.client = client
         self.name = name
         self.namespace = namespace
         self.identity = identity
         self.clock = clock
+        self.rng = rng
         self.terms = terms or LeaseTiming()
         self.on_change = on_change
-        self.random = random
         self._seen = LeaseRecord()  # the newest state of the Lease that we know
         self._seen_at = 0.0  # monotonic; when _seen last changed
         self._version = ""  # resourceVersion of our last write; empty if the Lease may have changed since
@@ -135,7 +135,7 @@ class LeaderElector:
     async def _acquire(self) -> None:
         _log.info("waiting for the lease %s/%s as %s", self.namespace, self.name, self.identity)
         while not (await self._attempt(self.terms.deadline / 2) and self.held):
-            await self.clock.sleep(self.terms.retry * (0.7 + 0.2 * self.random()))
+            await self.clock.sleep(self.terms.retry * (0.7 + 0.2 * self.rng.random()))
         _log.info("leading: %s holds the lease %s/%s", self.identity, self.namespace, self.name)
         self.on_change(True)
 

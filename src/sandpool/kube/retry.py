@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from random import Random
 
 from sandpool.kube.errors import ApiError
 
@@ -24,7 +24,7 @@ class Retry:
     attempts: int = 5
     first: float = 0.1  # seconds before the second attempt; doubles from there
     longest: float = 30.0  # give up if the server asks for a longer delay
-    random: Callable[[], float] = random.random
+    rng: Random = field(default_factory=Random, compare=False)
 
     def delay(
         self, method: str, error: ApiError, headers: Mapping[str, str], attempt: int, now: datetime | None = None
@@ -39,9 +39,9 @@ class Retry:
         elif error.code not in _WRITE_AGAIN or asked is None:
             return None
         if asked is not None:
-            return asked + asked * 0.1 * self.random()
+            return asked + asked * 0.1 * self.rng.random()
         ceiling: float = min(self.longest, self.first * 2 ** (attempt - 1))
-        return ceiling / 2 + ceiling / 2 * self.random()
+        return ceiling / 2 + ceiling / 2 * self.rng.random()
 
 
 def retry_after(error: ApiError, headers: Mapping[str, str], now: datetime | None = None) -> float | None:

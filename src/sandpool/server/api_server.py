@@ -78,7 +78,7 @@ class ApiServer:
         *,
         audit: AuditSink | None = None,
         clock: Clock | None = None,
-        random: Random | None = None,
+        rng: Random | None = None,
         root_ca: str | None = None,
         kubelet_client: Callable[[], Identity] | None = None,
         open_store: Callable[[Path], Store] | None = None,
@@ -87,7 +87,7 @@ class ApiServer:
         self.data_dir = data_dir
         self.audit = audit
         self.clock = clock or SystemClock()
-        self.random = random or SystemRandom()
+        self.rng = rng or SystemRandom()
         self.root_ca = root_ca  # PEM; published in every namespace
         self.kubelet_client = kubelet_client  # client certificate towards kubelets; None: contact none
         self.open_store = open_store or _durable_store
@@ -133,7 +133,7 @@ class ApiServer:
         self.resources = ResourceTable()
         for resource in built_in_resources():
             self.resources.add(resource)
-        context = RegistryContext(store, self.clock, self.random)
+        context = RegistryContext(store, self.clock, self.rng)
         self.service_accounts = ServiceAccountTokens(service_account_key(self.data_dir), self._find, clock=self.clock)
         self.tokens = StaticTokens()
         self.authenticator = Authenticator(self.tokens, self.service_accounts, clock=self.clock)

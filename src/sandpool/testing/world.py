@@ -58,7 +58,7 @@ class World:
         self.backend = backend
         self.namespace = namespace
         self.clock: Clock = clock if clock is not None else SystemClock()
-        self.random = Random(4711)
+        self.rng = Random(4711)
         self.settings = replace(settings or ControllerOptions(), namespace=namespace)
         user = backend.client_for("users")
         self.users_transport = FaultyTransport(user.transport)
@@ -74,7 +74,7 @@ class World:
 
     def new_controllers(self) -> ControllerManager:
         """Return controllers for this world that are not started yet."""
-        controllers = ControllerManager(Client(self.wire), self.clock, self.random, self.settings)
+        controllers = ControllerManager(Client(self.wire), self.clock, self.rng, self.settings)
         if isinstance(self.clock, ManualClock):
             # The API sends bookmarks and ends watches in real time. On a manual clock a silent hour would look like a
             # dead connection, and the back-off after a watch has ended would never pass.

@@ -138,7 +138,7 @@ async def test_no_name_is_tried_that_a_sandbox_has(world: World) -> None:
     taken = generate_name("pool-", Random(3))
     await world.sandbox(taken)
     await world.eventually(lambda: Key(NAMESPACE, taken) in world.controllers.caches.sandboxes)
-    world.controllers.warm_pools.member_writer.random = Random(3)
+    world.controllers.warm_pools.member_writer.rng = Random(3)
     await world.template()
     await world.pool(1)
     assert len(creations(world)) == 1

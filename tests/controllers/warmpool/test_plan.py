@@ -237,9 +237,9 @@ def test_the_first_pass_never_says_that_all_is_well_again(scene: Scene) -> None:
 
 
 def test_r23_pools_warmed_together_wake_up_apart(scene: Scene) -> None:
-    random = Random(1)
+    rng = Random(1)
     member = scene.members(1, ready=False)
-    wakes = [scene.plan(scene.pool(1), member, jitter=random.random()).requeue or 0 for _ in range(500)]
+    wakes = [scene.plan(scene.pool(1), member, jitter=rng.random()).requeue or 0 for _ in range(500)]
     assert 302 <= min(wakes) < 310
     assert 445 < max(wakes) <= 453
     assert len({round(wake) for wake in wakes}) > 100

@@ -386,7 +386,7 @@ async def test_r23_reflectors_that_expire_together_relist_at_different_times() -
     for seed in range(20):
         api = ScriptedApi()
         async with running(api) as rig:
-            rig.reflector.random.seed(seed)
+            rig.reflector.rng.seed(seed)
             api.watch.fail(Expired("too old"))
             await rig.clock.settle()
             while len(api.lists) < 2:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 from sandpool import __version__
 from sandpool.api.events import claim_expired
@@ -28,7 +29,7 @@ async def test_build_info_is_exported() -> None:
 async def test_leadership_is_exported(tmp_path: Path) -> None:
     server, metrics = ApiServer(tmp_path), MetricsRegistry()
     await server.start()
-    election = LeaderElector(server.client(), "lease", "default", "me", ManualClock())
+    election = LeaderElector(server.client(), "lease", "default", "me", ManualClock(), Random(1))
     export_leadership(metrics, election)
     assert 'leader_election_master_status{name="lease"} 0.0' in await text(metrics)
 

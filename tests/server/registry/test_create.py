@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from random import Random
 
 import orjson
 import pytest
@@ -15,20 +14,11 @@ from sandpool.server.auth.groups import MASTERS
 from sandpool.server.request.messages import ServerRequest, User
 from sandpool.testing.objects import custom_type, definition, new, pod
 from tests.support.custom_kinds import install
+from tests.support.fixed_random import FixedRandom
 
 MASTER = User("admin", (MASTERS,))
 
 GADGET = custom_type("example.com", "Gadget")
-
-
-class Stuck(Random):
-    """Always has the same idea. Everything else that Random does builds on these two."""
-
-    def random(self) -> float:
-        return 0.0
-
-    def getrandbits(self, k: int, /) -> int:
-        return 0
 
 
 async def test_a_dry_run_stores_nothing_and_tells_everything(server: ApiServer, client: Client) -> None:
@@ -67,7 +57,7 @@ async def test_a_version_cannot_be_brought_along_either(client: Client) -> None:
 
 
 async def test_generated_names_are_free_ones(tmp_path: Path) -> None:
-    server = ApiServer(tmp_path, random=Stuck())
+    server = ApiServer(tmp_path, rng=FixedRandom())
     await server.start()
     client = server.client()
     body = new(CONFIG_MAP, None, metadata={"generateName": "x-"})

@@ -33,20 +33,20 @@ _LAUNCHERS: Final = 0.3  # how often it is only the launcher
 
 async def soak(directory: Path, seed: int, seconds: float) -> dict[str, int]:
     """How often what was done. Raises ``Broken``."""
-    random = Random(seed)
+    rng = Random(seed)
     town = Town(directory)
     await town.start()
     deeds: dict[str, int] = {}
     try:
         await _settle(town)
         before = await _at_rest(town, None)
-        await _busy(town, random, seconds * (1 - _PEACE), deeds, kills=True)
+        await _busy(town, rng, seconds * (1 - _PEACE), deeds, kills=True)
         await _at_rest(town, before)
         # Somebody who was never here has opened nothing yet.
-        await _busy(town, random, seconds * _PEACE / 2, deeds, kills=False)
+        await _busy(town, rng, seconds * _PEACE / 2, deeds, kills=False)
         await _at_rest(town, before)
         open_before = town.descriptors()
-        await _busy(town, random, seconds * _PEACE / 2, deeds, kills=False)
+        await _busy(town, rng, seconds * _PEACE / 2, deeds, kills=False)
         await _at_rest(town, before)
         await _no_more_than(town, open_before)
         deeds["kill"] = town.kills
@@ -71,30 +71,30 @@ async def _settle(town: Town) -> None:
         await town.client.create(SANDBOX_WARM_POOL, new(SANDBOX_WARM_POOL, pool, spec=wanted), NAMESPACE)
 
 
-async def _busy(town: Town, random: Random, seconds: float, deeds: dict[str, int], *, kills: bool) -> None:
+async def _busy(town: Town, rng: Random, seconds: float, deeds: dict[str, int], *, kills: bool) -> None:
     over = asyncio.Event()
     loop = asyncio.get_running_loop()
     ringing = loop.call_later(seconds, over.set)
     try:
         async with asyncio.TaskGroup() as group:
             for number in range(PEOPLE):
-                name = f"p{random.randrange(1 << 24):06x}-{number}"
-                person = Person(town, name, Random(random.random()), over, deeds)
+                name = f"p{rng.randrange(1 << 24):06x}-{number}"
+                person = Person(town, name, Random(rng.random()), over, deeds)
                 group.create_task(person.live(), name=name)
             if kills:
-                group.create_task(_kill(town, Random(random.random()), over), name="killer")
+                group.create_task(_kill(town, Random(rng.random()), over), name="killer")
     finally:
         ringing.cancel()
 
 
-async def _kill(town: Town, random: Random, over: asyncio.Event) -> None:
+async def _kill(town: Town, rng: Random, over: asyncio.Event) -> None:
     while True:
         try:
-            async with asyncio.timeout(random.uniform(*_PAUSE)):
+            async with asyncio.timeout(rng.uniform(*_PAUSE)):
                 await over.wait()
             return
         except TimeoutError:
-            if random.random() < _LAUNCHERS:
+            if rng.random() < _LAUNCHERS:
                 await town.kill_launcher()
             else:
                 await town.kill()

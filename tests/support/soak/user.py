@@ -36,10 +36,10 @@ _LIFETIME: Final = 6.0
 class Person:
     """``live`` goes on until ``over`` is set; then the last sandbox is given back."""
 
-    def __init__(self, town: Town, name: str, random: Random, over: asyncio.Event, deeds: dict[str, int]) -> None:
+    def __init__(self, town: Town, name: str, rng: Random, over: asyncio.Event, deeds: dict[str, int]) -> None:
         self.town = town
         self.name = name
-        self.random = random
+        self.rng = rng
         self.over = over
         self.deeds = deeds
         self._clock = SystemClock()
@@ -49,8 +49,8 @@ class Person:
         while not self.over.is_set():
             self._number += 1
             claim = f"{self.name}-{self._number}"
-            pool = self.random.choice(tuple(PLACES))
-            match self.random.random():
+            pool = self.rng.choice(tuple(PLACES))
+            match self.rng.random():
                 case chance if chance < 0.1:
                     await self._change_of_mind(claim, pool)
                 case chance if chance < 0.2:
@@ -63,10 +63,10 @@ class Person:
     async def _stay(self, claim: str, pool: str) -> None:
         stay = Stay(self, claim, await self._claimed(claim, pool), pool)
         acts = (stay.command, stay.command, stay.execute, stay.write, stay.read, stay.check, stay.sleep)
-        for _ in range(self.random.randrange(3, 20)):
+        for _ in range(self.rng.randrange(3, 20)):
             if self.over.is_set():
                 break
-            act = self.random.choice(acts)
+            act = self.rng.choice(acts)
             self.did(act.__name__)
             await act()
         await stay.check()
@@ -80,7 +80,7 @@ class Person:
     async def _change_of_mind(self, claim: str, pool: str) -> None:
         self.did("change of mind")
         await self._create(claim, pool)
-        await asyncio.sleep(self.random.random())
+        await asyncio.sleep(self.rng.random())
         await self._delete(claim)
         await self.gone(SANDBOX_CLAIM, claim)
 
@@ -177,8 +177,8 @@ class Stay:
         self._asked(word, fate)
 
     async def write(self) -> None:
-        name = f"file-{self.person.random.randrange(5)}"
-        content = self.person.random.randbytes(self.person.random.choice((0, 10, 100_000)))
+        name = f"file-{self.person.rng.randrange(5)}"
+        content = self.person.rng.randbytes(self.person.rng.choice((0, 10, 100_000)))
         answer = await self.person.town.router.write(
             self.sandbox, f"{self.place}/{name}".removeprefix("/workspace/"), content
         )

@@ -29,14 +29,14 @@ class Fixture:
 
 
 def simulate(seed: int, story: Callable[[Fixture], Coroutine[Any, Any, None]], **faults: Any) -> Trace:
-    random = Random(seed)
-    loop = SimulationLoop(random)
+    rng = Random(seed)
+    loop = SimulationLoop(rng)
     trace = Trace(loop.time)
 
     async def live() -> None:
-        server, store = await start_server(LoopClock(loop), random, lambda: 0.001)
+        server, store = await start_server(LoopClock(loop), rng, lambda: 0.001)
         transport = SimulatedTransport(
-            server.client(name="tester").transport, NetworkFaults(random, **faults), trace, "tester"
+            server.client(name="tester").transport, NetworkFaults(rng, **faults), trace, "tester"
         )
         await story(Fixture(transport, server.client(), store))
 

@@ -53,7 +53,7 @@ class WarmPoolController:
         recorder: EventRecorder,
         metrics: MetricsRegistry,
         clock: Clock,
-        random: Random,
+        rng: Random,
         options: WarmPoolOptions | None = None,
         *,
         workers: int = 4,
@@ -65,18 +65,18 @@ class WarmPoolController:
         self.writer = writer
         self.recorder = recorder
         self.clock = clock
-        self.random = random
+        self.rng = rng
         self.options = options or WarmPoolOptions()
         self.direct_writer = direct_writer if direct_writer is not None else writer
         self.member_writer = MemberWriter(
-            caches, writer, self.direct_writer, clock, random, enable_eviction=self.options.enable_eviction
+            caches, writer, self.direct_writer, clock, rng, enable_eviction=self.options.enable_eviction
         )
         queue_metrics: QueueMetrics[Key] = QueueMetrics("sandboxwarmpool", metrics, clock)
         self.controller: Controller[Key] = Controller(
             queue_metrics.name,
             self.reconcile,
             clock,
-            random,
+            rng,
             workers=workers,
             queue=WorkQueue(group=lambda key: key.namespace, observer=queue_metrics),
             observer=ControllerMetrics(queue_metrics.name, workers, metrics),
@@ -114,7 +114,7 @@ class WarmPoolController:
             now=self.clock.now(),
             pending_deletions=self.member_writer.pending_deletions(pool),
             expectations_met=self.member_writer.expectations_met(pool),
-            jitter=self.random.random(),
+            jitter=self.rng.random(),
             created_at=self.member_writer.created_at(pool, sandboxes),
         )
         todo = plan(observed, self.options, self._states.get(pool.uid) or PoolState.restored(pool))

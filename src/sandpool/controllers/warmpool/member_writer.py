@@ -40,7 +40,7 @@ class MemberWriter:
         writer: ApiWriter,
         direct_writer: ApiWriter,
         clock: Clock,
-        random: Random,
+        rng: Random,
         *,
         enable_eviction: bool,
     ) -> None:
@@ -48,7 +48,7 @@ class MemberWriter:
         self.writer = writer
         self.direct_writer = direct_writer
         self.clock = clock
-        self.random = random
+        self.rng = rng
         self.enable_eviction = enable_eviction
         self.expectations: Expectations[str] = Expectations(clock)
         # Names and UIDs of members whose creation (without UID) or deletion was not answered. While there are any, the
@@ -108,7 +108,7 @@ class MemberWriter:
             succeeded,
             str(failure) or type(failure).__name__,
             asked or 0.0,
-            self.random.random(),
+            self.rng.random(),
             is_namespace_terminating(failure),
         )
 
@@ -140,7 +140,7 @@ class MemberWriter:
         """A name that no known sandbox has. In a pool of 100,000 one random name in 150 is taken, and a refusal would
         count as a failure."""
         while True:
-            name = generate_name(f"{pool.name}-", self.random)
+            name = generate_name(f"{pool.name}-", self.rng)
             if Key(pool.namespace, name) not in self.caches.sandboxes:
                 return name
 

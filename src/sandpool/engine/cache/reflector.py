@@ -68,7 +68,7 @@ class Reflector(Generic[V]):
         type: ResourceType,
         cache: Cache[V],
         clock: Clock,
-        random: Random,
+        rng: Random,
         *,
         namespace: str | None = None,
         label_selector: str = "",
@@ -80,7 +80,7 @@ class Reflector(Generic[V]):
         self.type = type
         self.cache = cache
         self.clock = clock
-        self.random = random
+        self.rng = rng
         self.namespace = namespace
         self.label_selector = label_selector
         self.field_selector = field_selector
@@ -90,7 +90,7 @@ class Reflector(Generic[V]):
         self.lists = 0  # begun
         self.watches = 0  # begun
         self.unreadable = 0  # objects our own code failed on
-        self._streak = FailureLog(f"reflecting {type}", random, _log)
+        self._streak = FailureLog(f"reflecting {type}", rng, _log)
         self._version: int | None = None  # the newest version seen; None: list before watching
         self._paged = True  # whether the next list may be paginated
         self._fruitless = 0  # watches in a row without an event
@@ -191,7 +191,7 @@ class Reflector(Generic[V]):
             label_selector=self.label_selector,
             field_selector=self.field_selector,
             resource_version=str(version),
-            timeout_seconds=int(300 + 300 * self.random.random()),
+            timeout_seconds=int(300 + 300 * self.rng.random()),
         )
         taken = 0
         async with aclosing(cast(AsyncGenerator[WatchEvent, None], stream)) as events:
@@ -247,7 +247,7 @@ class Reflector(Generic[V]):
             self._version = None
             self._fruitless = 0
         if self._version is None:
-            pause = self._streak.failed(error, "listing again") + _SPREAD * self.random.random()
+            pause = self._streak.failed(error, "listing again") + _SPREAD * self.rng.random()
         else:
             pause = self._streak.failed(error, f"watching again from version {self._version}")
         await self.clock.sleep(pause)
@@ -273,12 +273,12 @@ class FailureLog:
     one for each further kind of error, and one when it is over. ``subject`` identifies the failing operation.
     """
 
-    def __init__(self, subject: str, random: Random, log: logging.Logger) -> None:
+    def __init__(self, subject: str, rng: Random, log: logging.Logger) -> None:
         self.subject = subject
         self.total = 0  # failures ever
         self._log = log
         # Half of a pause is random, so that reflectors that lost their API together do not return together.
-        self._backoff: Backoff[None] = Backoff(random, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, jitter=0.5)
+        self._backoff: Backoff[None] = Backoff(rng, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, jitter=0.5)
         self._reported: set[type[Exception]] = set()  # kinds that were logged since the last success
 
     def failed(self, error: Exception, then: str) -> float:

@@ -21,17 +21,17 @@ from sandpool.node.network.enforcer import Enforcer
 class NetworkInformers:
     """The caches that a pod network reads. Run ``run`` as a task; ``synced`` waits for the first lists."""
 
-    def __init__(self, client: Client, clock: Clock, random: Random, node: str) -> None:
+    def __init__(self, client: Client, clock: Clock, rng: Random, node: str) -> None:
         self.policies: Cache[Object] = Cache(_restrictions, name="network policies")
         self.namespaces: Cache[Object] = Cache(_identity, name="namespaces")
         self.services = Cache(_service, name="services with a name")
         self.pods = Cache(_pod, name="pods with a name")
         mine = f"spec.nodeName={node}"
         self._reflectors: list[Reflector[Any]] = [
-            Reflector(client, NETWORK_POLICY, self.policies, clock, random),
-            Reflector(client, NAMESPACE, self.namespaces, clock, random),
-            Reflector(client, SERVICE, self.services, clock, random),
-            Reflector(client, POD, self.pods, clock, random, field_selector=mine),
+            Reflector(client, NETWORK_POLICY, self.policies, clock, rng),
+            Reflector(client, NAMESPACE, self.namespaces, clock, rng),
+            Reflector(client, SERVICE, self.services, clock, rng),
+            Reflector(client, POD, self.pods, clock, rng, field_selector=mine),
         ]
 
     async def run(self) -> None:

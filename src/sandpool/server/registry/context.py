@@ -59,10 +59,10 @@ def key_of(obj: Object) -> Key:
 
 
 class RegistryContext:
-    def __init__(self, store: Store, clock: Clock, random: Random) -> None:
+    def __init__(self, store: Store, clock: Clock, rng: Random) -> None:
         self.store = store
         self.clock = clock
-        self.random = random
+        self.rng = rng
         self.neighbours = Neighbours(store)
         moment = clock.now().replace(microsecond=0)
         self._now = (moment, timestamp(moment))

@@ -102,7 +102,7 @@ def new_object(context: RegistryContext, resource: Resource, obj: Object) -> Obj
     metadata = drop_system_fields(obj["metadata"])
     if not metadata.get("name") and metadata.get("generateName"):
         metadata = {**metadata, "name": _free_name(context, resource, metadata)}
-    metadata = {**metadata, "uid": str(uuid.UUID(int=context.random.getrandbits(128), version=4))}
+    metadata = {**metadata, "uid": str(uuid.UUID(int=context.rng.getrandbits(128), version=4))}
     metadata["creationTimestamp"] = context.now()
     if resource.strategy.spec_generation or resource.custom:
         metadata["generation"] = 1
@@ -112,7 +112,7 @@ def new_object(context: RegistryContext, resource: Resource, obj: Object) -> Obj
 
 def _free_name(context: RegistryContext, resource: Resource, metadata: Object) -> str:
     for _ in range(_NAME_ATTEMPTS):
-        name = generate_name(metadata["generateName"], context.random)
+        name = generate_name(metadata["generateName"], context.rng)
         if context.store.head(resource.storage, (metadata.get("namespace", ""), name)) is None:
             break
     return name

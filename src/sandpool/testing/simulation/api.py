@@ -83,7 +83,7 @@ def _initial_state() -> _InitialState:
 
     async def make() -> ApiServer:
         clock = LoopClock(loop)
-        server = ApiServer(Path(directory.name), clock=clock, random=Random(0), open_store=lambda _: Store(journal))
+        server = ApiServer(Path(directory.name), clock=clock, rng=Random(0), open_store=lambda _: Store(journal))
         await server.start()
         await _wait_until_served(server.client())
         await clock.sleep(1.0)
@@ -109,7 +109,7 @@ def _share(server: ApiServer, served: dict[tuple[str, str, str], Resource]) -> N
             resource.__dict__[name] = getattr(other, name)
 
 
-async def start_server(clock: Clock, random: Random, delay: Callable[[], float]) -> tuple[ApiServer, AttributedStore]:
+async def start_server(clock: Clock, rng: Random, delay: Callable[[], float]) -> tuple[ApiServer, AttributedStore]:
     """Start a server; ``delay`` draws the duration of a commit."""
     initial = _initial_state()
     journal = MemoryJournal(delay, initial.rows, initial.revision)
@@ -119,7 +119,7 @@ async def start_server(clock: Clock, random: Random, delay: Callable[[], float])
         stores.append(AttributedStore(journal, initial.decoded))
         return stores[0]
 
-    server = ApiServer(Path(initial.directory.name), clock=clock, random=random, open_store=open_store)
+    server = ApiServer(Path(initial.directory.name), clock=clock, rng=rng, open_store=open_store)
     await server.start()
     _share(server, initial.served)
     return server, stores[0]

@@ -50,7 +50,7 @@ class Crash:
     kind: WriteKind = WriteKind.ANY  # only these writes count
 
     @classmethod
-    def draw(cls, random: Random, kinds: Sequence[WriteKind]) -> Crash:
-        kind = random.choice(kinds)
-        point = random.choice((CrashPoint.BEFORE, CrashPoint.SENT, CrashPoint.SENT, CrashPoint.AFTER))
-        return cls(random.randint(1, _LATEST[kind]), point, kind)
+    def draw(cls, rng: Random, kinds: Sequence[WriteKind]) -> Crash:
+        kind = rng.choice(kinds)
+        point = rng.choice((CrashPoint.BEFORE, CrashPoint.SENT, CrashPoint.SENT, CrashPoint.AFTER))
+        return cls(rng.randint(1, _LATEST[kind]), point, kind)

@@ -82,9 +82,9 @@ class _Task(asyncio.Task[T]):
 class SimulationLoop(BaseEventLoop):
     """``steps`` counts the callbacks that ran; more than ``max_steps`` of them raise ``Livelock``."""
 
-    def __init__(self, random: Random, *, disorder: float = 1.0, max_steps: int = 60_000) -> None:
+    def __init__(self, rng: Random, *, disorder: float = 1.0, max_steps: int = 60_000) -> None:
         super().__init__()
-        self.random = random
+        self.rng = rng
         self.disorder = disorder
         self.max_steps = max_steps
         self.steps = 0
@@ -143,9 +143,9 @@ class SimulationLoop(BaseEventLoop):
         handle._run()
 
     def _draw(self, choices: int) -> int:
-        if choices == 1 or (self.disorder < 1.0 and self.random.random() >= self.disorder):
+        if choices == 1 or (self.disorder < 1.0 and self.rng.random() >= self.disorder):
             return 0
-        return int(self.random.random() * choices)
+        return int(self.rng.random() * choices)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end, cancel the tasks it left behind and close the loop."""

@@ -41,7 +41,7 @@ class RequestOutcome(Enum):
 class NetworkFaults:
     """The rates of faults, per request, and the lags, as means in seconds."""
 
-    random: Random
+    rng: Random
     lag: float = 0.0
     watch_lag: float = 0.0
     refusals: float = 0.0
@@ -54,36 +54,36 @@ class NetworkFaults:
     is_disabled: bool = False  # no more faults
 
     @classmethod
-    def draw(cls, random: Random, profile: Profile) -> NetworkFaults:
-        fault_rate = random.choice(profile.fault_rate)
+    def draw(cls, rng: Random, profile: Profile) -> NetworkFaults:
+        fault_rate = rng.choice(profile.fault_rate)
         return cls(
-            random,
-            lag=random.choice(profile.lag),
-            watch_lag=random.choice(profile.watch_lag),
-            refusals=fault_rate * random.random(),
-            cuts=fault_rate * random.random(),
-            losses=fault_rate * random.random() + random.choice(profile.losses),
-            stalls=random.choice(profile.stalls),
-            breaks=random.choice(profile.breaks),
+            rng,
+            lag=rng.choice(profile.lag),
+            watch_lag=rng.choice(profile.watch_lag),
+            refusals=fault_rate * rng.random(),
+            cuts=fault_rate * rng.random(),
+            losses=fault_rate * rng.random() + rng.choice(profile.losses),
+            stalls=rng.choice(profile.stalls),
+            breaks=rng.choice(profile.breaks),
             late_delays=profile.late_delay,
         )
 
     def delay(self) -> float:
         """Draw the time in flight of a request or a response."""
         lag = 0.0 if self.is_disabled else self.lag
-        return _FAST * self.random.random() + (self.random.expovariate(1 / lag) if lag else 0.0)
+        return _FAST * self.rng.random() + (self.rng.expovariate(1 / lag) if lag else 0.0)
 
     def late_delay(self) -> float:
         """Draw the additional time in flight of a killed process's request."""
-        mean = self.random.choice(self.late_delays)
-        return self.random.expovariate(1 / mean) if mean else 0.0
+        mean = self.rng.choice(self.late_delays)
+        return self.rng.expovariate(1 / mean) if mean else 0.0
 
     def outcome(self, request: Request, now: float) -> RequestOutcome:
         if self.is_disabled:
             return RequestOutcome.ANSWERED
         if now < self.quota_until and request.method == "POST" and request.path.endswith(f"/{SANDBOX.plural}"):
             return RequestOutcome.FORBIDDEN
-        draw = self.random.random()
+        draw = self.rng.random()
         for rate, outcome in (
             (self.refusals, RequestOutcome.REFUSED),
             (self.cuts, RequestOutcome.CUT),
@@ -99,11 +99,11 @@ class NetworkFaults:
         refusals: list[ApiError] = [
             InternalError("the simulated server failed"),
             ServiceUnavailable("the simulated server is starting", details={"retryAfterSeconds": 1}),
-            TooManyRequests("the simulated server is busy", details=self.random.choice(({}, {"retryAfterSeconds": 3}))),
+            TooManyRequests("the simulated server is busy", details=self.rng.choice(({}, {"retryAfterSeconds": 3}))),
         ]
         if request.method in ("PATCH", "DELETE"):
             refusals += [Conflict("the object has been modified"), Conflict("the object has been modified")]
-        return self.random.choice(refusals)
+        return self.rng.choice(refusals)
 
     def loss(self) -> Exception:
         """Draw the error that the sender of an executed request gets instead of the response."""
@@ -113,17 +113,17 @@ class NetworkFaults:
             ServerTimeout("the simulated server took too long"),
             InternalError("the simulated server failed after it had written"),
         )
-        return self.random.choice(losses)
+        return self.rng.choice(losses)
 
     def stall(self) -> float:
         """Draw the delay before the next event of a watch."""
-        if self.is_disabled or not self.stalls or self.random.random() >= self.stalls:
+        if self.is_disabled or not self.stalls or self.rng.random() >= self.stalls:
             return 0.0
-        return self.random.expovariate(1 / self.watch_lag) if self.watch_lag else 0.0
+        return self.rng.expovariate(1 / self.watch_lag) if self.watch_lag else 0.0
 
     def watch_end(self) -> Exception | bool | None:
         """Draw the end of a watch. True: it continues. None: the server ends it. Otherwise the error it fails with."""
-        if self.is_disabled or not self.breaks or self.random.random() >= self.breaks:
+        if self.is_disabled or not self.breaks or self.rng.random() >= self.breaks:
             return True
         endings = (None, ConnectionError("the watch was cut"), Expired("too old resource version"))
-        return self.random.choice(endings)
+        return self.rng.choice(endings)

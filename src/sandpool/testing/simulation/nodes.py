@@ -38,13 +38,13 @@ class _Pod:
 class Nodes:
     """``pace`` scales all durations. Every new pod draws its fate from ``fates``, until ``heal``."""
 
-    def __init__(self, client: Client, clock: Clock, random: Random, *, pace: float, fates: tuple[Fate, ...]) -> None:
+    def __init__(self, client: Client, clock: Clock, rng: Random, *, pace: float, fates: tuple[Fate, ...]) -> None:
         self.client = client
         self.clock = clock
-        self.random = random
+        self.rng = rng
         self.pace = pace
         self.fates = fates
-        self.names = tuple(f"node-{number}" for number in range(random.randint(1, 3)))
+        self.names = tuple(f"node-{number}" for number in range(rng.randint(1, 3)))
         self._pods: dict[str, _Pod] = {}  # by UID
         self._addresses = 0
         self._healed = asyncio.Event()
@@ -79,8 +79,8 @@ class Nodes:
         ready = [pod for pod in self._pods.values() if pod.is_ready and not pod.is_dying]
         if not ready or self._healed.is_set():
             return ""
-        pod = self.random.choice(ready)
-        phase = self.random.choice(("", "", "Failed", "Succeeded"))
+        pod = self.rng.choice(ready)
+        phase = self.rng.choice(("", "", "Failed", "Succeeded"))
         pod.is_ready = False
         self._restart_task(pod, lambda pod: self._report(pod, phase, ready=False) if phase else self._flap(pod))
         return f"pod {pod.name} {phase or 'flaps'}"
@@ -99,7 +99,7 @@ class Nodes:
         pod.task = asyncio.create_task(guarded(), name=f"pod {pod.name}")
 
     async def _start_pod(self, pod: _Pod) -> None:
-        fate = self.random.choice(self.fates)
+        fate = self.rng.choice(self.fates)
         await self._pause(1.0)
         if fate is Fate.UNSCHEDULABLE:
             details = {"reason": "Unschedulable", "message": "0/1 nodes are available."}
@@ -108,12 +108,12 @@ class Nodes:
             )
             await self._healed.wait()
             await self._pause(1.0)
-        pod.node = self.random.choice(self.names)
+        pod.node = self.rng.choice(self.names)
         binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.name, "uid": pod.uid}}
         binding["target"] = {"apiVersion": "v1", "kind": "Node", "name": pod.node}
         await self._retry(lambda: self.client.create(POD, binding, pod.namespace, name=pod.name, subresource="binding"))
         await self._pause(1.0)
-        if self.random.random() < 0.5 or fate is Fate.HANGING:
+        if self.rng.random() < 0.5 or fate is Fate.HANGING:
             await self._report(pod, "Running", ready=False)
             await self._pause(1.0)
         if fate is Fate.HANGING:
@@ -158,7 +158,7 @@ class Nodes:
         await self._retry(lambda: self.client.patch(POD, pod.name, body, pod.namespace, subresource="status"))
 
     async def _pause(self, seconds: float) -> None:
-        await self.clock.sleep(self.random.random() * seconds * self.pace)
+        await self.clock.sleep(self.rng.random() * seconds * self.pace)
 
     async def _retry(self, request: Callable[[], Awaitable[Any]]) -> None:
         """Send a request until the API accepts or rejects it."""

@@ -30,7 +30,7 @@ class ControllerProcess:
         number: int,
         transport: SimulatedTransport,
         clock: Clock,
-        random: Random,
+        rng: Random,
         crash: Crash | None,
         on_crash: Callable[[], None],
         on_violation: Callable[[Violation], None],
@@ -40,7 +40,7 @@ class ControllerProcess:
         self.on_crash = on_crash
         self.on_violation = on_violation
         self.process = Process(f"controllers {number}")
-        self.controllers = ControllerManager(Client(transport), clock, random, SMALL)
+        self.controllers = ControllerManager(Client(transport), clock, rng, SMALL)
         self.is_working = False
         self._rules = RequestRules(self.controllers, clock.monotonic)
         self._counted = 0  # writes of the kind that counts towards the crash

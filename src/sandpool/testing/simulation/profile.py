@@ -143,5 +143,5 @@ RELIABLE_NETWORK = Profile(
 )
 
 
-def draw_profile(random: Random) -> Profile:
-    return random.choice(PROFILES)
+def draw_profile(rng: Random) -> Profile:
+    return rng.choice(PROFILES)

@@ -92,14 +92,14 @@ class Simulation:
     def __init__(self, seed: int, scenario: Scenario | None = None) -> None:
         self.seed = seed
         self.scenario = scenario or Scenario()
-        self.random = Random(seed)
-        disorder = self.random.choice((0.0, 0.2, 1.0))
-        self.loop = SimulationLoop(self.random, disorder=disorder)
+        self.rng = Random(seed)
+        disorder = self.rng.choice((0.0, 0.2, 1.0))
+        self.loop = SimulationLoop(self.rng, disorder=disorder)
         self.clock = LoopClock(self.loop)
         self.trace = Trace(self.loop.time)
-        drawn = draw_profile(self.random)
+        drawn = draw_profile(self.rng)
         self.profile = self.scenario.profile or (drawn if self.scenario.story is None else RELIABLE_NETWORK)
-        self.faults = self.scenario.faults or NetworkFaults.draw(self.random, self.profile)
+        self.faults = self.scenario.faults or NetworkFaults.draw(self.rng, self.profile)
         self.invariants = Invariants(self.loop.time, self._fail)
         self.processes: list[ControllerProcess] = []
         self._crashes = list(self._drawn_crashes() if self.scenario.crashes is None else self.scenario.crashes)
@@ -128,21 +128,21 @@ class Simulation:
         )
 
     async def _run(self) -> None:
-        random = self.random
+        rng = self.rng
         self._failed: asyncio.Future[None] = self.loop.create_future()
-        speed = random.choice((0.001, 0.01))
-        self.server, self.store = await start_server(self.clock, random, lambda: random.random() * speed)
-        gentle = NetworkFaults(random, lag=random.choice((0.0, 0.01)))
+        speed = rng.choice((0.001, 0.01))
+        self.server, self.store = await start_server(self.clock, rng, lambda: rng.random() * speed)
+        gentle = NetworkFaults(rng, lag=rng.choice((0.0, 0.01)))
         self.nodes = Nodes(
             self._client("nodes", gentle),
             self.clock,
-            random,
-            pace=random.choice((0.05, 0.5, 3.0)),
-            fates=random.choice(_FATES) if self.scenario.story is None else (Fate.READY,),
+            rng,
+            pace=rng.choice((0.05, 0.5, 3.0)),
+            fates=rng.choice(_FATES) if self.scenario.story is None else (Fate.READY,),
         )
         users = self._client("users", gentle)
         self.users = SimulatedUsers(
-            users, self.store, self.nodes, self.faults, self.profile, self.clock, random, self.trace
+            users, self.store, self.nodes, self.faults, self.profile, self.clock, rng, self.trace
         )
         self.store.add_write_observer(self.invariants.observe_write)
         self.store.add_write_observer(self.nodes.observe_write)
@@ -174,10 +174,10 @@ class Simulation:
     async def _run_users(self) -> None:
         await self.users.create_initial_objects()
         self._start_controllers()
-        if self.random.choice(self.profile.starts_full):
+        if self.rng.choice(self.profile.starts_full):
             await asyncio.sleep(_UNTIL_FILLED)
         actions = self.scenario.actions
-        await self.users.run(self.random.randint(2, 10) if actions is None else actions)
+        await self.users.run(self.rng.randint(2, 10) if actions is None else actions)
 
     async def _quiet(self) -> None:
         """Wait until the world is quiescent."""
@@ -219,8 +219,8 @@ class Simulation:
     # --- the processes of the controllers -----------------------------------------------------------------------------
 
     def _drawn_crashes(self) -> Iterator[Crash]:
-        for _ in range(self.random.choice(self.profile.crashes)):
-            yield Crash.draw(self.random, self.profile.crash_writes)
+        for _ in range(self.rng.choice(self.profile.crashes)):
+            yield Crash.draw(self.rng, self.profile.crash_writes)
 
     def _start_controllers(self) -> None:
         number = len(self.processes)
@@ -231,7 +231,7 @@ class Simulation:
         transport.stores_metadata_with_status = number % 2 == 1
         crash = self._crashes.pop(0) if self._crashes else None
         self.trace.note("world", f"controllers {number} start, to crash at {crash}")
-        process = ControllerProcess(number, transport, self.clock, self.random, crash, self._on_crash, self._fail)
+        process = ControllerProcess(number, transport, self.clock, self.rng, crash, self._on_crash, self._fail)
         self.processes.append(process)
         life = process.process.run(process.run())
         life.add_done_callback(self._on_exit)
@@ -242,7 +242,7 @@ class Simulation:
         for request in late:
             self.invariants.expect_late_write(request)
         self.trace.note("world", f"controllers {len(self.processes) - 1} crash, {len(late)} writes in flight")
-        self.loop.call_later(self.random.choice(self.profile.restart_delay), self._start_controllers, context=Context())
+        self.loop.call_later(self.rng.choice(self.profile.restart_delay), self._start_controllers, context=Context())
 
     def _on_exit(self, life: asyncio.Task[None]) -> None:
         if not life.cancelled() and (error := life.exception()) is not None:

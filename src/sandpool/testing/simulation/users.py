@@ -38,7 +38,7 @@ class SimulatedUsers:
         faults: NetworkFaults,
         profile: Profile,
         clock: Clock,
-        random: Random,
+        rng: Random,
         trace: Trace,
     ) -> None:
         self.client = client
@@ -46,10 +46,10 @@ class SimulatedUsers:
         self.nodes = nodes
         self.faults = faults
         self.clock = clock
-        self.random = random
+        self.rng = rng
         self.trace = trace
         self.profile = profile
-        self.max_pause = random.choice(profile.max_pause)
+        self.max_pause = rng.choice(profile.max_pause)
         self._claims = 0
         self._images = 0
         self.actions: tuple[tuple[int, Action], ...] = (
@@ -73,15 +73,15 @@ class SimulatedUsers:
     async def create_initial_objects(self) -> None:
         """Create a template and one or two pools."""
         await self._create(SANDBOX_TEMPLATE, "t0", self._template())
-        for number in range(self.random.choice((1, 1, 2))):
+        for number in range(self.rng.choice((1, 1, 2))):
             await self._create(SANDBOX_WARM_POOL, f"p{number}", self._pool())
 
     async def run(self, count: int) -> None:
         choices = [action for _, action in self.actions]
         weights = [weight * self.profile.weights.get(action.__name__, 1) for weight, action in self.actions]
         for _ in range(count):
-            await self.clock.sleep(self.random.random() * self.max_pause)
-            (action,) = self.random.choices(choices, weights)
+            await self.clock.sleep(self.rng.random() * self.max_pause)
+            (action,) = self.rng.choices(choices, weights)
             await action()
 
     # --- actions ------------------------------------------------------------------------------------------------------
@@ -91,11 +91,11 @@ class SimulatedUsers:
         await self._create(SANDBOX_CLAIM, f"c{self._claims}", self._claim())
 
     async def burst(self) -> None:
-        await asyncio.gather(*(self.claim() for _ in range(self.random.randint(2, 4))))
+        await asyncio.gather(*(self.claim() for _ in range(self.rng.randint(2, 4))))
 
     async def delete_claim(self) -> None:
         if name := self._any(SANDBOX_CLAIM):
-            await self._delete(SANDBOX_CLAIM, name, self.random.choice((None, "Background", "Foreground")))
+            await self._delete(SANDBOX_CLAIM, name, self.rng.choice((None, "Background", "Foreground")))
 
     async def replace_claim(self) -> None:
         """Delete a claim and create another with the same name at once."""
@@ -105,7 +105,7 @@ class SimulatedUsers:
 
     async def scale(self) -> None:
         if name := self._any(SANDBOX_WARM_POOL):
-            await self._patch(SANDBOX_WARM_POOL, name, {"spec": {"replicas": self.random.randint(0, 4)}})
+            await self._patch(SANDBOX_WARM_POOL, name, {"spec": {"replicas": self.rng.randint(0, 4)}})
 
     async def change_template(self) -> None:
         await self._patch(SANDBOX_TEMPLATE, "t0", {"spec": self._template()})
@@ -117,14 +117,14 @@ class SimulatedUsers:
     async def delete_pool(self) -> None:
         """Delete a pool, sometimes orphaning its members, and mostly create another with the same name."""
         if name := self._any(SANDBOX_WARM_POOL):
-            await self._delete(SANDBOX_WARM_POOL, name, self.random.choice((None, "Orphan", "Foreground")))
-            await self.clock.sleep(self.random.choice((0.0, 1.0, 10.0)))
-            if self.random.random() < 0.9:
+            await self._delete(SANDBOX_WARM_POOL, name, self.rng.choice((None, "Orphan", "Foreground")))
+            await self.clock.sleep(self.rng.choice((0.0, 1.0, 10.0)))
+            if self.rng.random() < 0.9:
                 await self._create(SANDBOX_WARM_POOL, name, self._pool())
 
     async def delete_template(self) -> None:
         await self._delete(SANDBOX_TEMPLATE, "t0")
-        await self.clock.sleep(self.random.choice((0.0, 2.0)))
+        await self.clock.sleep(self.rng.choice((0.0, 2.0)))
         await self._create(SANDBOX_TEMPLATE, "t0", self._template())
 
     async def delete_pod(self) -> None:
@@ -133,20 +133,20 @@ class SimulatedUsers:
 
     async def delete_sandbox(self) -> None:
         if name := self._any(SANDBOX):
-            await self._delete(SANDBOX, name, self.random.choice((None, "Foreground")))
+            await self._delete(SANDBOX, name, self.rng.choice((None, "Foreground")))
 
     async def suspend(self) -> None:
         """Suspend or resume a sandbox."""
         if name := self._any(SANDBOX):
-            mode = self.random.choice(("Suspended", "Running", "Running"))
+            mode = self.rng.choice(("Suspended", "Running", "Running"))
             await self._patch(SANDBOX, name, {"spec": {"operatingMode": mode}})
 
     async def edit_metadata(self) -> None:
         """Write an unrelated label or annotation, which changes the resourceVersion."""
-        type = self.random.choice((SANDBOX, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL, POD))
+        type = self.rng.choice((SANDBOX, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL, POD))
         if name := self._any(type):
-            note = {"example.com/note": str(self.random.randrange(1000))}
-            key = self.random.choice(("labels", "annotations"))
+            note = {"example.com/note": str(self.rng.randrange(1000))}
+            key = self.rng.choice(("labels", "annotations"))
             await self._patch(type, name, {"metadata": {key: note}})
 
     async def disturb(self) -> None:
@@ -155,7 +155,7 @@ class SimulatedUsers:
 
     async def quota(self) -> None:
         """Forbid the creation of sandboxes for a while."""
-        self.faults.quota_until = self.clock.monotonic() + self.random.choice((1.0, 10.0, 40.0))
+        self.faults.quota_until = self.clock.monotonic() + self.rng.choice((1.0, 10.0, 40.0))
 
     # --- specs --------------------------------------------------------------------------------------------------------
 
@@ -163,51 +163,51 @@ class SimulatedUsers:
         self._images += 1
         container: Object = {"name": "main", "image": f"example.com/image:{self._images}"}
         pod: Object = {"spec": {"containers": [container]}}
-        if self.random.random() < 0.3:
-            pod["metadata"] = {"labels": {"example.com/team": self.random.choice("ab")}}
+        if self.rng.random() < 0.3:
+            pod["metadata"] = {"labels": {"example.com/team": self.rng.choice("ab")}}
         spec: Object = {
             "podTemplate": pod,
             "envVarsInjectionPolicy": ALLOWED,
             "volumeClaimTemplatesPolicy": ALLOWED,
-            "service": self.random.choice((True, None)),
+            "service": self.rng.choice((True, None)),
         }
-        if self.random.random() < 0.2:
+        if self.rng.random() < 0.2:
             spec["volumeClaimTemplates"] = [_volume("home")]
         return spec
 
     def _pool(self) -> Object:
         return {
-            "replicas": self.random.choice((0, 1, 2, 3, 3, 4)),
+            "replicas": self.rng.choice((0, 1, 2, 3, 3, 4)),
             "sandboxTemplateRef": {"name": "t0"},
             "updateStrategy": self._strategy(),
         }
 
     def _strategy(self) -> Object:
-        strategy: Object = {"type": self.random.choice(self.profile.strategies)}
+        strategy: Object = {"type": self.rng.choice(self.profile.strategies)}
         if strategy["type"] == ROLLING_UPDATE:
             strategy["rollingUpdate"] = {
-                "maxSurge": self.random.choice((0, 1, "25%")),
-                "maxUnavailable": self.random.choice((0, 1, "50%")),
+                "maxSurge": self.rng.choice((0, 1, "25%")),
+                "maxUnavailable": self.rng.choice((0, 1, "50%")),
             }
         return strategy
 
     def _claim(self) -> Object:
-        random = self.random
-        pool = self._any(SANDBOX_WARM_POOL) if random.random() < 0.95 else "nowhere"
+        rng = self.rng
+        pool = self._any(SANDBOX_WARM_POOL) if rng.random() < 0.95 else "nowhere"
         spec: Object = {"warmPoolRef": {"name": pool or "p0"}}
-        if random.random() < 0.1:
+        if rng.random() < 0.1:
             spec["env"] = [{"name": "A", "value": "1"}]
-        if random.random() < 0.08:
+        if rng.random() < 0.08:
             spec["volumeClaimTemplates"] = [_volume("data")]
-        if random.random() < 0.15:
-            spec["additionalPodMetadata"] = {"labels": {"sandbox.users.io/who": random.choice("ab")}}
-        if random.random() < 0.25:
-            lifecycle: Object = {"shutdownPolicy": random.choice((DELETE, DELETE_FOREGROUND, RETAIN))}
-            if random.random() < 0.6:
-                moment = self.clock.now() + timedelta(seconds=random.choice((0, 1, 5, 30)))
+        if rng.random() < 0.15:
+            spec["additionalPodMetadata"] = {"labels": {"sandbox.users.io/who": rng.choice("ab")}}
+        if rng.random() < 0.25:
+            lifecycle: Object = {"shutdownPolicy": rng.choice((DELETE, DELETE_FOREGROUND, RETAIN))}
+            if rng.random() < 0.6:
+                moment = self.clock.now() + timedelta(seconds=rng.choice((0, 1, 5, 30)))
                 lifecycle["shutdownTime"] = timestamp(moment)
             else:
-                lifecycle["ttlSecondsAfterFinished"] = random.choice((0, 2, 20))
+                lifecycle["ttlSecondsAfterFinished"] = rng.choice((0, 2, 20))
             spec["lifecycle"] = lifecycle
         return spec
 
@@ -216,7 +216,7 @@ class SimulatedUsers:
     def _any(self, type: ResourceType) -> str:
         """The name of a random object of a type; empty if there is none."""
         names = [entry.key[1] for entry in self.store.scan(type.group_resource, NAMESPACE)]
-        return self.random.choice(names) if names else ""
+        return self.rng.choice(names) if names else ""
 
     async def _create(self, type: ResourceType, name: str, spec: Object) -> None:
         await self._try(lambda: self.client.create(type, new(type, name, spec=spec), NAMESPACE))

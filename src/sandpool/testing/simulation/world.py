@@ -29,7 +29,7 @@ class World:
         self.simulation = simulation
         self.client = client
         self.clock = simulation.clock
-        self.random = simulation.random
+        self.rng = simulation.rng
         self.namespace = NAMESPACE
 
     @property

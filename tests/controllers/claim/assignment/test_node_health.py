@@ -306,9 +306,9 @@ async def test_r7_claims_are_served_without_permission_to_list_nodes(world: Worl
 
 
 def test_r7_all_sandboxes_of_good_nodes_go_before_those_of_bad_nodes() -> None:
-    random = Random(0)
+    rng = Random(0)
     scene = Scene()
-    where = {f"box-{number}": random.randrange(10) for number in range(300)}
+    where = {f"box-{number}": rng.randrange(10) for number in range(300)}
     for name, number in where.items():
         scene.member(name, f"node-{number}")
     for number in range(5):
