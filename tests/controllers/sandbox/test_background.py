@@ -50,19 +50,19 @@ async def pods(world: World) -> list[str]:
     return sorted(pod["metadata"]["name"] for pod in await world.all(POD))
 
 
-async def test_who_is_waited_for_finds_a_worker(world: World) -> None:
+async def test_standalone_sandbox_gets_a_worker_while_pool_members_are_parked(world: World) -> None:
     assert await pods(world) == []
     await world.sandbox("cold")
     assert await pods(world) == ["cold"]
 
 
-async def test_one_that_is_claimed_waits_no_longer(world: World) -> None:
+async def test_claimed_member_is_no_longer_parked(world: World) -> None:
     claim = await world.claim("claim")
     await world.patch(SANDBOX, KEPT[-1], {"metadata": {"ownerReferences": [owner_reference(claim, controller=True)]}})
     assert await pods(world) == [KEPT[-1]]
 
 
-async def test_they_have_their_turn_when_it_has_taken_too_long(world: World) -> None:
+async def test_parked_members_get_their_pods_after_the_patience(world: World) -> None:
     await world.wait(PATIENCE)
 
     async def all_have_pods() -> bool:

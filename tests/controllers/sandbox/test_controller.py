@@ -154,7 +154,7 @@ def conditions(*told: tuple[str, str, str, str]) -> list[Object]:
 # --- launching -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_sandbox_becomes_ready(rig: Rig) -> None:
+async def test_sandbox_becomes_ready(rig: Rig) -> None:
     await rig.sandbox()
 
     assert (await rig.get())["status"] == {
@@ -169,7 +169,7 @@ async def test_a_sandbox_becomes_ready(rig: Rig) -> None:
     }
 
 
-async def test_the_pod_is_the_sandboxs(rig: Rig) -> None:
+async def test_pod_has_the_owner_and_label_of_its_sandbox(rig: Rig) -> None:
     box = await rig.sandbox()
     pod = await rig.get(POD)
     assert pod["metadata"]["labels"] == {SANDBOX_NAME_HASH: BOX}
@@ -178,7 +178,7 @@ async def test_the_pod_is_the_sandboxs(rig: Rig) -> None:
     assert "sandbox-controller" in managers
 
 
-async def test_a_launch_costs_two_writes_and_two_passes(rig: Rig) -> None:
+async def test_launch_costs_two_writes_and_two_reconciles(rig: Rig) -> None:
     """Of a sandbox as pools make them, and although every stage of the pod is reported apart."""
     rig.node.delays = dict.fromkeys(Stage, 0.5)
     pool = await rig.create(SANDBOX_WARM_POOL, "pool", spec={"replicas": 0, "sandboxTemplateRef": {"name": "python"}})
@@ -193,7 +193,7 @@ async def test_a_launch_costs_two_writes_and_two_passes(rig: Rig) -> None:
     assert (await rig.condition("Ready"))[0] == "True"
 
 
-async def test_a_launch_that_takes_long_says_where_it_stands(rig: Rig) -> None:
+async def test_slow_launch_writes_its_progress_after_ten_seconds(rig: Rig) -> None:
     rig.node.fate = lambda pod: Fate.HANGING
     await rig.sandbox()
     assert rig.writes() == ["POST pods"]
@@ -205,7 +205,7 @@ async def test_a_launch_that_takes_long_says_where_it_stands(rig: Rig) -> None:
     assert rig.writes() == ["PATCH sandboxes/box/status"]
 
 
-async def test_a_pod_that_finds_no_node_is_told_at_once(rig: Rig) -> None:
+async def test_unschedulable_pod_is_reported_at_once(rig: Rig) -> None:
     rig.node.fate = lambda pod: Fate.UNSCHEDULABLE
     await rig.sandbox()
     assert await rig.condition("PodScheduled") == ("False", "Unschedulable", NO_NODE)
@@ -216,7 +216,7 @@ async def test_a_pod_that_finds_no_node_is_told_at_once(rig: Rig) -> None:
     ("fate", "reason", "message"),
     [(Fate.FAILED, "PodFailed", "Pod failed"), (Fate.SUCCEEDED, "PodSucceeded", "Pod completed successfully")],
 )
-async def test_a_pod_that_has_ended_is_not_replaced(rig: Rig, fate: Fate, reason: str, message: str) -> None:
+async def test_finished_pod_is_not_replaced(rig: Rig, fate: Fate, reason: str, message: str) -> None:
     rig.node.fate = lambda pod: fate
     await rig.sandbox()
     await rig.wait(60)
@@ -225,7 +225,7 @@ async def test_a_pod_that_has_ended_is_not_replaced(rig: Rig, fate: Fate, reason
     assert rig.writes() == ["POST pods", "PATCH sandboxes/box/status"]
 
 
-async def test_a_pod_that_was_deleted_is_replaced_when_it_is_gone(rig: Rig) -> None:
+async def test_deleted_pod_is_replaced_after_it_has_terminated(rig: Rig) -> None:
     rig.node.termination = 5
     await rig.sandbox()
     first = (await rig.get(POD))["metadata"]["uid"]
@@ -238,7 +238,7 @@ async def test_a_pod_that_was_deleted_is_replaced_when_it_is_gone(rig: Rig) -> N
     assert (await rig.condition("Ready"))[0] == "True"
 
 
-async def test_nothing_is_done_when_nothing_has_changed(rig: Rig) -> None:
+async def test_unchanged_sandbox_causes_no_write(rig: Rig) -> None:
     await rig.sandbox()
     passes = rig.passes
     rig.writes()
@@ -248,7 +248,7 @@ async def test_nothing_is_done_when_nothing_has_changed(rig: Rig) -> None:
     assert rig.passes == passes
 
 
-async def test_a_sandbox_that_is_claimed_costs_one_write_and_one_pass(rig: Rig) -> None:
+async def test_claiming_a_sandbox_costs_one_write_and_one_reconcile(rig: Rig) -> None:
     """What the pod is told is all there is to do when a claim takes a sandbox from its pool."""
     pool = await rig.create(SANDBOX_WARM_POOL, "pool", spec={"replicas": 0, "sandboxTemplateRef": {"name": "python"}})
     references = [owner_reference(pool, controller=True, block=True)]
@@ -266,7 +266,7 @@ async def test_a_sandbox_that_is_claimed_costs_one_write_and_one_pass(rig: Rig) 
     assert (await rig.get(POD))["metadata"]["labels"] == {SANDBOX_NAME_HASH: BOX}
 
 
-async def test_what_may_wait_is_written_when_the_window_ends(rig: Rig) -> None:
+async def test_deferred_write_is_done_when_the_window_ends(rig: Rig) -> None:
     rig.sandboxes.options = SandboxOptions(write_behind=timedelta(seconds=0.5))
     await rig.sandbox()
     rig.writes()
@@ -283,7 +283,7 @@ async def test_what_may_wait_is_written_when_the_window_ends(rig: Rig) -> None:
 # --- suspending ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_sandbox_is_suspended_and_resumed(rig: Rig) -> None:
+async def test_sandbox_is_suspended_and_resumed(rig: Rig) -> None:
     rig.node.termination = 5
     await rig.sandbox()
     rig.writes()
@@ -307,7 +307,7 @@ async def test_a_sandbox_is_suspended_and_resumed(rig: Rig) -> None:
     assert rig.writes()[0] == "POST pods"
 
 
-async def test_a_sandbox_that_begins_suspended_has_no_pod(rig: Rig) -> None:
+async def test_sandbox_created_suspended_has_no_pod(rig: Rig) -> None:
     await rig.sandbox(operatingMode="Suspended")
     assert rig.writes() == ["PATCH sandboxes/box/status"]
     assert (await rig.condition("Suspended"))[0] == "True"
@@ -316,7 +316,7 @@ async def test_a_sandbox_that_begins_suspended_has_no_pod(rig: Rig) -> None:
 # --- expiring --------------------------------------------------------------------------------------------------------
 
 
-async def test_an_expired_sandbox_is_kept_without_pod_and_service(rig: Rig) -> None:
+async def test_expired_sandbox_is_retained_without_pod_and_service(rig: Rig) -> None:
     shutdown = timestamp(rig.clock.now() + timedelta(seconds=60))
     await rig.sandbox(service=True, shutdownTime=shutdown)
     await rig.wait(59)
@@ -338,7 +338,7 @@ async def test_an_expired_sandbox_is_kept_without_pod_and_service(rig: Rig) -> N
     assert rig.writes() == []
 
 
-async def test_an_expired_sandbox_is_deleted_if_it_says_so(rig: Rig) -> None:
+async def test_expired_sandbox_is_deleted_with_policy_delete(rig: Rig) -> None:
     shutdown = timestamp(rig.clock.now() + timedelta(seconds=60))
     await rig.sandbox(shutdownTime=shutdown, shutdownPolicy="Delete")
     rig.writes()
@@ -347,7 +347,7 @@ async def test_an_expired_sandbox_is_deleted_if_it_says_so(rig: Rig) -> None:
     assert not await rig.exists(SANDBOX)
 
 
-async def test_a_sandbox_that_is_given_more_time_lives_again(rig: Rig) -> None:
+async def test_extended_shutdown_time_restores_an_expired_sandbox(rig: Rig) -> None:
     await rig.sandbox(shutdownTime=timestamp(rig.clock.now()))
     await rig.wait(1)
     assert (await rig.condition("Ready"))[1] == "SandboxExpired"
@@ -358,7 +358,7 @@ async def test_a_sandbox_that_is_given_more_time_lives_again(rig: Rig) -> None:
 # --- Service and volumes ---------------------------------------------------------------------------------------------
 
 
-async def test_a_service_comes_and_goes(rig: Rig) -> None:
+async def test_service_is_created_and_deleted_with_its_field(rig: Rig) -> None:
     ports = {"containers": [{"name": "main", "image": "i", "ports": [{"containerPort": 8080}]}]}
     await rig.sandbox(service=True, podTemplate=pod_template(spec=ports))
     status = (await rig.get())["status"]
@@ -374,7 +374,7 @@ async def test_a_service_comes_and_goes(rig: Rig) -> None:
     assert await rig.condition("Ready") == ("True", "DependenciesReady", "Pod is Ready")
 
 
-async def test_a_service_that_somebody_deletes_is_made_again(rig: Rig) -> None:
+async def test_deleted_service_is_created_again(rig: Rig) -> None:
     await rig.sandbox(service=True)
     rig.writes()
     await rig.client.delete(SERVICE, "box", "default")
@@ -382,7 +382,7 @@ async def test_a_service_that_somebody_deletes_is_made_again(rig: Rig) -> None:
     assert rig.writes() == ["POST services"]
 
 
-async def test_volumes_are_claimed_before_the_pod_and_kept_while_suspended(rig: Rig) -> None:
+async def test_volume_claims_are_created_before_the_pod_and_kept_while_suspended(rig: Rig) -> None:
     volume = {
         "metadata": {"name": "data"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
@@ -399,7 +399,7 @@ async def test_volumes_are_claimed_before_the_pod_and_kept_while_suspended(rig: 
 # --- what others made ------------------------------------------------------------------------------------------------
 
 
-async def test_a_pod_of_somebody_else_is_refused(rig: Rig) -> None:
+async def test_foreign_pod_is_refused(rig: Rig) -> None:
     rig.node.fate = lambda pod: Fate.UNSCHEDULABLE
     await rig.create(POD, "box", spec=pod_template()["spec"])
     await rig.sandbox()
@@ -419,7 +419,7 @@ async def test_a_pod_of_somebody_else_is_refused(rig: Rig) -> None:
     assert (await rig.condition("Ready"))[0] == "True"
 
 
-async def test_a_pod_that_was_prepared_is_adopted(rig: Rig) -> None:
+async def test_adoptable_pod_is_adopted(rig: Rig) -> None:
     await rig.create(POD, "prepared", metadata={"labels": {ADOPTABLE: "true"}}, spec=pod_template()["spec"])
     await rig.sandbox(metadata={"annotations": {POD_NAME: "prepared"}})
     assert (await rig.condition("Ready"))[0] == "True"
@@ -427,7 +427,7 @@ async def test_a_pod_that_was_prepared_is_adopted(rig: Rig) -> None:
     assert not await rig.exists(POD)
 
 
-async def test_r2_a_pod_that_two_sandboxes_were_promised_is_that_of_one(rig: Rig) -> None:
+async def test_r2_pod_wanted_by_two_sandboxes_is_adopted_by_one(rig: Rig) -> None:
     """Both see a pod of nobody, and both mean to take it."""
     await rig.create(POD, "prepared", metadata={"labels": {ADOPTABLE: "true"}}, spec=pod_template()["spec"])
     send, both = rig.wire.transport.request, asyncio.Event()
@@ -459,7 +459,7 @@ async def test_r2_a_pod_that_two_sandboxes_were_promised_is_that_of_one(rig: Rig
     assert is_ready(await rig.get(name="second"))
 
 
-async def test_two_pods_are_told_of_and_left_alone(rig: Rig) -> None:
+async def test_two_pods_are_reported_and_left_alone(rig: Rig) -> None:
     box = await rig.sandbox()
     references = [owner_reference(box, controller=True)]
     await rig.create(POD, "second", metadata={"ownerReferences": references}, spec=pod_template()["spec"])
@@ -470,7 +470,9 @@ async def test_two_pods_are_told_of_and_left_alone(rig: Rig) -> None:
     assert [(event["reason"], event["note"]) for event in events] == [("MultiplePods", message)]
 
 
-async def test_a_pod_that_nobody_saw_is_taken_in(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_existing_pod_missing_from_the_cache_is_adopted_on_create(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The watch of pods is behind, and the sandbox has a pod already."""
     box = await rig.sandbox(operatingMode="Suspended")
     metadata = {"labels": {SANDBOX_NAME_HASH: BOX}, "ownerReferences": [owner_reference(box, controller=True)]}
@@ -500,7 +502,7 @@ def failing(*paths: str, times: int = 1) -> Any:
     return fault
 
 
-async def test_a_step_that_fails_does_not_keep_the_others_from_being_done(rig: Rig) -> None:
+async def test_failed_step_does_not_stop_the_others(rig: Rig) -> None:
     rig.wire.fault = failing("/services", times=100)
     await rig.sandbox(service=True)
     assert await rig.condition("Ready") == ("False", "ReconcilerError", "Error seen: the disk is full")
@@ -511,7 +513,7 @@ async def test_a_step_that_fails_does_not_keep_the_others_from_being_done(rig: R
     assert (await rig.condition("Ready"))[0] == "True"
 
 
-async def test_a_status_that_could_not_be_written_is_written_later(rig: Rig) -> None:
+async def test_failed_status_write_is_retried(rig: Rig) -> None:
     rig.wire.fault = failing("/status", times=3)
     await rig.sandbox()
     await rig.wait(5)
@@ -525,7 +527,7 @@ class Context(NoTracing):
         return '{"traceparent":"00-1"}'
 
 
-async def test_a_sandbox_without_trace_gets_one_and_keeps_it(rig: Rig) -> None:
+async def test_sandbox_without_trace_context_gets_one_and_keeps_it(rig: Rig) -> None:
     rig.sandboxes.tracing = Context()
     await rig.sandbox()
     assert rig.writes() == ["PATCH sandboxes/box", "POST pods", "PATCH sandboxes/box/status"]
@@ -535,7 +537,7 @@ async def test_a_sandbox_without_trace_gets_one_and_keeps_it(rig: Rig) -> None:
     assert rig.writes() == []
 
 
-async def test_it_waits_as_long_as_the_api_asks(rig: Rig) -> None:
+async def test_reconcile_waits_as_long_as_retry_after_says(rig: Rig) -> None:
     busy = TooManyRequests("too many requests", details={"retryAfterSeconds": 30})
     rig.wire.fault = lambda request: busy if request.method == "POST" else None
     await rig.sandbox()
@@ -549,7 +551,7 @@ async def test_it_waits_as_long_as_the_api_asks(rig: Rig) -> None:
     assert (await rig.condition("Ready"))[0] == "True"
 
 
-async def test_a_status_that_hits_a_sandbox_made_again_does_not_stay(rig: Rig) -> None:
+async def test_status_written_to_a_recreated_sandbox_is_corrected(rig: Rig) -> None:
     old = SandboxView.from_object(await rig.sandbox(operatingMode="Suspended"))
     await rig.client.delete(SANDBOX, "box", "default")
     await rig.sandbox(operatingMode="Suspended")
@@ -561,7 +563,7 @@ async def test_a_status_that_hits_a_sandbox_made_again_does_not_stay(rig: Rig) -
     assert await rig.condition("Ready") == suspended
 
 
-async def test_r38_a_status_that_cannot_be_written_is_tried_less_and_less_often(rig: Rig) -> None:
+async def test_r38_failing_status_write_is_retried_with_growing_backoff(rig: Rig) -> None:
     rig.node.fate = lambda pod: Fate.HANGING
     rig.wire.fault = failing("/status", times=10_000)
     await rig.sandbox()
@@ -570,7 +572,7 @@ async def test_r38_a_status_that_cannot_be_written_is_tried_less_and_less_often(
     assert 10 <= rig.writes().count("PATCH sandboxes/box/status") <= 20
 
 
-async def test_a_pod_whose_answer_was_lost_is_not_made_twice(rig: Rig) -> None:
+async def test_lost_response_creates_no_second_pod(rig: Rig) -> None:
     faults = iter([Fault.LOSE])
     rig.wire.fault = lambda request: next(faults, None) if request.method == "POST" else None
     await rig.sandbox()
@@ -579,7 +581,7 @@ async def test_a_pod_whose_answer_was_lost_is_not_made_twice(rig: Rig) -> None:
     assert rig.writes().count("POST pods") == 1
 
 
-async def test_another_controller_has_nothing_to_add(rig: Rig) -> None:
+async def test_successor_controller_writes_nothing(rig: Rig) -> None:
     """One that takes over looks at everything and finds it in order."""
     await rig.sandbox(service=True)
     rig.writes()
@@ -588,7 +590,7 @@ async def test_another_controller_has_nothing_to_add(rig: Rig) -> None:
     assert rig.writes() == []
 
 
-async def test_what_is_collected_with_its_sandbox_is_not_made_on_and_on(rig: Rig) -> None:
+async def test_children_of_a_deleted_sandbox_are_not_created_again(rig: Rig) -> None:
     """The sandbox is gone, and a watch that lags has not said so."""
     box = await rig.sandbox(service=True)
     await rig.client.delete(SANDBOX, "box", "default")
@@ -609,7 +611,7 @@ async def test_what_is_collected_with_its_sandbox_is_not_made_on_and_on(rig: Rig
     assert key not in caches.sandboxes
 
 
-async def test_a_deleted_sandbox_leaves_nothing_behind(rig: Rig) -> None:
+async def test_deleted_sandbox_leaves_no_state_behind(rig: Rig) -> None:
     rig.node.fate = lambda pod: Fate.HANGING
     await rig.sandbox()
     await rig.client.delete(SANDBOX, "box", "default")
@@ -630,7 +632,9 @@ async def test_a_deleted_sandbox_leaves_nothing_behind(rig: Rig) -> None:
         ("warm", SANDBOX_CLAIM, "False", True),
     ],
 )
-def test_who_is_waited_for(launch: str, owner: ResourceType, ready: str, expected: bool) -> None:
+def test_sandbox_is_waited_for_unless_it_is_an_unclaimed_pool_member(
+    launch: str, owner: ResourceType, ready: str, expected: bool
+) -> None:
     """Also a sandbox of a pool is, if it was handed out before it was ready, or has been suspended since."""
     box, its = new(SANDBOX, "box", spec={}), new(owner, "its")
     box["metadata"] |= {"namespace": "default", "uid": "1", "labels": {LAUNCH_TYPE: launch}}

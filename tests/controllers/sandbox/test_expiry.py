@@ -61,22 +61,22 @@ def planned(sandbox: Object, *pods: Object, service: Object | None = None) -> Ex
 
 
 @pytest.mark.parametrize(("offset", "is_expired"), [(-0.001, False), (0, True), (0.001, True)])
-def test_edge_06_and_r48_the_boundary_belongs_to_the_end(offset: float, is_expired: bool) -> None:
+def test_edge_06_r48_sandbox_expires_at_the_shutdown_time_itself(offset: float, is_expired: bool) -> None:
     assert has_expired(view(box()), END + timedelta(seconds=offset)) is is_expired
 
 
-def test_without_a_time_there_is_no_end() -> None:
+def test_sandbox_without_shutdown_time_does_not_expire() -> None:
     endless = view(sandbox_objects.sandbox("box"))
     assert not has_expired(endless, END)
     assert time_to_expiry(endless, END) is None
 
 
 @pytest.mark.parametrize(("ahead", "wait"), [(0.5, 2), (2, 2), (60, 60)])
-def test_edge_06_looking_again_takes_at_least_two_seconds(ahead: float, wait: float) -> None:
+def test_edge_06_requeue_is_at_least_two_seconds_away(ahead: float, wait: float) -> None:
     assert time_to_expiry(view(box()), END - timedelta(seconds=ahead)) == timedelta(seconds=wait)
 
 
-def test_edge_06_marking_keeps_finished_and_removes_pod_scheduled() -> None:
+def test_edge_06_expiry_keeps_finished_and_removes_pod_scheduled() -> None:
     ready = condition("Ready", "True", "DependenciesReady", "Pod is Ready")
     sandbox = view(box(SUSPENDED, FINISHED, SCHEDULED, ready, status={"podIPs": ["10.0.0.1"]}))
     assert not is_marked_expired(sandbox)
@@ -85,11 +85,11 @@ def test_edge_06_marking_keeps_finished_and_removes_pod_scheduled() -> None:
     assert status.pod_ips == ("10.0.0.1",)
 
 
-def test_what_was_marked_is_known() -> None:
+def test_marked_sandbox_is_recognised() -> None:
     assert is_marked_expired(view(box(EXPIRED)))
 
 
-def test_the_second_pass_deletes_own_pods_and_the_own_service() -> None:
+def test_second_reconcile_deletes_own_pods_and_the_own_service() -> None:
     sandbox = box(EXPIRED)
     plan = planned(
         sandbox, sandbox_objects.sandbox_pod(sandbox, "adopted"), service=sandbox_objects.sandbox_service(sandbox)
@@ -98,7 +98,7 @@ def test_the_second_pass_deletes_own_pods_and_the_own_service() -> None:
     assert plan.sandbox is None
 
 
-def test_a_service_of_somebody_else_survives() -> None:
+def test_foreign_service_survives() -> None:
     sandbox = box(EXPIRED)
     for owner in (None, sandbox_objects.sandbox("other")):
         service = sandbox_objects.sandbox_service(owner or sandbox)
@@ -107,7 +107,7 @@ def test_a_service_of_somebody_else_survives() -> None:
         assert planned(sandbox, service=service).children == ()
 
 
-def test_edge_07_a_retained_sandbox_keeps_only_conditions() -> None:
+def test_edge_07_retained_sandbox_keeps_only_conditions() -> None:
     status = {
         "nodeName": "n",
         "podIPs": ["10.0.0.1"],
@@ -123,7 +123,7 @@ def test_edge_07_a_retained_sandbox_keeps_only_conditions() -> None:
     assert planned(after) == ExpiryPlan((), None, None)
 
 
-def test_a_repeated_pass_only_reads_while_the_pod_terminates() -> None:
+def test_repeated_reconcile_only_reads_while_the_pod_terminates() -> None:
     sandbox = box(EXPIRED)
     deleting = {"deletionTimestamp": NOW}
     pod = sandbox_objects.sandbox_pod(sandbox, metadata=deleting)
@@ -140,5 +140,5 @@ def test_policy_delete_deletes_the_sandbox_and_writes_no_status() -> None:
 
 
 @pytest.mark.parametrize("policy", ["Retain", "", "Archive"])
-def test_any_other_policy_retains(policy: str) -> None:
+def test_any_other_policy_retains_the_sandbox(policy: str) -> None:
     assert planned(box(EXPIRED, policy=policy)).sandbox is None

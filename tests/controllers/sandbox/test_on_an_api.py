@@ -133,7 +133,7 @@ async def patch(client: Client, **spec: Any) -> None:
 READY = pod_status("Running", ready=True, ips=["10.0.0.1"])
 
 
-async def test_a_launch_with_everything(client: Client, controller: Controller) -> None:
+async def test_launch_creates_volume_claims_pod_and_service(client: Client, controller: Controller) -> None:
     ports = [{"containerPort": 8080, "name": "http"}, {"containerPort": 53, "protocol": "UDP"}]
     await make(
         client,
@@ -164,7 +164,7 @@ async def test_a_launch_with_everything(client: Client, controller: Controller) 
     assert [port["name"] for port in service["spec"]["ports"]] == ["p-53-udp", "http"]
 
 
-async def test_a_plain_launch_is_two_writes(client: Client, controller: Controller) -> None:
+async def test_plain_launch_costs_two_writes(client: Client, controller: Controller) -> None:
     await make(client)
     await controller.run()
     await report(client, READY)
@@ -172,7 +172,7 @@ async def test_a_plain_launch_is_two_writes(client: Client, controller: Controll
     assert controller.writes == ["create pods", "patch sandboxes/status"]
 
 
-async def test_changes_of_ports_and_of_mind(client: Client, controller: Controller) -> None:
+async def test_service_follows_changed_ports_and_the_service_field(client: Client, controller: Controller) -> None:
     def with_ports(*numbers: int) -> Object:
         ports = [{"containerPort": number} for number in numbers]
         return pod_template(spec={"containers": [{"name": "main", "image": "example.com/image:1", "ports": ports}]})
@@ -191,7 +191,7 @@ async def test_changes_of_ports_and_of_mind(client: Client, controller: Controll
     assert controller.writes[3:] == ["delete services"]
 
 
-async def test_a_prepared_pod_and_a_prepared_service_are_adopted(client: Client, controller: Controller) -> None:
+async def test_adoptable_pod_and_service_are_adopted(client: Client, controller: Controller) -> None:
     adoptable = {"labels": {"agents.x-k8s.io/adoptable": "true", "mine": "1"}}
     await client.create(POD, pod("prepared", metadata=adoptable), NAMESPACE)
     service = {"clusterIP": "None", "selector": {"app": "x"}, "ports": [{"port": 1}]}
@@ -209,7 +209,7 @@ async def test_a_prepared_pod_and_a_prepared_service_are_adopted(client: Client,
     assert "ports" not in adopted["spec"]
 
 
-async def test_suspend_resume_and_expire(client: Client, controller: Controller) -> None:
+async def test_sandbox_is_suspended_resumed_and_expired(client: Client, controller: Controller) -> None:
     await make(client)
     await controller.run()
     await report(client, READY)

@@ -112,7 +112,7 @@ def settled(**spec: Any) -> Object:
 # --- a launch --------------------------------------------------------------------------------------------------------
 
 
-def test_a_launch_takes_one_pod_and_one_status() -> None:
+def test_launch_plans_one_pod_and_one_status() -> None:
     sandbox = box()
     first = Pass(sandbox)
     assert first.children is not None
@@ -139,7 +139,7 @@ def test_a_launch_takes_one_pod_and_one_status() -> None:
     assert last.status_plan == StatusPlan(status_patch={"status": last.sandbox["status"]})
 
 
-def test_a_slow_launch_tells_where_it_stands_when_it_lasts() -> None:
+def test_slow_launch_plans_a_status_after_the_delay() -> None:
     sandbox = box()
     pending = pod(sandbox, pod_status("Pending"))
     first = Pass(sandbox, pending)
@@ -155,7 +155,7 @@ def test_a_slow_launch_tells_where_it_stands_when_it_lasts() -> None:
     assert again.status_plan == StatusPlan()
 
 
-def test_edge_01_a_pod_just_made_is_told_with_the_phase_the_api_answered() -> None:
+def test_edge_01_created_pod_is_reported_with_the_phase_of_the_response() -> None:
     impatient = SandboxOptions(status_delay=timedelta(0))
     assert Pass(box(), settings=impatient).condition("Ready") == (
         "False",
@@ -170,19 +170,19 @@ def test_edge_01_a_pod_just_made_is_told_with_the_phase_the_api_answered() -> No
     )
 
 
-def test_a_settled_sandbox_needs_nothing() -> None:
+def test_up_to_date_sandbox_needs_no_write() -> None:
     sandbox = settled()
     assert Pass(sandbox, pod(sandbox, READY), now=at(99)).status_plan == StatusPlan()
 
 
-def test_a_sandbox_that_is_being_deleted_is_left_to_the_garbage_collector() -> None:
+def test_sandbox_being_deleted_is_left_to_the_garbage_collector() -> None:
     sandbox = settled()
     sandbox["metadata"] = {**sandbox["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
     assert Pass(sandbox).status_plan == StatusPlan()
     assert Pass(sandbox).children is None
 
 
-def test_a_service_is_made_with_the_pod_and_told_with_it() -> None:
+def test_service_is_created_with_the_pod_and_reported_with_it() -> None:
     sandbox = box(service=True)
     first = Pass(sandbox)
     assert first.children is not None
@@ -197,7 +197,7 @@ def test_a_service_is_made_with_the_pod_and_told_with_it() -> None:
 # --- errors ----------------------------------------------------------------------------------------------------------
 
 
-def test_trouble_with_volumes_keeps_nobody_from_looking_after_the_rest() -> None:
+def test_volume_error_does_not_stop_pod_and_service() -> None:
     sandbox = box(service=True, volumeClaimTemplates=[{"metadata": {"name": "data"}, "spec": {}}])
     result = Pass(sandbox, volumes_error="no space", service_error="no service")
     assert result.children is not None
@@ -206,7 +206,7 @@ def test_trouble_with_volumes_keeps_nobody_from_looking_after_the_rest() -> None
     assert result.status_plan.errors == ("no space", "no service")
 
 
-def test_a_failed_write_hides_what_was_found_wrong_after_it() -> None:
+def test_failed_write_hides_later_errors() -> None:
     sandbox = box(volumeClaimTemplates=[{"metadata": {"name": name}, "spec": {}} for name in ("a", "b")])
     foreign = sandbox_objects.sandbox_volume_claim(sandbox_objects.sandbox("other"), "b")
     foreign["metadata"]["name"] = "b-box"
@@ -216,7 +216,7 @@ def test_a_failed_write_hides_what_was_found_wrong_after_it() -> None:
     )
 
 
-def test_a_pod_that_cannot_be_made_is_visible_at_once() -> None:
+def test_failed_pod_creation_is_reported_at_once() -> None:
     result = Pass(box(), pod_error="quota exceeded")
     assert result.condition("Ready") == ("False", "ReconcilerError", "Error seen: quota exceeded")
     assert result.condition("PodScheduled") == (
@@ -226,7 +226,7 @@ def test_a_pod_that_cannot_be_made_is_visible_at_once() -> None:
     )
 
 
-def test_edge_16a_a_service_of_somebody_else_is_an_error_although_none_was_asked_for() -> None:
+def test_edge_16a_foreign_service_is_an_error_without_a_requested_service() -> None:
     sandbox = box()
     service = sandbox_objects.sandbox_service(sandbox_objects.sandbox("other"))
     service["metadata"]["name"] = "box"
@@ -235,7 +235,7 @@ def test_edge_16a_a_service_of_somebody_else_is_an_error_although_none_was_asked
     assert result.condition("Ready") == ("False", "ReconcilerError", f"Error seen: {error}")
 
 
-def test_a_service_that_could_not_be_looked_after_stays_in_the_status_as_it_was() -> None:
+def test_failed_service_keeps_its_fields_in_the_status() -> None:
     sandbox = box(service=True)
     assert "service" not in Pass(sandbox, pod(sandbox, READY), service_error="no").sandbox["status"]
     service = sandbox_objects.sandbox_service(sandbox)
@@ -247,7 +247,7 @@ def test_a_service_that_could_not_be_looked_after_stays_in_the_status_as_it_was(
     assert "service" not in Pass(unwanted, pod(sandbox, READY), service=service).sandbox["status"]
 
 
-def test_edge_11_two_pods_are_told_once_and_nothing_is_touched() -> None:
+def test_edge_11_two_pods_are_reported_once_and_left_alone() -> None:
     sandbox = settled(service=True)
     twins = (pod(sandbox, READY), pod(sandbox, READY, "twin"))
     first = Pass(sandbox, *twins)
@@ -263,7 +263,7 @@ def test_edge_11_two_pods_are_told_once_and_nothing_is_touched() -> None:
     assert Pass(resolved.sandbox, *twins).status_plan.event == events.multiple_pods(TWO)
 
 
-def test_edge_11_the_service_in_the_status_is_left_as_it_is() -> None:
+def test_edge_11_two_pods_keep_the_service_in_the_status() -> None:
     sandbox = box(service=True)
     ready = Pass(sandbox, pod(sandbox, READY), service=sandbox_objects.sandbox_service(sandbox)).sandbox
     result = Pass(ready, pod(ready, READY), pod(ready, READY, "twin"))
@@ -274,7 +274,7 @@ def test_edge_11_the_service_in_the_status_is_left_as_it_is() -> None:
 # --- suspend and resume ----------------------------------------------------------------------------------------------
 
 
-def test_suspend_and_resume() -> None:
+def test_sandbox_is_suspended_and_resumed() -> None:
     running = settled()
     running["spec"] = {**running["spec"], "operatingMode": "Suspended"}
     first = Pass(running, pod(running, READY))
@@ -295,14 +295,14 @@ def test_suspend_and_resume() -> None:
     assert third.condition("Ready") == ("False", "DependenciesNotReady", "Pod exists with phase: Pending")
 
 
-def test_edge_04_a_delete_that_fails_while_suspending() -> None:
+def test_edge_04_failed_deletion_while_suspending_is_reported() -> None:
     sandbox = box(operatingMode="Suspended")
     result = Pass(sandbox, pod(sandbox, READY), pod_error="cannot delete")
     assert result.condition("Suspended") == ("False", "PodTerminating", "Pod is terminating. Sandbox is suspending")
     assert result.condition("Ready") == ("False", "ReconcilerError", "Error seen: cannot delete")
 
 
-def test_the_service_is_kept_while_suspended() -> None:
+def test_service_is_kept_while_suspended() -> None:
     sandbox = box(service=True, operatingMode="Suspended")
     result = Pass(sandbox, service=sandbox_objects.sandbox_service(sandbox))
     assert result.sandbox["status"]["service"] == "box"
@@ -318,7 +318,7 @@ def expiring(**spec: Any) -> Object:
 END = datetime(2026, 1, 2, 4, tzinfo=UTC)
 
 
-def test_edge_06_expiry_tells_first_and_deletes_then() -> None:
+def test_edge_06_expiry_is_reported_before_children_are_deleted() -> None:
     sandbox = expiring()
     first = Pass(sandbox, pod(sandbox, READY), now=END)
     assert first.children is None
@@ -332,7 +332,7 @@ def test_edge_06_expiry_tells_first_and_deletes_then() -> None:
     assert second.expiry.status_patch is not None
 
 
-def test_edge_08_an_adopted_pod_of_another_name_is_deleted_and_a_foreign_one_is_not() -> None:
+def test_edge_08_adopted_pod_of_another_name_is_deleted_and_a_foreign_one_is_not() -> None:
     sandbox = Pass(expiring(), now=END).sandbox
     sandbox["metadata"] = {**sandbox["metadata"], "annotations": {"agents.x-k8s.io/pod-name": "adopted"}}
     adopted = Pass(sandbox, pod(sandbox, READY, "adopted"), now=END)
@@ -343,26 +343,26 @@ def test_edge_08_an_adopted_pod_of_another_name_is_deleted_and_a_foreign_one_is_
     assert foreign.expiry.children == ()
 
 
-def test_no_pod_outlives_its_sandbox_even_if_there_were_two() -> None:
+def test_expiry_deletes_both_pods_of_a_sandbox() -> None:
     sandbox = Pass(expiring(), now=END).sandbox
     result = Pass(sandbox, pod(sandbox, READY), pod(sandbox, READY, "twin"), now=END)
     assert result.expiry is not None
     assert [write.name for write in result.expiry.children] == ["box", "twin"]
 
 
-def test_a_sandbox_with_an_end_is_looked_at_again_then() -> None:
+def test_sandbox_is_requeued_for_its_shutdown_time() -> None:
     sandbox = expiring()
     result = Pass(sandbox, pod(sandbox, READY), now=END - timedelta(minutes=5))
     assert result.status_plan.requeue_after == timedelta(minutes=5)
 
 
-def test_edge_06_half_a_second_before_the_end_is_two_seconds_to_wait() -> None:
+def test_edge_06_requeue_half_a_second_before_expiry_is_two_seconds() -> None:
     sandbox = expiring()
     result = Pass(sandbox, pod(sandbox, READY), now=END - timedelta(milliseconds=500))
     assert result.status_plan.requeue_after == timedelta(seconds=2)
 
 
-def test_a_sandbox_that_expires_during_the_pass_is_marked_at_its_end() -> None:
+def test_sandbox_that_expires_during_the_reconcile_is_marked() -> None:
     sandbox = box(shutdownTime="2026-01-02T04:00:00Z")
     result = Pass(sandbox, pod(sandbox, READY), now=END - timedelta(seconds=1), later=END)
     assert result.condition("Ready") == ("False", "SandboxExpired", "Sandbox has expired")
@@ -370,7 +370,7 @@ def test_a_sandbox_that_expires_during_the_pass_is_marked_at_its_end() -> None:
     assert result.status_plan.requeue_after == timedelta(milliseconds=1)
 
 
-def test_more_time_brings_a_retained_sandbox_back() -> None:
+def test_extended_shutdown_time_restores_a_retained_sandbox() -> None:
     sandbox = Pass(expiring(), now=END).sandbox
     extended = {**sandbox, "spec": {**sandbox["spec"], "shutdownTime": "2026-01-02T05:00:00Z"}}
     result = Pass(extended, now=END)
@@ -388,14 +388,14 @@ def relabelled() -> Object:
     return settled(podTemplate=pod_template(labels={"a": "1"}))
 
 
-def test_by_default_pods_are_written_at_once() -> None:
+def test_pods_are_written_at_once_by_default() -> None:
     sandbox = relabelled()
     result = Pass(sandbox, pod(sandbox, READY))
     assert result.children is not None
     assert isinstance(result.children.pod.write, Patch)
 
 
-def test_edge_18_a_second_detection_does_not_extend_the_window_and_the_write_is_the_same() -> None:
+def test_edge_18_second_reconcile_does_not_extend_the_window() -> None:
     sandbox = relabelled()
     found = pod(sandbox, READY)
     first = Pass(sandbox, found, settings=BEHIND)
@@ -412,14 +412,14 @@ def test_edge_18_a_second_detection_does_not_extend_the_window_and_the_write_is_
     assert third.status_plan.waiting == PendingWrites()
 
 
-def test_edge_18_adoption_never_waits() -> None:
+def test_edge_18_adoption_is_never_deferred() -> None:
     sandbox = relabelled()
     result = Pass(sandbox, pod(sandbox, READY, ownerReferences=[]), settings=BEHIND)
     assert result.children is not None
     assert isinstance(result.children.pod.write, Patch)
 
 
-def test_what_waits_goes_on_waiting_through_a_pass_that_failed() -> None:
+def test_deferred_write_stays_pending_through_a_failed_reconcile() -> None:
     sandbox = settled()
     waiting = PendingWrites(pod=START)
     failed = Pass(sandbox, pod(sandbox, READY), waiting=waiting, volumes_error="x")
@@ -427,7 +427,7 @@ def test_what_waits_goes_on_waiting_through_a_pass_that_failed() -> None:
     assert Pass(sandbox, pod(sandbox, READY), waiting=waiting).status_plan.waiting.pod is None
 
 
-def test_a_new_generation_that_changes_nothing_is_written_when_it_lasts() -> None:
+def test_new_generation_without_changes_is_written_after_the_delay() -> None:
     sandbox = settled()
     sandbox["metadata"] = {**sandbox["metadata"], "generation": 2}
     first = Pass(sandbox, pod(sandbox, READY))
@@ -436,7 +436,7 @@ def test_a_new_generation_that_changes_nothing_is_written_when_it_lasts() -> Non
     assert all(each["observedGeneration"] == 2 for each in second.sandbox["status"]["conditions"])
 
 
-def test_the_soonest_of_all_waits_counts() -> None:
+def test_shortest_delay_is_requeued() -> None:
     sandbox = settled(podTemplate=pod_template(labels={"a": "1"}), shutdownTime="2026-01-02T03:04:09Z")
     sandbox["metadata"] = {**sandbox["metadata"], "generation": 2}
     found = pod(sandbox, READY)
@@ -451,14 +451,14 @@ def seconds(number: float) -> timedelta:
 @pytest.mark.parametrize(
     ("since", "at", "left"), [(None, 0, 3), (START, 0, 3), (START, 1, 2), (START, 3, 0), (START, 9, 0)]
 )
-def test_a_write_waits_from_when_it_was_first_needed(since: datetime | None, at: float, left: float) -> None:
+def test_delay_counts_from_the_first_need_of_the_write(since: datetime | None, at: float, left: float) -> None:
     assert remaining_delay(since, seconds(3), START + seconds(at)) == seconds(left)
 
 
-def test_without_a_window_nothing_waits() -> None:
+def test_zero_window_defers_nothing() -> None:
     assert remaining_delay(None, seconds(0), START) == seconds(0)
 
 
 @pytest.mark.parametrize(("asked_for", "granted"), [(0, 0), (0.5, 0.5), (1, 1), (60, 1)])
-def test_edge_18_the_window_of_pods_is_at_most_a_second(asked_for: float, granted: float) -> None:
+def test_edge_18_write_behind_window_is_at_most_a_second(asked_for: float, granted: float) -> None:
     assert write_behind_window(seconds(asked_for)) == seconds(granted)

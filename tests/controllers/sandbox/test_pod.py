@@ -76,12 +76,12 @@ def deletion(pod: Object) -> Delete:
 # --- no pod ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_missing_pod_is_made_in_one_write() -> None:
+def test_missing_pod_is_created_with_one_write() -> None:
     sandbox = box()
     assert planned(sandbox) == PodPlan(write=Create(POD, new_pod(SandboxView.from_object(sandbox))))
 
 
-def test_an_annotation_that_repeats_the_name_is_left_alone() -> None:
+def test_pod_name_annotation_equal_to_the_sandbox_name_is_kept() -> None:
     """Members of pools are created with it; taking it away and writing it again would be two writes for nothing."""
     assert (planned(box("box")).repair, planned(box("box")).refresh) == (None, "")
     assert planned(suspended("box")).repair is None
@@ -90,7 +90,7 @@ def test_an_annotation_that_repeats_the_name_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("annotation", ["gone", ""])
-def test_an_annotation_that_leads_nowhere_is_removed_and_the_pod_made_under_the_sandbox_name(annotation: str) -> None:
+def test_pod_name_annotation_of_a_missing_pod_is_removed_and_the_pod_created(annotation: str) -> None:
     plan = planned(box(annotation))
     assert plan.repair == repaired(None)
     assert plan.refresh == annotation
@@ -98,7 +98,7 @@ def test_an_annotation_that_leads_nowhere_is_removed_and_the_pod_made_under_the_
     assert plan.write.object["metadata"]["name"] == "box"
 
 
-def test_a_new_pod_has_the_spec_of_the_template() -> None:
+def test_new_pod_has_the_spec_of_the_template() -> None:
     view = SandboxView.from_object(box())
     pod = new_pod(view)
     assert pod["spec"] is view.pod_template["spec"]
@@ -122,14 +122,14 @@ def test_edge_20_claimed_volumes_replace_those_of_the_same_name_and_come_last() 
 # --- one pod ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_own_pod_that_is_up_to_date_needs_nothing() -> None:
+def test_up_to_date_own_pod_needs_no_write() -> None:
     sandbox = box()
     pod = own(sandbox)
     plan = planned(sandbox, pod)
     assert (plan.pod, plan.repair, plan.write, plan.error) == (pod_of(pod), None, None, "")
 
 
-def test_the_metadata_of_an_own_pod_may_wait_to_be_written() -> None:
+def test_metadata_of_an_own_pod_are_deferrable() -> None:
     sandbox = box(podTemplate=pod_template(labels={"a": "1"}))
     plan = planned(sandbox, own(sandbox))
     annotations = {"agents.x-k8s.io/propagated-labels": "a"}
@@ -137,25 +137,25 @@ def test_the_metadata_of_an_own_pod_may_wait_to_be_written() -> None:
     assert plan.deferrable
 
 
-def test_the_spec_of_an_existing_pod_is_never_written() -> None:
+def test_spec_of_an_existing_pod_is_never_written() -> None:
     sandbox = box(podTemplate=pod_template(spec={"nodeName": "elsewhere"}))
     assert planned(sandbox, own(sandbox)).write is None
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_pod_that_has_ended_is_not_replaced(phase: str) -> None:
+def test_finished_pod_is_not_replaced(phase: str) -> None:
     sandbox = box()
     pod = {**own(sandbox), "status": {"phase": phase}}
     assert planned(sandbox, pod).write is None
 
 
-def test_edge_10_an_own_pod_that_is_terminating_is_waited_for() -> None:
+def test_edge_10_terminating_own_pod_is_awaited() -> None:
     sandbox = box()
     pod = own(sandbox, **DELETING)
     assert planned(sandbox, pod) == PodPlan(pod_of(pod), deferrable=True)
 
 
-def test_edge_12_an_unowned_pod_with_the_tracking_label_is_adopted_at_once() -> None:
+def test_edge_12_unowned_pod_with_the_tracking_label_is_adopted_at_once() -> None:
     sandbox = box()
     plan = planned(sandbox, unowned(sandbox))
     references = [controller_reference(SANDBOX, SandboxView.from_object(sandbox))]
@@ -163,7 +163,7 @@ def test_edge_12_an_unowned_pod_with_the_tracking_label_is_adopted_at_once() -> 
     assert not plan.deferrable
 
 
-def test_an_adoptable_pod_of_another_name_is_adopted_by_the_annotation() -> None:
+def test_adoptable_pod_of_another_name_is_adopted_by_annotation() -> None:
     sandbox = box("prepared")
     plan = planned(sandbox, unowned(sandbox, "prepared", **ADOPTABLE))
     assert isinstance(plan.write, Patch)
@@ -172,7 +172,7 @@ def test_an_adoptable_pod_of_another_name_is_adopted_by_the_annotation() -> None
     assert plan.repair is None
 
 
-def test_r10_an_unowned_pod_that_was_not_meant_for_it_is_an_error() -> None:
+def test_r10_unowned_pod_without_the_labels_is_an_error() -> None:
     sandbox = box("prepared")
     assert planned(sandbox, unowned(sandbox, "prepared", labels={})) == PodPlan(
         error=(
@@ -181,20 +181,20 @@ def test_r10_an_unowned_pod_that_was_not_meant_for_it_is_an_error() -> None:
     )
 
 
-def test_a_pod_of_somebody_else_is_an_error_and_the_annotation_that_led_to_it_goes() -> None:
+def test_foreign_pod_is_an_error_and_its_annotation_is_removed() -> None:
     sandbox = box("taken")
     error = 'pod "taken" is owned by ReplicaSet/web (UID: rs-1), not by sandbox "box"'
     assert planned(sandbox, foreign(sandbox, "taken")) == PodPlan(repair=repaired(None), error=error)
 
 
-def test_edge_09_a_pod_of_an_earlier_sandbox_of_the_same_name_is_not_owned() -> None:
+def test_edge_09_pod_of_an_earlier_sandbox_of_the_name_is_not_owned() -> None:
     sandbox = box()
     assert planned(sandbox, foreign(sandbox, reference=BEFORE)).error == (
         'pod "box" is owned by Sandbox/box (UID: before), not by sandbox "box"'
     )
 
 
-def test_edge_09_the_annotation_is_repaired_to_an_owned_survivor() -> None:
+def test_edge_09_annotation_is_repaired_to_an_owned_survivor() -> None:
     sandbox = box("gone")
     survivor = own(sandbox, "survivor")
     assert planned(sandbox, survivor) == PodPlan(pod_of(survivor), repair=repaired("survivor"), deferrable=True)
@@ -202,12 +202,12 @@ def test_edge_09_the_annotation_is_repaired_to_an_owned_survivor() -> None:
     assert planned(sandbox, named_like_it) == PodPlan(pod_of(named_like_it), repair=repaired(None), deferrable=True)
 
 
-def test_a_survivor_of_another_name_is_written_down_where_nothing_was() -> None:
+def test_owned_pod_of_another_name_is_annotated() -> None:
     sandbox = box()
     assert planned(sandbox, own(sandbox, "survivor")).repair == repaired("survivor")
 
 
-def test_edge_09_an_owned_pod_beats_the_annotated_adoptable_one() -> None:
+def test_edge_09_owned_pod_wins_over_the_annotated_adoptable_one() -> None:
     sandbox = box("prepared")
     pod = own(sandbox)
     assert planned(sandbox, pod, unowned(sandbox, "prepared", **ADOPTABLE)) == PodPlan(
@@ -216,7 +216,7 @@ def test_edge_09_an_owned_pod_beats_the_annotated_adoptable_one() -> None:
 
 
 @pytest.mark.parametrize("name", ["box", "survivor"])
-def test_an_owned_pod_that_lost_its_label_is_found_and_gets_it_back(name: str) -> None:
+def test_owned_pod_without_tracking_label_gets_it_back(name: str) -> None:
     sandbox = box()
     pod = own(sandbox, name, labels={})
     plan = planned(sandbox, pod)
@@ -226,7 +226,7 @@ def test_an_owned_pod_that_lost_its_label_is_found_and_gets_it_back(name: str) -
     )
 
 
-def test_an_owned_pod_that_no_index_knows_yet_is_ours() -> None:
+def test_owned_pod_missing_from_the_index_is_used() -> None:
     """That is what a create finds that is answered by AlreadyExists."""
     sandbox = box()
     pod = pod_of(own(sandbox))
@@ -237,18 +237,18 @@ def test_an_owned_pod_that_no_index_knows_yet_is_ours() -> None:
 
 
 @pytest.mark.parametrize("mode", ["Running", "Suspended"])
-def test_edge_11_with_two_owned_pods_nothing_is_touched(mode: str) -> None:
+def test_edge_11_two_owned_pods_are_left_alone(mode: str) -> None:
     sandbox = box(operatingMode=mode)
     assert planned(sandbox, own(sandbox), own(sandbox, "twin")) == PodPlan(count=2)
 
 
-def test_edge_11_the_second_may_be_one_that_no_index_knows_yet() -> None:
+def test_edge_11_second_owned_pod_may_be_missing_from_the_index() -> None:
     sandbox = box("odd")
     known, new = pod_of(own(sandbox)), pod_of(own(sandbox, "odd"))
     assert plan_pod(SandboxView.from_object(sandbox), (known,), new) == PodPlan(count=2)
 
 
-def test_an_annotation_that_leads_nowhere_goes_also_then() -> None:
+def test_annotation_of_a_missing_pod_is_removed_with_two_owned_pods() -> None:
     sandbox = box("gone")
     assert planned(sandbox, own(sandbox), own(sandbox, "twin")) == PodPlan(repair=repaired(None), count=2)
 
@@ -256,37 +256,37 @@ def test_an_annotation_that_leads_nowhere_goes_also_then() -> None:
 # --- suspended -------------------------------------------------------------------------------------------------------
 
 
-def test_suspending_deletes_the_pod_and_keeps_the_annotation_meanwhile() -> None:
+def test_suspending_deletes_the_pod_and_keeps_the_annotation() -> None:
     sandbox = suspended("adopted")
     pod = own(sandbox, "adopted")
     assert planned(sandbox, pod) == PodPlan(pod_of(pod), write=deletion(pod))
 
 
-def test_a_pod_that_is_terminating_is_not_deleted_again() -> None:
+def test_terminating_pod_is_not_deleted_again() -> None:
     sandbox = suspended("adopted")
     pod = own(sandbox, "adopted", **DELETING)
     assert planned(sandbox, pod) == PodPlan(pod_of(pod))
 
 
-def test_suspended_without_a_pod_forgets_its_name() -> None:
+def test_suspended_sandbox_without_pod_loses_the_annotation() -> None:
     assert planned(suspended("adopted")) == PodPlan(repair=repaired(None))
     assert planned(suspended()) == PodPlan()
 
 
-def test_edge_03_a_foreign_pod_while_suspended_is_no_error_and_survives() -> None:
+def test_edge_03_foreign_pod_while_suspended_is_no_error_and_survives() -> None:
     sandbox = suspended()
     pod = foreign(sandbox)
     assert planned(sandbox, pod) == PodPlan(pod_of(pod))
 
 
 @pytest.mark.parametrize("make", [foreign, unowned])
-def test_edge_08_a_pod_that_is_not_owned_survives_suspension_and_the_annotation_goes(make: Any) -> None:
+def test_edge_08_unowned_pod_survives_suspension_and_the_annotation_is_removed(make: Any) -> None:
     sandbox = suspended("other")
     pod = make(sandbox, "other")
     assert planned(sandbox, pod) == PodPlan(pod_of(pod), repair=repaired(None))
 
 
-def test_suspending_deletes_an_owned_survivor_too() -> None:
+def test_suspending_deletes_an_owned_pod_of_another_name() -> None:
     sandbox = suspended("gone")
     pod = own(sandbox, "survivor")
     assert planned(sandbox, pod) == PodPlan(pod_of(pod), repair=repaired(None), write=deletion(pod))
@@ -312,7 +312,7 @@ def situations(draw: st.DrawFn) -> tuple[Object, list[Object]]:
 
 
 @given(situations())
-def test_r10_only_own_pods_are_deleted_and_only_own_or_offered_ones_changed(
+def test_r10_only_own_pods_are_deleted_and_only_own_or_adoptable_ones_changed(
     situation: tuple[Object, list[Object]],
 ) -> None:
     sandbox, pods = situation
@@ -376,7 +376,7 @@ def patch(sandbox: Object, labels: dict[str, str] | None = None, **annotations: 
     return metadata_patch(PodView.from_object(pod), SandboxView.from_object(sandbox))
 
 
-def test_a_new_pod_gets_what_the_template_says_and_a_list_of_it() -> None:
+def test_new_pod_has_the_metadata_of_the_template_and_lists_their_keys() -> None:
     sandbox = labelled_box({"b": "2", "a": "1"}, {"note": "3"})
     assert new(sandbox) == {
         "name": "my-sandbox",
@@ -387,25 +387,25 @@ def test_a_new_pod_gets_what_the_template_says_and_a_list_of_it() -> None:
     }
 
 
-def test_a_new_pod_has_no_empty_lists() -> None:
+def test_new_pod_has_no_empty_key_lists() -> None:
     metadata = new(labelled_box())
     assert metadata["labels"] == TRACKED
     assert "annotations" not in metadata
 
 
-def test_edge_13_an_author_cannot_set_reserved_keys() -> None:
+def test_edge_13_template_cannot_set_reserved_keys() -> None:
     reserved = {HASH: "x", POOL: "x", "extensions.agents.x-k8s.io/y": "x", PREFIX + "claim-uid": "x"}
     metadata = new(labelled_box({**reserved, "a": "1"}, {**reserved, "opentelemetry.io/trace-context": "{}", "b": "2"}))
     assert metadata["labels"] == {"a": "1", **TRACKED}
     assert metadata["annotations"] == {"b": "2", LABELS: "a", ANNOTATIONS: "b"}
 
 
-def test_edge_19_a_subdomain_of_a_reserved_prefix_is_not_reserved() -> None:
+def test_edge_19_subdomain_of_a_reserved_prefix_is_not_reserved() -> None:
     metadata = new(labelled_box({"foo.agents.x-k8s.io/x": "1"}))
     assert metadata["labels"]["foo.agents.x-k8s.io/x"] == "1"
 
 
-def test_a_pod_of_a_pool_shows_pool_template_and_creator() -> None:
+def test_pod_of_a_pool_has_labels_of_pool_template_and_creator() -> None:
     sandbox = labelled_box(
         owner=SANDBOX_WARM_POOL, warm_pool_sandbox="p", sandbox_template_ref_hash="t", created_by="controller"
     )
@@ -419,17 +419,17 @@ def evictable(owner: ResourceType | None, author: dict[str, str] | None = None) 
     return sandbox
 
 
-def test_a_pool_lets_its_pods_be_evicted_unless_their_author_says_otherwise() -> None:
+def test_pool_pod_is_safe_to_evict_unless_the_template_says_otherwise() -> None:
     assert new(evictable(SANDBOX_WARM_POOL))["annotations"] == {EVICT: "true", ANNOTATIONS: EVICT}
     assert new(evictable(SANDBOX_WARM_POOL, {EVICT: "false"}))["annotations"] == {EVICT: "false", ANNOTATIONS: EVICT}
 
 
 @pytest.mark.parametrize("owner", [None, SANDBOX_CLAIM])
-def test_nobody_else_does(owner: ResourceType | None) -> None:
+def test_pods_of_other_owners_are_not_marked_safe_to_evict(owner: ResourceType | None) -> None:
     assert "annotations" not in new(evictable(owner))
 
 
-def test_a_pod_may_not_be_evicted_any_more_when_its_sandbox_is_claimed() -> None:
+def test_claiming_the_sandbox_removes_safe_to_evict_from_its_pod() -> None:
     pooled = new(evictable(SANDBOX_WARM_POOL))
     claimed = labelled_box(owner=SANDBOX_CLAIM)
     pod = sandbox_objects.sandbox_pod(claimed, metadata={"labels": TRACKED, "annotations": pooled["annotations"]})
@@ -437,25 +437,25 @@ def test_a_pod_may_not_be_evicted_any_more_when_its_sandbox_is_claimed() -> None
     assert body == {"metadata": {"annotations": {EVICT: None, ANNOTATIONS: ""}}}
 
 
-def test_a_pod_of_a_claim_shows_no_pool() -> None:
+def test_pod_of_a_claim_has_no_pool_label() -> None:
     sandbox = labelled_box(owner=SANDBOX_CLAIM, warm_pool_sandbox="p", sandbox_template_ref_hash="t", claim_uid="u")
     assert new(sandbox)["labels"] == {**TRACKED, TEMPLATE: "t"}
 
 
 @pytest.mark.parametrize("owner", [None, SANDBOX])
-def test_edge_14_labels_of_a_sandbox_that_no_pool_or_claim_owns_are_not_believed(owner: ResourceType | None) -> None:
+def test_edge_14_labels_of_a_standalone_sandbox_are_not_propagated(owner: ResourceType | None) -> None:
     sandbox = labelled_box(owner=owner, warm_pool_sandbox="p", sandbox_template_ref_hash="t")
     assert new(sandbox)["labels"] == TRACKED
 
 
-def test_edge_14_they_go_from_the_pod_when_the_sandbox_leaves_its_pool() -> None:
+def test_edge_14_labels_are_removed_from_the_pod_when_the_sandbox_leaves_its_pool() -> None:
     claimed = labelled_box(owner=SANDBOX_CLAIM, sandbox_template_ref_hash="t")
     assert patch(claimed, {POOL: "p", TEMPLATE: "t"}) == {"metadata": {"labels": {POOL: None}}}
     alone = labelled_box(warm_pool_sandbox="p", sandbox_template_ref_hash="t")
     assert patch(alone, {POOL: "p", TEMPLATE: "t"}) == {"metadata": {"labels": {POOL: None, TEMPLATE: None}}}
 
 
-def test_owners_are_recognised_whatever_their_version() -> None:
+def test_owner_kind_is_recognised_in_any_version() -> None:
     sandbox = labelled_box(owner=SANDBOX_WARM_POOL, warm_pool_sandbox="p")
     reference = sandbox["metadata"]["ownerReferences"][0]
     reference["apiVersion"] = "extensions.agents.x-k8s.io/v1alpha1"
@@ -465,37 +465,37 @@ def test_owners_are_recognised_whatever_their_version() -> None:
 @pytest.mark.parametrize(
     ("creator", "shown"), [("go-client", "go-client"), ("python-client", "python-client"), ("curl", "unknown")]
 )
-def test_only_known_creators_have_a_name(creator: str, shown: str) -> None:
+def test_only_known_creators_are_labelled(creator: str, shown: str) -> None:
     assert new(labelled_box(created_by=creator))["labels"][CREATED_BY] == shown
 
 
-def test_a_creator_that_is_gone_goes_from_the_pod() -> None:
+def test_removed_creator_is_removed_from_the_pod() -> None:
     assert patch(labelled_box(created_by=""), {CREATED_BY: "controller"}) == {
         "metadata": {"labels": {CREATED_BY: None}}
     }
 
 
-def test_a_pod_that_is_up_to_date_is_not_patched() -> None:
+def test_up_to_date_pod_is_not_patched() -> None:
     assert patch(labelled_box()) is None
     sandbox = labelled_box({"a": "1"}, {"note": "2"}, owner=SANDBOX_WARM_POOL, warm_pool_sandbox="p")
     pod = sandbox_objects.sandbox_pod(sandbox, metadata=new(sandbox))
     assert metadata_patch(PodView.from_object(pod), SandboxView.from_object(sandbox)) is None
 
 
-def test_what_the_author_added_or_changed_is_patched() -> None:
+def test_added_and_changed_template_labels_are_patched() -> None:
     assert patch(labelled_box({"a": "2", "b": "3"}), {"a": "1"}, propagated_labels="a") == {
         "metadata": {"labels": {"a": "2", "b": "3"}, "annotations": {LABELS: "a,b"}}
     }
 
 
-def test_what_the_author_removed_is_removed_and_the_list_stays_empty() -> None:
+def test_removed_template_labels_are_removed_and_the_list_stays_empty() -> None:
     assert patch(labelled_box(), {"a": "1", "mine": "2"}, propagated_labels="a") == {
         "metadata": {"labels": {"a": None}, "annotations": {LABELS: ""}}
     }
     assert patch(labelled_box(), {"mine": "2"}, propagated_labels="") is None
 
 
-def test_annotations_are_treated_the_same() -> None:
+def test_annotations_are_propagated_like_labels() -> None:
     sandbox = labelled_box({}, {"b": "2"})
     pod = sandbox_objects.sandbox_pod(sandbox, metadata={"annotations": {"a": "1", "mine": "3", ANNOTATIONS: "a"}})
     assert metadata_patch(PodView.from_object(pod), SandboxView.from_object(sandbox)) == {
@@ -503,7 +503,7 @@ def test_annotations_are_treated_the_same() -> None:
     }
 
 
-def test_edge_13_reserved_keys_that_were_once_propagated_are_scrubbed() -> None:
+def test_edge_13_reserved_keys_propagated_earlier_are_removed() -> None:
     stale = {PREFIX + "claim-uid": "u", PREFIX + "unrelated": "left alone"}
     listed = f"{PREFIX}claim-uid,{HASH}"
     assert patch(labelled_box(), stale, propagated_labels=listed) == {
@@ -511,7 +511,7 @@ def test_edge_13_reserved_keys_that_were_once_propagated_are_scrubbed() -> None:
     }
 
 
-def test_edge_13_reserved_annotations_are_scrubbed_except_our_lists() -> None:
+def test_edge_13_reserved_annotations_are_removed_except_the_key_lists() -> None:
     sandbox = labelled_box()
     annotations = {
         "opentelemetry.io/trace-context": "{}",
@@ -524,7 +524,7 @@ def test_edge_13_reserved_annotations_are_scrubbed_except_our_lists() -> None:
     }
 
 
-def test_a_lost_tracking_label_is_restored() -> None:
+def test_missing_tracking_label_is_restored() -> None:
     sandbox = labelled_box()
     pod = sandbox_objects.sandbox_pod(sandbox, metadata={"labels": {}})
     assert metadata_patch(PodView.from_object(pod), SandboxView.from_object(sandbox)) == {
@@ -532,7 +532,7 @@ def test_a_lost_tracking_label_is_restored() -> None:
     }
 
 
-def test_edge_12_adoption_with_the_right_labels_still_writes_the_owner() -> None:
+def test_edge_12_adoption_writes_the_owner_even_with_the_right_labels() -> None:
     sandbox = labelled_box()
     bystander = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x"}
     pod = sandbox_objects.sandbox_pod(sandbox, metadata={"ownerReferences": [bystander]})
@@ -547,7 +547,7 @@ METADATA = st.dictionaries(KEYS, st.sampled_from(["1", "2"]), max_size=4)
 
 
 @given(METADATA, METADATA, METADATA, METADATA, st.lists(KEYS, max_size=4))
-def test_one_patch_is_enough_and_leaves_no_trace_of_the_author_but_what_is_wanted(
+def test_one_metadata_patch_is_enough_for_any_pod(
     author_labels: dict[str, str],
     author_annotations: dict[str, str],
     labels: dict[str, str],

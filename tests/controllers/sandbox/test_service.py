@@ -48,7 +48,7 @@ def adoption(sandbox: Object) -> list[Object]:
 # --- missing ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_wanted_service_is_made_headless() -> None:
+def test_requested_service_is_created_headless() -> None:
     sandbox = box(True, {"containerPort": 8080, "name": "http"})
     assert planned(sandbox) == ServicePlan(
         True,
@@ -69,33 +69,33 @@ def test_a_wanted_service_is_made_headless() -> None:
     )
 
 
-def test_a_service_without_ports_has_no_list_of_them() -> None:
+def test_service_without_ports_has_no_port_list() -> None:
     write = planned(box(True)).write
     assert isinstance(write, Create)
     assert "ports" not in write.object["spec"]
 
 
 @pytest.mark.parametrize("service", [None, False])
-def test_a_service_nobody_wants_is_not_made(service: bool | None) -> None:
+def test_service_that_is_not_requested_is_not_created(service: bool | None) -> None:
     assert planned(box(service)) == ServicePlan()
 
 
 # --- not wanted ------------------------------------------------------------------------------------------------------
 
 
-def test_an_own_service_is_deleted_when_it_is_unwanted() -> None:
+def test_own_service_is_deleted_when_it_is_not_requested() -> None:
     sandbox = box(False)
     service = own(sandbox)
     assert planned(sandbox, service) == ServicePlan(False, deletion(service))
 
 
-def test_it_is_not_deleted_twice() -> None:
+def test_terminating_service_is_not_deleted_again() -> None:
     sandbox = box(False)
     assert planned(sandbox, own(sandbox, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})) == ServicePlan()
 
 
 @pytest.mark.parametrize("references", [[], [ELSEWHERE]])
-def test_a_service_of_others_is_ignored_when_none_is_wanted(references: list[Object]) -> None:
+def test_foreign_service_is_ignored_when_none_is_requested(references: list[Object]) -> None:
     sandbox = box(False)
     assert planned(sandbox, own(sandbox, metadata={"ownerReferences": references})) == ServicePlan()
 
@@ -103,12 +103,12 @@ def test_a_service_of_others_is_ignored_when_none_is_wanted(references: list[Obj
 # --- unset -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_own_service_is_kept() -> None:
+def test_own_service_is_kept_when_the_field_is_unset() -> None:
     sandbox = box()
     assert planned(sandbox, own(sandbox)) == ServicePlan(True)
 
 
-def test_a_service_of_nobody_is_ignored() -> None:
+def test_unowned_service_is_ignored_when_the_field_is_unset() -> None:
     sandbox = box()
     assert planned(sandbox, unowned(sandbox, TRACKED)) == ServicePlan()
 
@@ -123,7 +123,7 @@ def test_edge_15_label_and_selector_of_a_kept_service_are_repaired_and_its_ports
 
 
 @pytest.mark.parametrize("service", [None, True])
-def test_edge_16a_a_service_of_somebody_else_is_an_error_also_when_unset(service: bool | None) -> None:
+def test_edge_16a_foreign_service_is_an_error_even_when_the_field_is_unset(service: bool | None) -> None:
     sandbox = box(service)
     found = own(sandbox, metadata={"ownerReferences": [ELSEWHERE]})
     assert planned(sandbox, found) == ServicePlan(error=NOT_OWNED)
@@ -132,7 +132,7 @@ def test_edge_16a_a_service_of_somebody_else_is_an_error_also_when_unset(service
 # --- wanted ----------------------------------------------------------------------------------------------------------
 
 
-def test_ports_of_a_wanted_service_follow_the_template() -> None:
+def test_ports_of_a_requested_service_follow_the_template() -> None:
     sandbox = box(True, {"containerPort": 8080, "name": "http"})
     old = {"name": "old", "protocol": "TCP", "port": 1, "targetPort": 1}
     assert planned(sandbox, own(sandbox, ports=[old])) == ServicePlan(
@@ -140,7 +140,7 @@ def test_ports_of_a_wanted_service_follow_the_template() -> None:
     )
 
 
-def test_edge_15_fields_that_others_added_to_a_port_are_preserved() -> None:
+def test_edge_15_extra_fields_of_a_port_are_preserved() -> None:
     sandbox = box(True, {"containerPort": 8080, "name": "http"})
     decorated = {**HTTP, "nodePort": 30080, "appProtocol": "h2c"}
     assert planned(sandbox, own(sandbox, ports=[decorated])) == ServicePlan(True)
@@ -151,13 +151,13 @@ def test_edge_15_fields_that_others_added_to_a_port_are_preserved() -> None:
     )
 
 
-def test_what_the_api_fills_in_is_no_difference() -> None:
+def test_api_defaults_of_a_port_are_no_difference() -> None:
     sandbox = box(True, {"containerPort": 8080, "name": "http"})
     assert planned(sandbox, own(sandbox, ports=[{"name": "http", "port": 8080}])) == ServicePlan(True)
 
 
 @pytest.mark.parametrize("labels", [TRACKED, {"agents.x-k8s.io/adoptable": "true"}])
-def test_a_prepared_service_is_adopted(labels: dict[str, str]) -> None:
+def test_adoptable_service_is_adopted(labels: dict[str, str]) -> None:
     sandbox = box(True, {"containerPort": 8080, "name": "http"})
     write = planned(sandbox, unowned(sandbox, labels, selector={"app": "x"}, ports=[{"port": 1}])).write
     assert isinstance(write, Patch)
@@ -166,7 +166,7 @@ def test_a_prepared_service_is_adopted(labels: dict[str, str]) -> None:
     assert write.body["metadata"].get("labels", TRACKED) == TRACKED
 
 
-def test_edge_15_adoption_overwrites_ports_even_to_none() -> None:
+def test_edge_15_adoption_overwrites_ports_even_with_none() -> None:
     sandbox = box(True)
     assert planned(sandbox, unowned(sandbox, TRACKED, ports=[{"port": 1}])) == ServicePlan(
         True,
@@ -178,14 +178,14 @@ def test_edge_15_adoption_overwrites_ports_even_to_none() -> None:
     )
 
 
-def test_r10_a_service_that_was_not_meant_for_it_is_refused() -> None:
+def test_r10_unowned_service_without_the_labels_is_refused() -> None:
     sandbox = box(True)
     assert planned(sandbox, unowned(sandbox, {})) == ServicePlan(
         error='cannot adopt unowned service "box" for sandbox "box": it has no label agents.x-k8s.io/adoptable="true"'
     )
 
 
-def test_a_service_with_an_address_of_its_own_is_refused() -> None:
+def test_unowned_service_with_a_cluster_ip_is_refused() -> None:
     sandbox = box(True)
     assert planned(sandbox, unowned(sandbox, TRACKED, clusterIP="10.0.0.1")) == ServicePlan(
         error='cannot adopt unowned service "box" for sandbox "box": it is not headless (clusterIP: 10.0.0.1)'
@@ -211,11 +211,11 @@ def test_ports_are_sorted_by_number_and_protocol_and_named() -> None:
     ]
 
 
-def test_a_port_of_number_zero_is_none() -> None:
+def test_port_zero_is_skipped() -> None:
     assert ports({"containerPort": 0, "name": "x"}, {"name": "y"}) == []
 
 
-def test_the_first_name_of_a_port_counts() -> None:
+def test_first_name_of_a_port_is_used() -> None:
     given: list[Object] = [
         {"containerPort": 80},
         {"containerPort": 80, "name": "a"},
@@ -224,14 +224,14 @@ def test_the_first_name_of_a_port_counts() -> None:
     assert ports(*given) == [(80, "TCP", "a")]
 
 
-def test_a_name_is_used_once() -> None:
+def test_port_name_is_used_once() -> None:
     assert ports({"containerPort": 90, "name": "a"}, {"containerPort": 80, "name": "a"}) == [
         (80, "TCP", "p-80-tcp"),
         (90, "TCP", "a"),
     ]
 
 
-def test_generated_names_avoid_given_ones() -> None:
+def test_generated_port_names_avoid_given_ones() -> None:
     given: list[Object] = [
         {"containerPort": 80},
         {"containerPort": 1, "name": "p-80-tcp"},
@@ -240,7 +240,7 @@ def test_generated_names_avoid_given_ones() -> None:
     assert ports(*given) == [(1, "TCP", "p-80-tcp"), (2, "TCP", "p-80-tcp-2"), (80, "TCP", "p-80-tcp-3")]
 
 
-def test_sidecars_have_ports_and_other_init_containers_have_none() -> None:
+def test_ports_of_sidecars_are_served_and_of_other_init_containers_are_not() -> None:
     init = [
         {"name": "sidecar", "restartPolicy": "Always", "ports": [{"containerPort": 81}]},
         {"name": "setup", "ports": [{"containerPort": 82}]},

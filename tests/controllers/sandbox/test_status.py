@@ -55,32 +55,32 @@ READY = computed(ChildrenState(pod(RUNNING, node="n1")))
 # --- what it says ----------------------------------------------------------------------------------------------------
 
 
-def test_the_status_of_a_ready_sandbox() -> None:
+def test_ready_sandbox_has_a_complete_status() -> None:
     assert replace(READY, conditions=[]) == SandboxStatus(
         conditions=[], node_name="n1", pod_ips=("10.0.0.1", "fd00::1"), selector=SELECTOR
     )
     assert READY.ready
 
 
-def test_edge_02_the_selector_outlives_the_pod() -> None:
+def test_edge_02_selector_outlives_the_pod() -> None:
     after = computed(ChildrenState(), READY)
     assert (after.node_name, after.pod_ips, after.selector) == ("", (), SELECTOR)
     assert computed(ChildrenState()).selector == ""
 
 
-def test_edge_02_and_03_a_foreign_pod_sets_the_selector_and_leaks_nothing() -> None:
+def test_edge_02_03_foreign_pod_sets_only_the_selector() -> None:
     after = computed(ChildrenState(pod(RUNNING, node="n1", foreign=True)), operatingMode="Suspended")
     assert (after.node_name, after.pod_ips, after.selector) == ("", (), SELECTOR)
 
 
-def test_a_service_is_named_with_its_domain() -> None:
+def test_service_is_reported_with_its_domain_name() -> None:
     sandbox = box(service=True)
     after = status(sandbox, ChildrenState(pod(RUNNING), service=True), NOW, "example.org")
     assert (after.service, after.service_fqdn) == ("my-sandbox", "my-sandbox.default.svc.example.org")
     assert replace(computed(ChildrenState(), after), conditions=[]).service == ""
 
 
-def test_a_service_of_which_nothing_is_known_stays_as_it_was() -> None:
+def test_unknown_service_keeps_its_fields() -> None:
     before = replace(READY, service="my-sandbox", service_fqdn="my-sandbox.default.svc.cluster.local")
     after = computed(ChildrenState(pod(RUNNING), service=None, errors=("x",)), before)
     assert (after.service, after.service_fqdn) == (before.service, before.service_fqdn)
@@ -89,11 +89,11 @@ def test_a_service_of_which_nothing_is_known_stays_as_it_was() -> None:
 # --- how it is written -----------------------------------------------------------------------------------------------
 
 
-def test_what_has_not_changed_is_not_written() -> None:
+def test_unchanged_status_is_not_written() -> None:
     assert status_patch(READY, computed(ChildrenState(pod(RUNNING, node="n1")), READY)) is None
 
 
-def test_a_patch_has_what_changed_and_removes_what_became_empty() -> None:
+def test_patch_has_changed_fields_and_removes_empty_ones() -> None:
     after = computed(ChildrenState(), READY)
     patch = status_patch(READY, after)
     assert patch == {"status": {"conditions": after.conditions, "nodeName": None, "podIPs": None}}
@@ -130,7 +130,7 @@ TWO_PODS = computed(ChildrenState(pod_count=2))
     ],
     ids=["created", "bound", "started", "bound later", "started later", "pod lost on the way", "service made"],
 )
-def test_a_launch_under_way_can_wait(before: SandboxStatus, after: SandboxStatus) -> None:
+def test_status_of_a_launch_under_way_is_deferrable(before: SandboxStatus, after: SandboxStatus) -> None:
     assert status_patch(before, after) is not None
     assert not is_urgent(before, after)
 
@@ -176,16 +176,16 @@ def test_a_launch_under_way_can_wait(before: SandboxStatus, after: SandboxStatus
         "one again",
     ],
 )
-def test_what_somebody_may_act_on_is_urgent(before: SandboxStatus, after: SandboxStatus) -> None:
+def test_status_that_clients_act_on_is_urgent(before: SandboxStatus, after: SandboxStatus) -> None:
     assert is_urgent(before, after)
 
 
-def test_edge_17_a_node_alone_waits_before_ready_and_is_written_after() -> None:
+def test_edge_17_node_name_alone_is_deferred_before_ready_and_written_after() -> None:
     assert not is_urgent(STARTED, replace(STARTED, node_name="n2"))
     assert is_urgent(READY, replace(READY, node_name="n2"))
 
 
-def test_other_words_for_unschedulable_can_wait_and_another_reason_cannot() -> None:
+def test_new_message_of_unschedulable_is_deferred_and_a_new_reason_is_not() -> None:
     def stuck(reason: str, message: str) -> SandboxStatus:
         reported = pod_status("Pending", scheduled="False", reason=reason, message=message)
         return computed(ChildrenState(pod(reported)))
@@ -195,7 +195,7 @@ def test_other_words_for_unschedulable_can_wait_and_another_reason_cannot() -> N
 
 
 @pytest.mark.parametrize("before", [READY, SUSPENDED, FAILED])
-def test_a_generation_that_changed_nothing_else_can_wait(before: SandboxStatus) -> None:
+def test_new_generation_without_other_changes_is_deferrable(before: SandboxStatus) -> None:
     after = replace(before, conditions=[{**each, "observedGeneration": 2} for each in before.conditions])
     assert status_patch(before, after) is not None
     assert not is_urgent(before, after)
@@ -257,7 +257,7 @@ POD_ERROR = ChildrenState(pod_error="pod went wrong", errors=("pod went wrong",)
         "edge 5: service error",
     ],
 )
-def test_suspended(mode: str, state: ChildrenState, value: tuple[str, str, str]) -> None:
+def test_suspended_condition_follows_mode_and_pod(mode: str, state: ChildrenState, value: tuple[str, str, str]) -> None:
     assert suspended(box_in_mode(mode), state) == value
 
 
@@ -272,7 +272,7 @@ def test_suspended(mode: str, state: ChildrenState, value: tuple[str, str, str])
         (pod_in_phase(pod_status("Failed"), foreign=True), None),
     ],
 )
-def test_finished(found: PodView | None, value: tuple[str, str, str] | None) -> None:
+def test_finished_condition_follows_the_pod_phase(found: PodView | None, value: tuple[str, str, str] | None) -> None:
     assert finished(box_in_mode(), ChildrenState(found)) == value
 
 
@@ -315,7 +315,7 @@ UNDETERMINED = ("Unknown", "PodSchedulingUnknown", "Pod state is unknown. Pod sc
         "verbatim",
     ],
 )
-def test_pod_scheduled(state: ChildrenState, value: tuple[str, str, str] | None) -> None:
+def test_pod_scheduled_condition_follows_the_pod(state: ChildrenState, value: tuple[str, str, str] | None) -> None:
     assert pod_scheduled(box_in_mode(), state) == value
 
 
@@ -367,18 +367,18 @@ def test_ready_follows_the_service(wanted: bool | None, exists: bool | None, val
     assert ready(box_in_mode(service=wanted), ChildrenState(READY_POD, service=exists)) == value
 
 
-def test_the_service_is_mentioned_also_while_the_pod_is_not_ready() -> None:
+def test_ready_message_names_the_service_while_the_pod_is_not_ready() -> None:
     assert ready(box_in_mode(service=True), ChildrenState(service=True)) == not_ready(
         "Pod does not exist; Service Exists"
     )
 
 
-def test_errors_come_before_everything_but_several_pods() -> None:
+def test_errors_win_over_everything_except_several_pods() -> None:
     state = ChildrenState(READY_POD, errors=("one", "two"))
     assert ready(box_in_mode("Suspended"), state) == ("False", "ReconcilerError", "Error seen: one\ntwo")
 
 
-def test_several_pods_are_told_alone_even_with_other_errors() -> None:
+def test_several_pods_win_over_other_errors() -> None:
     message = "multiple Pods (3) are controlled by this Sandbox; refusing to choose or create a Pod"
     assert ready(box_in_mode(), ChildrenState(pod_count=3, errors=("volumes",))) == ("False", "MultiplePods", message)
 
@@ -393,7 +393,7 @@ def test_several_pods_are_told_alone_even_with_other_errors() -> None:
     ],
     ids=["gone", "going", "ended", "edge 3: foreign"],
 )
-def test_ready_while_suspended(found: PodView | None, message: str) -> None:
+def test_ready_is_false_while_suspended(found: PodView | None, message: str) -> None:
     assert ready(box_in_mode("Suspended"), ChildrenState(found)) == ("False", "SandboxSuspended", message)
 
 
@@ -405,7 +405,7 @@ def with_conditions(*known: Object, generation: int = 1, **spec: Any) -> Sandbox
     )
 
 
-def test_edge_16_a_steady_sandbox_has_exactly_three_in_order() -> None:
+def test_edge_16_steady_sandbox_has_exactly_three_conditions_in_order() -> None:
     first = conditions(with_conditions(), ChildrenState(READY_POD), NOW)
     assert [condition["type"] for condition in first] == ["Suspended", "PodScheduled", "Ready"]
     assert all(condition["observedGeneration"] == 1 for condition in first)
@@ -414,7 +414,7 @@ def test_edge_16_a_steady_sandbox_has_exactly_three_in_order() -> None:
     assert again == first
 
 
-def test_conditions_that_no_longer_hold_go_and_others_keep_their_time() -> None:
+def test_obsolete_conditions_are_removed_and_others_keep_their_time() -> None:
     first = conditions(with_conditions(), ChildrenState(pod_in_phase(pod_status("Failed"))), NOW)
     assert [condition["type"] for condition in first] == ["Suspended", "Finished", "PodScheduled", "Ready"]
     later = conditions(with_conditions(*first, generation=2), ChildrenState(), "2026-01-02T04:00:00Z")
@@ -424,7 +424,7 @@ def test_conditions_that_no_longer_hold_go_and_others_keep_their_time() -> None:
     ]
 
 
-def test_edge_03_a_foreign_pod_while_suspended_leaves_two_conditions() -> None:
+def test_edge_03_foreign_pod_while_suspended_leaves_two_conditions() -> None:
     found = conditions(with_conditions(operatingMode="Suspended"), ChildrenState(pod_in_phase(foreign=True)), NOW)
     assert [(each["type"], each["reason"]) for each in found] == [
         ("Suspended", "PodNotOwned"),
@@ -432,7 +432,7 @@ def test_edge_03_a_foreign_pod_while_suspended_leaves_two_conditions() -> None:
     ]
 
 
-def test_edge_05_after_a_failed_lookup_pod_scheduled_stays() -> None:
+def test_edge_05_pod_scheduled_is_kept_after_a_failed_lookup() -> None:
     first = conditions(with_conditions(), ChildrenState(READY_POD), NOW)
     found = conditions(with_conditions(*first), POD_ERROR, NOW)
     assert [(each["type"], each["status"]) for each in found] == [
@@ -442,6 +442,6 @@ def test_edge_05_after_a_failed_lookup_pod_scheduled_stays() -> None:
     ]
 
 
-def test_conditions_of_others_are_left_alone() -> None:
+def test_foreign_conditions_are_kept() -> None:
     theirs = {"type": "Audited", "status": "True", "reason": "Ok", "message": "", "lastTransitionTime": NOW}
     assert conditions(with_conditions(theirs), ChildrenState(READY_POD), NOW)[0] == theirs

@@ -28,7 +28,7 @@ def created(plan: VolumesPlan) -> list[str]:
     return [write.object["metadata"]["name"] for write in plan.writes if isinstance(write, Create)]
 
 
-def test_a_missing_claim_is_made_from_its_template() -> None:
+def test_missing_volume_claim_is_created_from_its_template() -> None:
     sandbox = box(volume("data", labels={"tier": "db", HASH: "forged"}, annotations={"note": "1"}))
     view = SandboxView.from_object(sandbox)
     assert planned(sandbox) == VolumesPlan(
@@ -52,13 +52,13 @@ def test_a_missing_claim_is_made_from_its_template() -> None:
     )
 
 
-def test_without_annotations_there_are_none() -> None:
+def test_volume_claim_without_annotations_has_no_field_for_them() -> None:
     (write,) = planned(box(volume("data"))).writes
     assert isinstance(write, Create)
     assert "annotations" not in write.object["metadata"]
 
 
-def test_an_own_claim_is_never_changed() -> None:
+def test_own_volume_claim_is_never_changed() -> None:
     sandbox = box(volume("data"))
     claim = sandbox_objects.sandbox_volume_claim(
         sandbox, "data", spec={"storageClassName": "other"}, metadata={"labels": {}}
@@ -66,7 +66,7 @@ def test_an_own_claim_is_never_changed() -> None:
     assert planned(sandbox, claim) == VolumesPlan()
 
 
-def test_a_prepared_claim_is_adopted_with_its_labels_as_they_are() -> None:
+def test_adoptable_volume_claim_is_adopted_and_keeps_its_labels() -> None:
     sandbox = box(volume("data"))
     bystander = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x"}
     prepared = sandbox_objects.sandbox_volume_claim(
@@ -86,7 +86,7 @@ def test_a_prepared_claim_is_adopted_with_its_labels_as_they_are() -> None:
     )
 
 
-def test_the_first_refusal_ends_the_step() -> None:
+def test_first_refused_volume_claim_ends_the_step() -> None:
     sandbox = box(volume("a"), volume("b"), volume("c"))
     foreign = sandbox_objects.sandbox_volume_claim(sandbox_objects.sandbox("other"), "b")
     foreign["metadata"]["name"] = "b-my-sandbox"
@@ -97,14 +97,14 @@ def test_the_first_refusal_ends_the_step() -> None:
     )
 
 
-def test_claims_are_kept_while_suspended() -> None:
+def test_volume_claims_are_created_while_suspended() -> None:
     sandbox = sandbox_objects.sandbox(
         "my-sandbox", spec={"operatingMode": "Suspended", "volumeClaimTemplates": [volume("data")]}
     )
     assert created(planned(sandbox)) == ["data-my-sandbox"]
 
 
-def test_their_names_and_how_the_pod_refers_to_them() -> None:
+def test_pod_volumes_refer_to_the_volume_claims_by_name() -> None:
     view = SandboxView.from_object(box(volume("b"), volume("a")))
     assert volume_claim_names(view) == ["b-my-sandbox", "a-my-sandbox"]
     assert pod_volumes(view) == [

@@ -18,14 +18,14 @@ STARTED = replace(BOUND, phase="Running", ips=("10.0.0.1",))
 READY = replace(STARTED, ready=True)
 
 
-def test_a_launch_wakes_at_once_only_when_the_pod_is_ready() -> None:
+def test_launch_enqueues_at_once_only_when_the_pod_is_ready() -> None:
     launch = [POD, CREATED, BOUND, STARTED, READY]
     woken = [urgent_pod_fields(before) != urgent_pod_fields(after) for before, after in pairwise(launch)]
     assert woken == [False, False, False, True]
 
 
 @pytest.mark.parametrize(("before", "after"), [(POD, CREATED), (CREATED, BOUND), (BOUND, STARTED)])
-def test_every_other_step_wakes_later(before: PodView, after: PodView) -> None:
+def test_other_steps_of_a_launch_enqueue_with_a_delay(before: PodView, after: PodView) -> None:
     assert deferred_pod_fields(before) != deferred_pod_fields(after)
 
 
@@ -43,11 +43,11 @@ def test_every_other_step_wakes_later(before: PodView, after: PodView) -> None:
         replace(READY, deletion_timestamp=datetime(2026, 1, 2, tzinfo=UTC)),
     ],
 )
-def test_whatever_happens_to_a_ready_pod_wakes_at_once(after: PodView) -> None:
+def test_any_change_of_a_ready_pod_enqueues_at_once(after: PodView) -> None:
     assert urgent_pod_fields(READY) != urgent_pod_fields(after)
 
 
-def test_a_pod_that_fits_nowhere_wakes_at_once() -> None:
+def test_unschedulable_pod_enqueues_at_once() -> None:
     stuck = replace(CREATED, scheduling=Scheduling("False", "Unschedulable", "0/3 nodes"))
     assert urgent_pod_fields(CREATED) != urgent_pod_fields(stuck)
     assert urgent_pod_fields(stuck) == urgent_pod_fields(
@@ -55,7 +55,7 @@ def test_a_pod_that_fits_nowhere_wakes_at_once() -> None:
     )
 
 
-def test_a_status_wakes_since_it_may_be_one_whose_answer_was_lost() -> None:
+def test_status_change_enqueues_because_its_response_may_be_lost() -> None:
     assert sandbox_fields(BOX) == sandbox_fields(replace(BOX, resource_version="2"))
     assert sandbox_fields(BOX) != sandbox_fields(replace(BOX, status=SandboxStatus(node_name="n1")))
 
@@ -70,5 +70,5 @@ def test_a_status_wakes_since_it_may_be_one_whose_answer_was_lost() -> None:
         replace(BOX, uid="another"),
     ],
 )
-def test_what_others_change_of_a_sandbox_wakes(after: SandboxView) -> None:
+def test_foreign_change_of_a_sandbox_enqueues(after: SandboxView) -> None:
     assert sandbox_fields(BOX) != sandbox_fields(after)

@@ -84,7 +84,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     await server.stop()
 
 
-async def test_a_template_gets_its_label_and_its_policy(rig: Rig) -> None:
+async def test_template_gets_its_label_and_its_policy(rig: Rig) -> None:
     template = await rig.template()
 
     labels = (await rig.client.get(SANDBOX_TEMPLATE, "python", "default"))["metadata"]["labels"]
@@ -98,7 +98,7 @@ async def test_a_template_gets_its_label_and_its_policy(rig: Rig) -> None:
     assert rig.templates.controller.reconciles == 1, "its own writes wake nobody"
 
 
-async def test_a_change_of_the_policy_is_written_once(rig: Rig) -> None:
+async def test_changed_policy_is_written_once(rig: Rig) -> None:
     await rig.template()
     rig.writes()
     await rig.patch({"spec": {"networkPolicy": {"egress": [{"ports": [{"port": 443}]}]}}})
@@ -113,7 +113,7 @@ async def test_a_change_of_the_policy_is_written_once(rig: Rig) -> None:
     assert rig.writes() == []
 
 
-async def test_a_policy_that_somebody_changes_or_deletes_is_put_right(rig: Rig) -> None:
+async def test_policy_changed_or_deleted_by_others_is_restored(rig: Rig) -> None:
     await rig.template()
     before = await rig.policy()
     assert before is not None
@@ -127,7 +127,7 @@ async def test_a_policy_that_somebody_changes_or_deletes_is_put_right(rig: Rig) 
     assert await rig.policy() is not None
 
 
-async def test_a_template_that_is_not_managed_loses_its_policy(rig: Rig) -> None:
+async def test_unmanaged_template_loses_its_policy(rig: Rig) -> None:
     await rig.template()
     rig.writes()
     await rig.patch({"spec": {"networkPolicyManagement": "Unmanaged"}})
@@ -138,7 +138,7 @@ async def test_a_template_that_is_not_managed_loses_its_policy(rig: Rig) -> None
     assert await rig.policy() is not None
 
 
-async def test_a_policy_of_somebody_else_is_left_alone_and_is_in_the_way(rig: Rig) -> None:
+async def test_foreign_policy_is_left_alone_and_is_an_error(rig: Rig) -> None:
     foreign = new(NETWORK_POLICY, POLICY, spec={"podSelector": {}})
     created = await rig.client.create(NETWORK_POLICY, foreign, "default")
     await rig.template()
@@ -153,7 +153,7 @@ async def test_a_policy_of_somebody_else_is_left_alone_and_is_in_the_way(rig: Ri
     assert policy is not None and policy["metadata"]["ownerReferences"]
 
 
-async def test_a_policy_of_somebody_else_does_not_matter_to_a_template_that_is_not_managed(rig: Rig) -> None:
+async def test_foreign_policy_is_ignored_by_an_unmanaged_template(rig: Rig) -> None:
     foreign = new(NETWORK_POLICY, POLICY, spec={"podSelector": {}})
     created = await rig.client.create(NETWORK_POLICY, foreign, "default")
     await rig.template(networkPolicyManagement="Unmanaged")
@@ -161,7 +161,7 @@ async def test_a_policy_of_somebody_else_does_not_matter_to_a_template_that_is_n
     assert await rig.policy() == created
 
 
-async def test_a_deleted_template_is_forgotten(rig: Rig) -> None:
+async def test_deleted_template_leaves_no_state_behind(rig: Rig) -> None:
     await rig.template()
     rig.writes()
     await rig.client.delete(SANDBOX_TEMPLATE, "python", "default", propagation_policy="Orphan")

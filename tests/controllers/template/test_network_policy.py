@@ -14,7 +14,7 @@ def spec_for(**spec: Any) -> dict[str, Any]:
     return network_policy_spec(TemplateView.from_object(sandbox_objects.template("test-template", spec=spec)))
 
 
-def test_by_default_only_the_router_gets_in_and_only_the_internet_is_out_there() -> None:
+def test_default_policy_allows_ingress_from_the_router_and_egress_to_the_internet() -> None:
     assert spec_for() == {
         "podSelector": SELECTOR,
         "policyTypes": ["Ingress", "Egress"],
@@ -44,7 +44,7 @@ def test_by_default_only_the_router_gets_in_and_only_the_internet_is_out_there()
     }
 
 
-def test_given_rules_are_taken_as_they_are() -> None:
+def test_given_rules_are_used_unchanged() -> None:
     ingress: list[Object] = [{"from": [{"podSelector": {}}]}, {}]
     egress = [{"to": [{"ipBlock": {"cidr": "10.1.0.0/16"}}], "ports": [{"port": 53, "protocol": "UDP"}]}]
     assert spec_for(networkPolicy={"ingress": ingress, "egress": egress}) == {
@@ -55,13 +55,13 @@ def test_given_rules_are_taken_as_they_are() -> None:
     }
 
 
-def test_a_direction_that_is_not_given_is_closed() -> None:
+def test_direction_without_rules_is_closed() -> None:
     closed = {"podSelector": SELECTOR, "policyTypes": ["Ingress", "Egress"]}
     assert spec_for(networkPolicy={}) == closed
     assert spec_for(networkPolicy={"ingress": [], "egress": []}) == closed
     assert spec_for(networkPolicy={"egress": [{}]}) == {**closed, "egress": [{}]}
 
 
-def test_a_port_without_a_protocol_is_one_of_tcp() -> None:
+def test_port_without_protocol_is_tcp() -> None:
     spec = spec_for(networkPolicy={"ingress": [{"ports": [{"port": 80}, {"port": 53, "protocol": "UDP"}]}]})
     assert spec["ingress"] == [{"ports": [{"port": 80, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]}]

@@ -31,7 +31,7 @@ def policy_of(template: Object) -> Object:
     return sandbox_objects.template_policy(template, network_policy_spec(TemplateView.from_object(template)))
 
 
-def test_a_new_template_gets_its_label_and_its_policy() -> None:
+def test_new_template_gets_its_label_and_its_policy() -> None:
     template = made(labelled=False)
     plan = planned(template)
     assert plan.label == LABEL
@@ -60,28 +60,28 @@ def test_a_new_template_gets_its_label_and_its_policy() -> None:
     assert not plan.error
 
 
-def test_edge_54_a_second_pass_writes_nothing() -> None:
+def test_edge_54_second_reconcile_writes_nothing() -> None:
     template = made()
     assert planned(template, policy_of(template)) == TemplatePlan()
 
 
-def test_an_empty_management_means_managed() -> None:
+def test_empty_management_means_managed() -> None:
     assert isinstance(planned(made(networkPolicyManagement="")).policy, Create)
 
 
-def test_a_wrong_label_is_corrected() -> None:
+def test_wrong_label_is_corrected() -> None:
     template = made(metadata={"labels": {HASH: "00000000", "mine": "1"}})
     assert planned(template, policy_of(template)) == TemplatePlan(LABEL)
 
 
-def test_a_changed_template_changes_its_policy() -> None:
+def test_changed_template_changes_its_policy() -> None:
     before, after = made(), made(networkPolicy={"ingress": [{}]})
     assert planned(after, policy_of(before)).policy == Patch(
         NETWORK_POLICY, "test-template-network-policy", {"spec": {"ingress": [{}], "egress": None}}
     )
 
 
-def test_a_policy_that_somebody_changed_is_restored() -> None:
+def test_policy_changed_by_others_is_restored() -> None:
     template = made(networkPolicy={})
     policy = policy_of(template)
     policy["spec"] = {**policy["spec"], "policyTypes": ["Ingress"], "egress": [{}]}
@@ -90,14 +90,14 @@ def test_a_policy_that_somebody_changed_is_restored() -> None:
     )
 
 
-def test_a_policy_written_differently_is_left_alone() -> None:
+def test_equivalent_policy_is_left_alone() -> None:
     template = made(networkPolicy={"ingress": [{"from": []}]})
     policy = policy_of(template)
     policy["spec"] = {**policy["spec"], "ingress": [{}], "egress": []}
     assert planned(template, policy) == TemplatePlan()
 
 
-def test_an_unmanaged_template_has_its_policy_deleted() -> None:
+def test_policy_of_an_unmanaged_template_is_deleted() -> None:
     template = made(networkPolicyManagement="Unmanaged")
     policy = policy_of(template)
     assert planned(template, policy) == TemplatePlan(
@@ -107,11 +107,11 @@ def test_an_unmanaged_template_has_its_policy_deleted() -> None:
     assert planned(template, policy) == TemplatePlan()
 
 
-def test_an_unmanaged_template_without_policy_needs_nothing() -> None:
+def test_unmanaged_template_without_policy_needs_no_write() -> None:
     assert planned(made(networkPolicyManagement="Unmanaged")) == TemplatePlan()
 
 
-def test_edge_54_a_foreign_policy_of_an_unmanaged_template_survives() -> None:
+def test_edge_54_foreign_policy_of_an_unmanaged_template_survives() -> None:
     template = made(networkPolicyManagement="Unmanaged")
     policy = policy_of(template)
     for references in ([], [{**policy["metadata"]["ownerReferences"][0], "uid": "an earlier one"}]):
@@ -119,7 +119,7 @@ def test_edge_54_a_foreign_policy_of_an_unmanaged_template_survives() -> None:
         assert planned(template, policy) == TemplatePlan()
 
 
-def test_edge_54_a_foreign_policy_of_a_managed_template_is_an_error() -> None:
+def test_edge_54_foreign_policy_of_a_managed_template_is_an_error() -> None:
     template = made(labelled=False)
     policy = policy_of(template)
     del policy["metadata"]["ownerReferences"]
@@ -132,7 +132,7 @@ def test_edge_54_a_foreign_policy_of_a_managed_template_is_an_error() -> None:
     )
 
 
-def test_a_template_that_is_being_deleted_is_left_alone() -> None:
+def test_template_being_deleted_is_left_alone() -> None:
     deleting = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     for template in (
         made(labelled=False, metadata=deleting),
@@ -141,7 +141,7 @@ def test_a_template_that_is_being_deleted_is_left_alone() -> None:
         assert planned(template, policy_of(template)) == TemplatePlan()
 
 
-async def test_a_real_api_brings_every_plan_to_rest(tmp_path: Path) -> None:
+async def test_plans_converge_on_a_real_api(tmp_path: Path) -> None:
     """What the API makes of our policies, and of patches between them, is what the next plan expects."""
     policies: list[Object | None] = [
         None,

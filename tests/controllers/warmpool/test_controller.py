@@ -40,7 +40,7 @@ def creations(world: World) -> list[Request]:
     return [each for each in world.writes() if each.method == "POST" and each.path.endswith("/sandboxes")]
 
 
-async def test_a_pool_fills_and_says_so(world: World) -> None:
+async def test_pool_fills_and_reports_its_members(world: World) -> None:
     await world.template()
     await world.pool(5)
 
@@ -54,14 +54,14 @@ async def test_a_pool_fills_and_says_so(world: World) -> None:
     assert len(said) <= 4, "many changes, few words"
 
 
-async def test_a_pool_without_template_fills_when_there_is_one(world: World) -> None:
+async def test_pool_without_template_fills_when_the_template_is_created(world: World) -> None:
     await world.pool(2, filled=False)
     await world.template()
 
     await world.filled(2)
 
 
-async def test_what_is_deleted_is_replaced_once(world: World) -> None:
+async def test_deleted_member_is_replaced_once(world: World) -> None:
     await world.template()
     await world.pool(3)
     first = await world.members()
@@ -72,7 +72,7 @@ async def test_what_is_deleted_is_replaced_once(world: World) -> None:
     assert len(creations(world)) == 4
 
 
-async def test_a_smaller_pool_deletes_the_rest(world: World) -> None:
+async def test_scaling_down_deletes_surplus_members(world: World) -> None:
     await world.template()
     await world.pool(4)
 
@@ -81,7 +81,7 @@ async def test_a_smaller_pool_deletes_the_rest(world: World) -> None:
     await world.filled(1)
 
 
-async def test_recreate_replaces_all(world: World) -> None:
+async def test_recreate_replaces_all_members(world: World) -> None:
     await world.template()
     await world.pool(3, strategy=RECREATE)
 
@@ -94,7 +94,7 @@ async def test_recreate_replaces_all(world: World) -> None:
     await world.filled(3)
 
 
-async def test_a_rolling_update_keeps_enough_ready(world: World) -> None:
+async def test_rolling_update_keeps_enough_members_ready(world: World) -> None:
     await world.template()
     await world.pool(4, strategy=ROLLING_UPDATE)
     pools = world.controllers.caches
@@ -115,7 +115,7 @@ async def test_a_rolling_update_keeps_enough_ready(world: World) -> None:
     assert least >= 3, "a quarter may be missing, and no more"
 
 
-async def test_a_lost_answer_creates_nothing_twice(world: World) -> None:
+async def test_lost_response_creates_no_second_member(world: World) -> None:
     await world.template()
     lost: list[Request] = []
 
@@ -134,7 +134,7 @@ async def test_a_lost_answer_creates_nothing_twice(world: World) -> None:
     assert [name for name in asked if name in names] == names, "what is not known is asked for"
 
 
-async def test_no_name_is_tried_that_a_sandbox_has(world: World) -> None:
+async def test_generated_name_of_an_existing_sandbox_is_not_used(world: World) -> None:
     taken = generate_name("pool-", Random(3))
     await world.sandbox(taken)
     await world.eventually(lambda: Key(NAMESPACE, taken) in world.controllers.caches.sandboxes)
@@ -144,7 +144,7 @@ async def test_no_name_is_tried_that_a_sandbox_has(world: World) -> None:
     assert len(creations(world)) == 1
 
 
-async def test_a_creation_that_is_carried_out_after_all_makes_nothing_in_addition(world: World) -> None:
+async def test_creation_executed_late_does_not_exceed_the_pool_size(world: World) -> None:
     """The answer did not come in time, the API was asked and had no such member, and only then it was made."""
     await world.template()
     original = world.wire.transport.request
@@ -169,7 +169,7 @@ async def test_a_creation_that_is_carried_out_after_all_makes_nothing_in_additio
     assert not [each for each in world.writes() if each.method == "DELETE"]
 
 
-async def test_a_member_that_was_claimed_a_moment_ago_is_not_deleted(world: World) -> None:
+async def test_member_claimed_before_the_delete_is_not_deleted(world: World) -> None:
     """R12: the claim is written between the plan of the pool and its delete."""
     await world.template()
     await world.pool(1)
@@ -201,7 +201,7 @@ async def test_a_member_that_was_claimed_a_moment_ago_is_not_deleted(world: Worl
     assert "deletionTimestamp" not in box["metadata"]
 
 
-async def test_a_member_that_was_claimed_a_moment_ago_is_not_labelled(world: World) -> None:
+async def test_member_claimed_before_the_patch_is_not_labelled(world: World) -> None:
     await world.template()
     await world.pool(1)
     (member,) = await world.members()
@@ -228,7 +228,7 @@ async def test_a_member_that_was_claimed_a_moment_ago_is_not_labelled(world: Wor
     assert LAUNCH_TYPE not in box["metadata"]["labels"]
 
 
-async def test_members_that_went_with_their_pool_are_not_replaced(world: World) -> None:
+async def test_members_collected_with_their_pool_are_not_replaced(world: World) -> None:
     """The end of members is heard of first, that of the pool they were collected with later."""
     await world.template()
     await world.pool(3)
@@ -244,7 +244,7 @@ async def test_members_that_went_with_their_pool_are_not_replaced(world: World) 
     release()
 
 
-async def test_a_loss_while_the_api_is_asked_about_the_pool_is_asked_about_too(world: World) -> None:
+async def test_member_lost_during_the_owner_check_causes_another_check(world: World) -> None:
     """The first member goes alone; the answer that the pool is there is old when the second one has gone with it."""
     await world.template()
     await world.pool(2)
@@ -291,7 +291,7 @@ class Deaf:
         pass
 
 
-async def test_r38_a_status_that_cannot_be_written_is_tried_less_and_less_often() -> None:
+async def test_r38_failing_status_write_is_retried_with_growing_backoff() -> None:
     clock, api, caches = ManualClock(), Deaf(), Caches()
     client = Client(api)
     caches.templates.observe(template())

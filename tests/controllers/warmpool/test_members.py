@@ -44,12 +44,12 @@ def test_members_are_owned_by_uid(scene: Scene) -> None:
     assert members.terminating == 0
 
 
-def test_the_version_in_an_owner_reference_does_not_matter(scene: Scene) -> None:
+def test_owner_reference_of_any_version_counts(scene: Scene) -> None:
     member = scene.member("m")  # its reference says v1alpha1
     assert sort_members(scene.pool(), [member], frozenset()).owned == (member,)
 
 
-def test_r19_members_on_their_way_out_are_counted(scene: Scene) -> None:
+def test_r19_terminating_members_are_counted(scene: Scene) -> None:
     sandboxes = [
         scene.member("marked", deleting=True),
         scene.member("asked-for"),
@@ -63,7 +63,7 @@ def test_r19_members_on_their_way_out_are_counted(scene: Scene) -> None:
     assert members.orphans == ()
 
 
-def test_r10_an_orphan_needs_the_pools_label(scene: Scene) -> None:
+def test_r10_orphan_needs_the_label_of_the_pool(scene: Scene) -> None:
     sandboxes = [
         scene.member("other", owner=None, pool="other-pool"),
         scene.member("none", owner=None, labels={WARM_POOL: None}),
@@ -71,22 +71,22 @@ def test_r10_an_orphan_needs_the_pools_label(scene: Scene) -> None:
     assert sort_members(scene.pool(), sandboxes, frozenset()).orphans == ()
 
 
-def test_r11_other_namespaces_have_pools_of_the_same_name(scene: Scene) -> None:
+def test_r11_members_of_a_same_named_pool_in_another_namespace_are_ignored(scene: Scene) -> None:
     sandboxes = [scene.member("a", namespace="other"), scene.member("b", namespace="other", owner=None)]
     members = sort_members(scene.pool(), sandboxes, frozenset())
     assert (members.owned, members.orphans, members.terminating) == ((), (), 0)
 
 
-def test_r29_pools_of_one_template_do_not_count_each_others_members(scene: Scene) -> None:
+def test_r29_members_of_another_pool_of_the_template_are_not_counted(scene: Scene) -> None:
     sandboxes = [scene.member("mine"), scene.member("theirs", owner="other-uid", pool="other-pool")]
     assert names(sort_members(scene.pool(), sandboxes, frozenset()).owned) == ["mine"]
 
 
-def test_a_member_in_order_needs_no_repair(scene: Scene) -> None:
+def test_correct_member_needs_no_repair(scene: Scene) -> None:
     assert repair(scene.member("m"), scene.pool()) is None
 
 
-def test_missing_labels_are_put_right(scene: Scene) -> None:
+def test_missing_labels_are_restored(scene: Scene) -> None:
     member = scene.member("m", labels={LAUNCH_TYPE: None})
     observed = {"uid": "uid-m", "resourceVersion": "rv-m"}
     assert repair(member, scene.pool()) == Patch(
@@ -98,7 +98,7 @@ def test_missing_labels_are_put_right(scene: Scene) -> None:
     assert patch.body == {"metadata": {**observed, "labels": {LAUNCH_TYPE: "warm", WARM_POOL: "59733166"}}}
 
 
-def test_an_orphan_is_adopted_unless_somebody_is_faster(scene: Scene) -> None:
+def test_orphan_is_adopted_with_its_observed_version(scene: Scene) -> None:
     orphan = scene.member("o", owner=None, labels={LAUNCH_TYPE: None})
     reference = {
         "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
@@ -115,7 +115,7 @@ def test_an_orphan_is_adopted_unless_somebody_is_faster(scene: Scene) -> None:
     assert adoption(scene.member("o", owner=None), scene.pool()).body == {"metadata": metadata}
 
 
-def test_r12_a_sandbox_claimed_a_moment_ago_is_not_deleted(scene: Scene) -> None:
+def test_r12_deletion_has_the_observed_version(scene: Scene) -> None:
     # A claim changes the sandbox, so the API refuses a deletion of what it was before.
     assert deletion(scene.member("m")) == Delete(SANDBOX, "m", "uid-m", "rv-m")
 
@@ -124,7 +124,7 @@ if TYPE_CHECKING:
     from tests.controllers.warmpool.conftest import Scene
 
 
-def test_the_whole_member(scene: Scene) -> None:
+def test_new_member_has_all_fields(scene: Scene) -> None:
     revision = scene.revision()
     assert new_member(scene.pool(), revision, "test-pool-abcde", enable_eviction=True) == {
         "apiVersion": "agents.x-k8s.io/v1beta1",
@@ -187,7 +187,7 @@ def test_the_whole_member(scene: Scene) -> None:
         ({SAFE_TO_EVICT: ""}, True, ""),
     ],
 )
-def test_edge_31_what_the_template_says_about_eviction_stands(
+def test_edge_31_eviction_setting_of_the_template_wins(
     scene: Scene, said: dict[str, str], enabled: bool, expected: str | None
 ) -> None:
     pod_template: Any = {"metadata": {"annotations": said}, "spec": {"containers": []}}
@@ -198,7 +198,7 @@ def test_edge_31_what_the_template_says_about_eviction_stands(
     assert (pod["metadata"].get("annotations") or {}).get(SAFE_TO_EVICT) == expected
 
 
-def test_a_new_member_is_one(scene: Scene) -> None:
+def test_new_member_is_owned_and_current(scene: Scene) -> None:
     pool, revision = scene.pool(), scene.revision()
     member = SandboxView.from_object(new_member(pool, revision, "m", enable_eviction=True))
     assert sort_members(pool, [member], frozenset()).owned == (member,)
@@ -229,7 +229,7 @@ def test_orphans_fill_the_pool(scene: Scene) -> None:
     assert vetted(scene, *orphans, missing=3).discard == ()
 
 
-def test_the_best_are_adopted_and_the_rest_goes(scene: Scene) -> None:
+def test_best_orphans_are_adopted_and_the_rest_deleted(scene: Scene) -> None:
     orphans = [
         scene.member("unready", owner=None, ready=False, age=50),
         scene.member("young", owner=None, age=1),
@@ -239,24 +239,24 @@ def test_the_best_are_adopted_and_the_rest_goes(scene: Scene) -> None:
     assert (sorted_names(result.adopt), sorted_names(result.discard)) == (["old"], ["unready", "young"])
 
 
-def test_r19_orphans_wait_for_members_on_their_way_out(scene: Scene) -> None:
+def test_r19_orphans_wait_for_terminating_members(scene: Scene) -> None:
     result = vetted(scene, *scene.members(3, owner=None), missing=2, terminating=1)
     assert len(result.adopt) == 1
     assert len(result.discard) == 1
 
 
-def test_r18_orphans_wait_until_it_is_certain_how_many_there_are(scene: Scene) -> None:
+def test_r18_orphans_wait_until_expectations_are_met(scene: Scene) -> None:
     foreign = scene.member("foreign", owner=None, image="example.com/evil")
     result = vetted(scene, foreign, *scene.members(3, owner=None), missing=0, expectations_met=False)
     assert (sorted_names(result.adopt), sorted_names(result.discard)) == ([], ["foreign"])
 
 
-def test_edge_26_foreign_ones_are_deleted(scene: Scene) -> None:
+def test_edge_26_foreign_orphans_are_deleted(scene: Scene) -> None:
     foreign = scene.member("foreign", owner=None, image="example.com/evil")
     assert vetted(scene, foreign, missing=5) == Orphans(discard=(foreign,))
 
 
-def test_r10_without_a_template_orphans_are_left_alone(scene: Scene) -> None:
+def test_r10_orphans_are_left_alone_without_a_template(scene: Scene) -> None:
     assert (
         plan_orphans(scene.members(2, owner=None), None, missing=5, terminating=0, expectations_met=True) == Orphans()
     )
@@ -268,30 +268,30 @@ if TYPE_CHECKING:
 NEW = "example.com/image:2"
 
 
-def test_a_member_of_the_current_template_is_not_stale(scene: Scene) -> None:
+def test_member_of_the_current_template_is_not_stale(scene: Scene) -> None:
     assert not RevisionComparison(scene.revision()).is_outdated(scene.member("m"))
 
 
-def test_a_changed_image_makes_members_stale(scene: Scene) -> None:
+def test_changed_image_makes_members_stale(scene: Scene) -> None:
     assert RevisionComparison(scene.revision(NEW)).is_outdated(scene.member("m"))
 
 
-def test_edge_24_another_template_makes_members_stale_even_if_it_says_the_same(scene: Scene) -> None:
+def test_edge_24_another_template_with_the_same_spec_makes_members_stale(scene: Scene) -> None:
     assert RevisionComparison(scene.revision(name="other")).is_outdated(scene.member("m"))
 
 
-def test_edge_24_another_hash_is_no_reason_if_the_meaning_is_the_same(scene: Scene) -> None:
+def test_edge_24_another_hash_with_the_same_spec_does_not_make_members_stale(scene: Scene) -> None:
     assert not RevisionComparison(scene.revision()).is_outdated(scene.member("m", labels={TEMPLATE_HASH: "8a7b6c5d"}))
     assert not RevisionComparison(scene.revision()).is_outdated(scene.member("m", labels={TEMPLATE_HASH: None}))
 
 
-def test_edge_25_policies_of_the_template_change_nothing(scene: Scene) -> None:
+def test_edge_25_policies_of_the_template_do_not_make_members_stale(scene: Scene) -> None:
     revision = scene.revision(networkPolicyManagement="Unmanaged", envVarsInjectionPolicy="Allowed")
     assert revision.hash == scene.revision().hash
     assert not RevisionComparison(revision).is_outdated(scene.member("m"))
 
 
-def test_edge_26_the_hash_of_an_orphan_is_not_believed(scene: Scene) -> None:
+def test_edge_26_hash_label_of_an_orphan_is_not_trusted(scene: Scene) -> None:
     comparison = RevisionComparison(scene.revision(NEW))
     spoofed = scene.member("o", owner=None, labels={TEMPLATE_HASH: comparison.revision.hash})
     assert comparison.is_foreign(spoofed)
@@ -299,7 +299,7 @@ def test_edge_26_the_hash_of_an_orphan_is_not_believed(scene: Scene) -> None:
     assert comparison.is_foreign(scene.member("o", owner=None, image=NEW, template="other"))
 
 
-def test_members_of_one_former_template_are_compared_once(scene: Scene) -> None:
+def test_members_of_one_former_revision_are_compared_once(scene: Scene) -> None:
     comparison = RevisionComparison(scene.revision(NEW))
     with patch.object(TemplateRevision, "matches", return_value=False) as matches:
         assert all(comparison.is_outdated(member) for member in scene.members(5))

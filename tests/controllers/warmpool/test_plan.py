@@ -45,34 +45,34 @@ def condition(plan: Plan, type: str = "Progressing") -> tuple[str, str]:
 # --- creating (reference 5.6) ----------------------------------------------------------------------------------------
 
 
-def test_an_empty_pool_is_filled(scene: Scene) -> None:
+def test_empty_pool_is_filled(scene: Scene) -> None:
     plan = scene.plan(scene.pool(5))
     assert (plan.create, plan.delete, plan.patches, plan.events, plan.requeue) == (5, (), (), (), None)
 
 
-def test_edge_27_a_pool_without_replicas_has_one(scene: Scene) -> None:
+def test_edge_27_pool_without_replicas_has_one_member(scene: Scene) -> None:
     assert scene.plan(scene.pool(None)).create == 1
 
 
-def test_r25_a_claimed_member_is_replaced_at_once(scene: Scene) -> None:
+def test_r25_claimed_member_is_replaced_at_once(scene: Scene) -> None:
     members = [*scene.members(4), scene.member("claimed", owner="claim-uid")]
     plan = scene.plan(scene.pool(5), members, state=scene.plan(scene.pool(5), scene.members(5)).state)
     assert (plan.create, plan.delete) == (1, ())
 
 
-def test_r18_edge_21_passes_over_a_stale_list_create_nothing(scene: Scene) -> None:
+def test_r18_edge_21_reconciles_over_a_stale_list_create_nothing(scene: Scene) -> None:
     plan = scene.plan(scene.pool(5), expectations_met=False)
     assert (plan.create, plan.requeue) == (0, 30.0)
 
 
-def test_r19_edge_22_members_on_their_way_out_take_up_room(scene: Scene) -> None:
+def test_r19_edge_22_terminating_members_count_towards_the_size(scene: Scene) -> None:
     members = [*scene.members(2), scene.member("going", deleting=True), scene.member("asked")]
     plan = scene.plan(scene.pool(5), members, pending_deletions={"uid-asked"})
     assert plan.create == 1
     assert status(plan)["replicas"] == 2
 
 
-def test_without_a_template_nothing_is_created(scene: Scene) -> None:
+def test_pool_without_template_creates_nothing(scene: Scene) -> None:
     plan = scene.plan(scene.pool(5), scene.members(2), revision=None)
     assert (plan.create, plan.delete, plan.requeue) == (0, (), None)
     assert condition(plan) == ("False", "TemplateNotFound")
@@ -80,19 +80,19 @@ def test_without_a_template_nothing_is_created(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["", RECREATE, ROLLING_UPDATE])
-def test_without_a_template_nobody_is_stale_and_surplus_still_goes(scene: Scene, strategy: str) -> None:
+def test_pool_without_template_has_no_stale_members_and_deletes_surplus_ones(scene: Scene, strategy: str) -> None:
     pool = scene.pool(2, strategy)
     assert len(scene.plan(pool, scene.members(5), revision=None).delete) == 3
     assert scene.plan(pool, scene.members(2, image=NEW), revision=None).delete == ()
 
 
-def test_a_pool_being_deleted_is_left_alone(scene: Scene) -> None:
+def test_pool_being_deleted_is_left_alone(scene: Scene) -> None:
     pool = replace(scene.pool(5), deletion_timestamp=scene.now)
     state = PoolState(has_warned=True)
     assert scene.plan(pool, scene.members(9), state=state) == Plan(state)
 
 
-def test_edge_29_stuck_members_go_while_the_refill_is_held(scene: Scene) -> None:
+def test_edge_29_stuck_members_are_deleted_while_the_refill_is_delayed(scene: Scene) -> None:
     settings = WarmPoolOptions(replenish_delay=20)
     pool = scene.pool(5)
     state = scene.plan(pool, scene.members(5), settings=settings).state
@@ -104,7 +104,7 @@ def test_edge_29_stuck_members_go_while_the_refill_is_held(scene: Scene) -> None
     assert scene.plan(pool, scene.members(3), settings=settings, state=plan.state, now=scene.at(30)).create == 2
 
 
-def test_r27_creation_that_keeps_failing_pauses_and_says_why(scene: Scene) -> None:
+def test_r27_repeated_creation_failures_pause_the_pool_and_report_the_reason(scene: Scene) -> None:
     pool = scene.pool(5)
     state = PoolState()
     for _ in range(3):
@@ -120,7 +120,7 @@ def test_r27_creation_that_keeps_failing_pauses_and_says_why(scene: Scene) -> No
     assert condition(plan) == ("True", "Replenishing")
 
 
-def test_a_changed_template_is_tried_at_once(scene: Scene) -> None:
+def test_changed_template_ends_the_pause(scene: Scene) -> None:
     state = PoolState(
         refill_state=RefillState(breaker=CreationBreaker(9, scene.at(250), "invalid")), progress=Progress("another")
     )
@@ -175,7 +175,7 @@ def test_edge_26_foreign_orphans_are_discarded_and_the_others_adopted(scene: Sce
     assert status(plan)["replicas"] == 1
 
 
-def test_labels_are_put_right(scene: Scene) -> None:
+def test_missing_labels_are_restored(scene: Scene) -> None:
     plan = scene.plan(scene.pool(1), [scene.member("m", labels={LAUNCH_TYPE: None})])
     observed = {"uid": "uid-m", "resourceVersion": "rv-m"}
     assert plan.patches == (Patch(SANDBOX, "m", {"metadata": {**observed, "labels": {LAUNCH_TYPE: "warm"}}}),)
@@ -184,7 +184,7 @@ def test_labels_are_put_right(scene: Scene) -> None:
 # --- members that do not become ready (reference 5.5) ----------------------------------------------------------------
 
 
-def test_edge_22_a_stuck_member_is_replaced_once_it_is_gone(scene: Scene) -> None:
+def test_edge_22_stuck_member_is_replaced_after_its_deletion(scene: Scene) -> None:
     plan = scene.plan(scene.pool(2), [scene.member("m"), scene.member("stuck", ready=False, age=301)])
     assert (deleted(plan), plan.create) == (["stuck"], 0)
     assert status(plan)["replicas"] == 1
@@ -201,7 +201,7 @@ def test_r21_unschedulable_members_are_kept_and_not_multiplied(scene: Scene) -> 
     assert condition(plan) == ("False", "Unschedulable")
 
 
-def test_r22_edge_28_a_quiet_pool_wakes_itself(scene: Scene) -> None:
+def test_r22_edge_28_quiet_pool_requeues_itself(scene: Scene) -> None:
     pool = scene.pool(1)
     assert scene.plan(pool, scene.members(1, ready=False)).requeue == 302.0
     custom = WarmPoolOptions(readiness_grace_period=10, unschedulable_recheck_interval=7)
@@ -232,11 +232,11 @@ def test_r22_edge_28_unschedulable_members_are_reported_once(scene: Scene) -> No
     assert scene.plan(restarted, scene.members(2), state=PoolState.restored(restarted)).events == (relief,)
 
 
-def test_the_first_pass_never_says_that_all_is_well_again(scene: Scene) -> None:
+def test_first_reconcile_never_reports_recovery(scene: Scene) -> None:
     assert scene.plan(scene.pool(2), scene.members(2)).events == ()
 
 
-def test_r23_pools_warmed_together_wake_up_apart(scene: Scene) -> None:
+def test_r23_pools_warmed_together_requeue_at_different_times(scene: Scene) -> None:
     rng = Random(1)
     member = scene.members(1, ready=False)
     wakes = [scene.plan(scene.pool(1), member, jitter=rng.random()).requeue or 0 for _ in range(500)]
@@ -248,12 +248,12 @@ def test_r23_pools_warmed_together_wake_up_apart(scene: Scene) -> None:
 # --- too many members (reference 5.8) --------------------------------------------------------------------------------
 
 
-def test_r26_a_smaller_pool_gives_up_unready_members_first(scene: Scene) -> None:
+def test_r26_scaling_down_deletes_unready_members_first(scene: Scene) -> None:
     members = [scene.member("old", age=9), scene.member("new", age=1), scene.member("unready", ready=False)]
     assert deleted(scene.plan(scene.pool(1), members)) == ["unready", "new"]
 
 
-def test_a_pool_of_none_is_emptied(scene: Scene) -> None:
+def test_pool_of_size_zero_is_emptied(scene: Scene) -> None:
     assert len(scene.plan(scene.pool(0), scene.members(4)).delete) == 4
 
 
@@ -261,7 +261,7 @@ def test_surplus_members_are_deleted_in_batches(scene: Scene) -> None:
     assert len(scene.plan(scene.pool(0), scene.members(4), settings=WarmPoolOptions(max_batch_size=3)).delete) == 3
 
 
-def test_r20_edge_23_surplus_members_wait_for_what_is_outstanding(scene: Scene) -> None:
+def test_r20_edge_23_surplus_deletions_wait_for_expectations(scene: Scene) -> None:
     plan = scene.plan(scene.pool(1), scene.members(4), expectations_met=False)
     assert (plan.delete, plan.requeue) == ((), 30.0)
 
@@ -269,7 +269,7 @@ def test_r20_edge_23_surplus_members_wait_for_what_is_outstanding(scene: Scene) 
 # --- rolling out -----------------------------------------------------------------------------------------------------
 
 
-def test_a_rollout_makes_current_members_before_outdated_ones_go(scene: Scene) -> None:
+def test_rollout_creates_current_members_before_deleting_outdated_ones(scene: Scene) -> None:
     pool = scene.pool(4, ROLLING_UPDATE, maxSurge=2, maxUnavailable=0)
     plan = scene.plan(pool, scene.members(4), revision=scene.revision(NEW))
     assert (plan.create, plan.delete) == (2, ())
@@ -280,19 +280,19 @@ def test_a_rollout_makes_current_members_before_outdated_ones_go(scene: Scene) -
     assert status(plan)["updatedReplicas"] == status(plan)["updatedReadyReplicas"] == 2
 
 
-def test_a_rollout_counts_members_on_their_way_out(scene: Scene) -> None:
+def test_rollout_counts_terminating_members(scene: Scene) -> None:
     pool = scene.pool(4, ROLLING_UPDATE, maxSurge=1, maxUnavailable=1)
     members = [*scene.members(3), scene.member("going", deleting=True)]
     assert scene.plan(pool, members, revision=scene.revision(NEW)).create == 1
 
 
-def test_a_rollout_waits_for_what_is_outstanding(scene: Scene) -> None:
+def test_rollout_waits_for_expectations(scene: Scene) -> None:
     pool = scene.pool(4, ROLLING_UPDATE, maxUnavailable=4)
     plan = scene.plan(pool, scene.members(4), revision=scene.revision(NEW), expectations_met=False)
     assert (plan.create, plan.delete, plan.requeue) == (0, (), 30.0)
 
 
-def test_a_template_that_never_becomes_ready_stops_the_rollout(scene: Scene) -> None:
+def test_template_that_never_becomes_ready_stops_the_rollout(scene: Scene) -> None:
     pool = scene.pool(4, ROLLING_UPDATE, maxSurge=1, maxUnavailable=1)
     revision = scene.revision(NEW)
     broken = scene.members(2, "new", image=NEW, ready=False, age=301)
@@ -317,7 +317,7 @@ def test_a_template_that_never_becomes_ready_stops_the_rollout(scene: Scene) -> 
     assert sorted(deleted(plan)) == ["new0", "new1"]
 
 
-def test_members_taken_away_by_a_rollout_do_not_delay_the_refill(scene: Scene) -> None:
+def test_members_deleted_by_a_rollout_do_not_delay_the_refill(scene: Scene) -> None:
     settings = WarmPoolOptions(replenish_delay=60)
     pool = scene.pool(4, ROLLING_UPDATE, maxSurge=0, maxUnavailable=1)
     plan = scene.plan(pool, scene.members(4), revision=scene.revision(NEW), settings=settings)
@@ -331,7 +331,7 @@ def test_members_taken_away_by_a_rollout_do_not_delay_the_refill(scene: Scene) -
 # --- the status ------------------------------------------------------------------------------------------------------
 
 
-def test_the_status_is_written_once(scene: Scene) -> None:
+def test_unchanged_status_is_written_once(scene: Scene) -> None:
     pool = scene.pool(2)
     plan = scene.plan(pool, scene.members(2))
     assert plan.status is not None
@@ -340,7 +340,7 @@ def test_the_status_is_written_once(scene: Scene) -> None:
     assert scene.plan(scene.with_status(pool, plan), scene.members(2), state=plan.state).status is None
 
 
-def test_a_burst_changes_the_status_twice_a_second_at_most(scene: Scene) -> None:
+def test_burst_writes_the_status_at_most_twice_a_second(scene: Scene) -> None:
     pool = scene.pool(100)
     state = PoolState()
     written = 0
@@ -353,6 +353,6 @@ def test_a_burst_changes_the_status_twice_a_second_at_most(scene: Scene) -> None
 
 
 @pytest.mark.parametrize("written", [{"seconds": -0.5}, {"seconds": 3600}])
-def test_a_status_is_not_kept_back_longer_than_that(scene: Scene, written: dict[str, Any]) -> None:
+def test_status_is_delayed_by_half_a_second_at_most(scene: Scene, written: dict[str, Any]) -> None:
     state = PoolState(status_written=scene.at(**written))  # an hour ahead: the clock was set back
     assert scene.plan(scene.pool(2), state=state).status is not None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         ("1%", True, 1),
     ],
 )
-def test_amounts_and_percentages(value: int | str, round_up: bool, expected: int) -> None:
+def test_amounts_are_numbers_or_rounded_percentages(value: int | str, round_up: bool, expected: int) -> None:
     assert amount(value, 10, round_up=round_up) == expected
 
 
@@ -42,7 +42,9 @@ def test_amounts_and_percentages(value: int | str, round_up: bool, expected: int
         (4, {"maxSurge": "50%", "maxUnavailable": 0}, 2, 0),
     ],
 )
-def test_bounds(scene: Scene, replicas: int, rolling: dict[str, int | str], surge: int, unavailable: int) -> None:
+def test_bounds_follow_max_surge_and_max_unavailable(
+    scene: Scene, replicas: int, rolling: dict[str, int | str], surge: int, unavailable: int
+) -> None:
     assert RolloutBounds.of(scene.pool(replicas, "RollingUpdate", **rolling)) == RolloutBounds(surge, unavailable)
 
 
@@ -90,7 +92,7 @@ def kinds(members: tuple[SandboxView, ...]) -> dict[str, int]:
         (RolloutBounds(1, 0), (2, 0), (1, 1), {}, 5),
     ],
 )
-def test_steps_of_a_pool_of_four(
+def test_rollout_of_four_members_step_by_step(
     scene: Scene,
     bounds: RolloutBounds,
     outdated: tuple[int, int],
@@ -103,11 +105,11 @@ def test_steps_of_a_pool_of_four(
     assert rollout.ceiling == ceiling
 
 
-def test_a_step_is_no_longer_than_the_batch(scene: Scene) -> None:
+def test_step_is_limited_by_the_batch_size(scene: Scene) -> None:
     assert len(stepped(scene, 9, RolloutBounds(0, 9), outdated=(9, 0), current=(0, 0), limit=4).delete) == 4
 
 
-def test_a_pool_made_smaller_gives_up_outdated_members_first(scene: Scene) -> None:
+def test_scaling_down_during_a_rollout_deletes_outdated_members_first(scene: Scene) -> None:
     assert kinds(stepped(scene, 2, RolloutBounds(1, 0), outdated=(4, 0), current=(2, 0)).delete) == {"old-ready": 4}
     assert kinds(stepped(scene, 0, RolloutBounds(0, 0), outdated=(2, 1), current=(1, 1)).delete) == {
         "new-ready": 1,
@@ -117,7 +119,7 @@ def test_a_pool_made_smaller_gives_up_outdated_members_first(scene: Scene) -> No
     }
 
 
-def test_a_pool_made_smaller_gives_up_unready_members_before_ready_outdated_ones(scene: Scene) -> None:
+def test_scaling_down_during_a_rollout_deletes_unready_members_before_ready_outdated_ones(scene: Scene) -> None:
     rollout = stepped(scene, 2, RolloutBounds(0, 1), outdated=(2, 0), current=(0, 2))
     assert kinds(rollout.delete) == {"new-unready": 1, "old-ready": 1}
 
@@ -133,7 +135,7 @@ few = st.integers(0, 6)
     current=st.tuples(few, few),
     limit=st.integers(1, 20),
 )
-def test_bounds_hold_at_every_step(
+def test_rollout_bounds_hold_at_every_step(
     scene: Scene,
     desired: int,
     surge: int,

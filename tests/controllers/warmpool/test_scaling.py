@@ -45,44 +45,44 @@ def refilled(
 
 
 @pytest.mark.parametrize("missing", [0, -3])
-def test_nothing_is_missing(scene: Scene, missing: int) -> None:
+def test_full_pool_creates_nothing(scene: Scene, missing: int) -> None:
     assert refilled(scene, missing) == Refill(0, RefillState())
 
 
-def test_all_at_once_up_to_the_batch_size(scene: Scene) -> None:
+def test_missing_members_are_created_at_once_up_to_the_batch_size(scene: Scene) -> None:
     assert refilled(scene, 7).create == 7
     assert refilled(scene, 7000).create == 300
     assert refilled(scene, 7000, max_batch_size=50).create == 50
 
 
-def test_r18_nothing_while_something_is_outstanding(scene: Scene) -> None:
+def test_r18_nothing_is_created_until_expectations_are_met(scene: Scene) -> None:
     refill_state = RefillState(bucket=TokenBucket(5, scene.now))
     # Edge case 30: what is refused here takes no tokens, so there is none to give back.
     assert refilled(scene, 3, refill_state, expectations_met=False, max_refill_rate=10) == Refill(0, refill_state, 30.0)
 
 
-def test_r24_nothing_while_claims_are_served(scene: Scene) -> None:
+def test_r24_nothing_is_created_while_claims_are_served(scene: Scene) -> None:
     refill_state = RefillState(hold=RefillHold(4, scene.at(12)))
     assert refilled(scene, 3, refill_state) == Refill(0, refill_state, 12.0)
 
 
-def test_r27_nothing_during_a_pause(scene: Scene) -> None:
+def test_r27_nothing_is_created_during_a_pause(scene: Scene) -> None:
     refill_state = RefillState(breaker=CreationBreaker(3, scene.at(4), "no"))
     assert refilled(scene, 3, refill_state) == Refill(0, refill_state, 4.0)
 
 
-def test_r27_one_to_find_out_whether_it_works_again(scene: Scene) -> None:
+def test_r27_one_member_is_created_to_test_an_open_breaker(scene: Scene) -> None:
     assert refilled(scene, 300, RefillState(breaker=CreationBreaker(3, scene.at(-1), "no"))).create == 1
     assert refilled(scene, 300, RefillState(breaker=CreationBreaker(2, scene.at(-1), "no"))).create == 300
 
 
-def test_as_fast_as_the_rate_allows(scene: Scene) -> None:
+def test_creation_is_limited_by_the_rate(scene: Scene) -> None:
     assert refilled(scene, 30, max_refill_rate=10) == Refill(10, RefillState(bucket=TokenBucket(0, scene.now)))
     empty = RefillState(bucket=TokenBucket(0, scene.now))
     assert refilled(scene, 30, empty, max_refill_rate=10) == Refill(0, empty, 0.1)
 
 
-def test_an_attempt_is_remembered(scene: Scene) -> None:
+def test_attempt_updates_hold_and_breaker(scene: Scene) -> None:
     refill_state = RefillState(hold=RefillHold(2)).attempted(CreationOutcome(3, "quota"), scene.now)
     assert refill_state == RefillState(hold=RefillHold(5), breaker=CreationBreaker(1, scene.at(1), "quota"))
 
@@ -90,7 +90,7 @@ def test_an_attempt_is_remembered(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("count", "sizes"), [(0, []), (1, [1]), (3, [1, 2]), (10, [1, 2, 4, 3]), (300, [1, 2, 4, 8, 16, 32, 64, 128, 45])]
 )
-def test_slow_start(count: int, sizes: list[int]) -> None:
+def test_slow_start_doubles_the_batch(count: int, sizes: list[int]) -> None:
     assert list(slow_start(count)) == sizes
 
 
@@ -98,7 +98,7 @@ if TYPE_CHECKING:
     from tests.controllers.warmpool.conftest import Scene
 
 
-def test_r26_unready_members_go_first_then_the_newest(scene: Scene) -> None:
+def test_r26_unready_members_are_deleted_first_then_the_newest(scene: Scene) -> None:
     members = [
         scene.member("ready-old", age=90),
         scene.member("unready-old", age=80, ready=False),
@@ -109,7 +109,7 @@ def test_r26_unready_members_go_first_then_the_newest(scene: Scene) -> None:
     assert gone == ["unready-new", "unready-old", "ready-new"]
 
 
-def test_outdated_members_go_before_current_ones_that_are_as_ready(scene: Scene) -> None:
+def test_outdated_members_are_deleted_before_equally_ready_current_ones(scene: Scene) -> None:
     members = [
         scene.member("current", age=1),
         scene.member("outdated", age=90),
@@ -121,7 +121,7 @@ def test_outdated_members_go_before_current_ones_that_are_as_ready(scene: Scene)
 
 
 @pytest.mark.parametrize("excess", [0, -2])
-def test_nobody_is_too_many(scene: Scene, excess: int) -> None:
+def test_no_excess_deletes_nothing(scene: Scene, excess: int) -> None:
     assert least_useful(scene.members(3), excess) == []
 
 
@@ -131,28 +131,28 @@ if TYPE_CHECKING:
 HALF_A_MINUTE = RefillDelay(30)
 
 
-def test_edge_29_the_first_filling_is_not_delayed(scene: Scene) -> None:
+def test_edge_29_first_filling_is_not_delayed(scene: Scene) -> None:
     assert RefillHold().observe(0, 5, scene.now, HALF_A_MINUTE).remaining(scene.now) == 0
 
 
-def test_edge_29_a_drop_holds_for_the_delay(scene: Scene) -> None:
+def test_edge_29_drop_delays_the_refill(scene: Scene) -> None:
     hold = RefillHold(members=5).observe(4, 5, scene.now, HALF_A_MINUTE)
     assert hold.remaining(scene.at(0)) == 30
     assert hold.remaining(scene.at(12)) == 18
     assert hold.remaining(scene.at(31)) == 0
 
 
-def test_edge_29_every_drop_starts_anew(scene: Scene) -> None:
+def test_edge_29_every_drop_restarts_the_delay(scene: Scene) -> None:
     hold = RefillHold(members=5).observe(4, 5, scene.now, HALF_A_MINUTE).observe(3, 5, scene.at(20), HALF_A_MINUTE)
     assert hold.remaining(scene.at(20)) == 30
 
 
-def test_looking_again_does_not_start_anew(scene: Scene) -> None:
+def test_reconcile_without_a_drop_does_not_restart_the_delay(scene: Scene) -> None:
     hold = RefillHold(members=5).observe(4, 5, scene.now, HALF_A_MINUTE).observe(4, 5, scene.at(20), HALF_A_MINUTE)
     assert hold.remaining(scene.at(20)) == 10
 
 
-def test_a_full_pool_ends_it(scene: Scene) -> None:
+def test_full_pool_ends_the_delay(scene: Scene) -> None:
     assert (
         RefillHold(members=5)
         .observe(4, 5, scene.now, HALF_A_MINUTE)
@@ -162,22 +162,22 @@ def test_a_full_pool_ends_it(scene: Scene) -> None:
     )
 
 
-def test_without_a_delay_nothing_is_kept(scene: Scene) -> None:
+def test_delay_of_zero_keeps_no_state(scene: Scene) -> None:
     assert RefillHold(members=5, until=scene.at(9)).observe(1, 5, scene.now, RefillDelay(0)) == RefillHold()
 
 
-def test_what_the_pool_does_itself_is_no_drop(scene: Scene) -> None:
+def test_deletions_by_the_pool_are_no_drop(scene: Scene) -> None:
     hold = RefillHold().observe(5, 5, scene.now, HALF_A_MINUTE).changed(-2).observe(3, 5, scene.at(1), HALF_A_MINUTE)
     assert hold.remaining(scene.at(1)) == 0
 
 
-def test_created_members_may_drop_again(scene: Scene) -> None:
+def test_created_members_can_drop_again(scene: Scene) -> None:
     hold = RefillHold().observe(0, 5, scene.now, HALF_A_MINUTE).changed(+5).observe(4, 5, scene.at(1), HALF_A_MINUTE)
     assert hold.remaining(scene.at(1)) == 30
     assert RefillHold().changed(3) == RefillHold()
 
 
-def test_when_little_is_left_the_delay_counts_from_the_first_drop(scene: Scene) -> None:
+def test_delay_counts_from_the_first_drop_when_few_members_are_left(scene: Scene) -> None:
     delay_policy = RefillDelay(2, reserve=3)
     hold = RefillHold(members=10).observe(9, 10, scene.now, delay_policy).observe(3, 10, scene.at(1), delay_policy)
     assert hold.remaining(scene.at(1)) == 2, "there is enough for the next"
@@ -187,7 +187,7 @@ def test_when_little_is_left_the_delay_counts_from_the_first_drop(scene: Scene) 
     assert hold.remaining(scene.at(2)) == 0, "claims that keep coming do not keep the pool empty"
 
 
-def test_after_a_refill_the_next_burst_is_let_pass_again(scene: Scene) -> None:
+def test_delay_applies_again_after_a_refill(scene: Scene) -> None:
     delay_policy = RefillDelay(2, reserve=3)
     hold = (
         RefillHold(members=10)
@@ -198,7 +198,7 @@ def test_after_a_refill_the_next_burst_is_let_pass_again(scene: Scene) -> None:
     assert hold.observe(2, 10, scene.at(3), delay_policy).remaining(scene.at(3)) == 2
 
 
-def test_a_refill_that_failed_is_not_put_off(scene: Scene) -> None:
+def test_failed_refill_is_not_delayed_again(scene: Scene) -> None:
     delay_policy = RefillDelay(2, reserve=3)
     hold = (
         RefillHold(members=10)
@@ -209,7 +209,7 @@ def test_a_refill_that_failed_is_not_put_off(scene: Scene) -> None:
     assert hold.observe(0, 10, scene.at(3), delay_policy).remaining(scene.at(3)) == 0
 
 
-def test_by_size_small_pools_do_not_wait_and_large_ones_not_long() -> None:
+def test_delay_depends_on_the_size_of_the_pool() -> None:
     assert [RefillDelay.of(None, replicas).delay for replicas in (0, 1, 5, 10, 105, 100_000)] == [0, 0, 0, 0.1, 2, 2]
     assert RefillDelay.of(None, 100).reserve == 25
     assert RefillDelay.of(7, 100) == RefillDelay(7), "a delay that is given is kept as it is"
@@ -226,7 +226,7 @@ def failed(scene: Scene, times: int) -> CreationBreaker:
     return breaker
 
 
-def test_r27_it_opens_after_repeated_failures(scene: Scene) -> None:
+def test_r27_breaker_opens_after_repeated_failures(scene: Scene) -> None:
     assert [failed(scene, times).is_open for times in range(5)] == [False, False, False, True, True]
 
 
@@ -236,30 +236,30 @@ def test_r27_pauses_grow_to_five_minutes(scene: Scene) -> None:
     assert failed(scene, 5000).pause == 300
 
 
-def test_r27_a_success_closes_it(scene: Scene) -> None:
+def test_r27_success_closes_the_breaker(scene: Scene) -> None:
     assert failed(scene, 7).attempted(CreationOutcome(1, ""), scene.now) == CreationBreaker()
 
 
-def test_some_success_starts_the_count_anew(scene: Scene) -> None:
+def test_partial_success_resets_the_failure_count(scene: Scene) -> None:
     assert failed(scene, 7).attempted(CreationOutcome(3, "quota"), scene.now) == CreationBreaker(
         1, scene.at(1), "quota"
     )
 
 
-def test_no_attempt_changes_nothing(scene: Scene) -> None:
+def test_no_attempt_keeps_the_breaker(scene: Scene) -> None:
     assert failed(scene, 7).attempted(CreationOutcome(0, ""), scene.at(3)) == failed(scene, 7)
 
 
-def test_the_pause_passes(scene: Scene) -> None:
+def test_pause_ends(scene: Scene) -> None:
     assert failed(scene, 3).remaining(scene.at(1.5)) == 2.5
     assert failed(scene, 3).remaining(scene.at(4)) == 0
 
 
-def test_a_clock_set_back_does_not_stretch_the_pause(scene: Scene) -> None:
+def test_clock_set_back_does_not_extend_the_pause(scene: Scene) -> None:
     assert failed(scene, 3).remaining(scene.at(-3600)) == 4
 
 
-def test_r23_pools_that_failed_together_come_back_apart(scene: Scene) -> None:
+def test_r23_pools_that_failed_together_resume_at_different_times(scene: Scene) -> None:
     waits = [
         failed(scene, 2).attempted(CreationOutcome(0, "no", jitter=jitter), scene.now).remaining(scene.now)
         for jitter in (0.0, 0.25, 0.5, 1.0)
@@ -267,7 +267,7 @@ def test_r23_pools_that_failed_together_come_back_apart(scene: Scene) -> None:
     assert waits == [4, 3.5, 3, 2]
 
 
-def test_what_the_api_asks_for_is_kept_in_full(scene: Scene) -> None:
+def test_retry_after_of_the_api_is_kept_in_full(scene: Scene) -> None:
     breaker = CreationBreaker().attempted(
         CreationOutcome(0, "too many requests", retry_after=30, jitter=0.9), scene.now
     )
@@ -293,26 +293,26 @@ if TYPE_CHECKING:
     from tests.controllers.warmpool.conftest import Scene
 
 
-def test_edge_30_no_limit_keeps_nothing(scene: Scene) -> None:
+def test_edge_30_no_limit_keeps_no_state(scene: Scene) -> None:
     assert take(TokenBucket(0, scene.now), 300, 0, scene.now) == TokenGrant(300, None)
 
 
-def test_it_starts_full_and_holds_one_second(scene: Scene) -> None:
+def test_bucket_starts_full_and_holds_one_second(scene: Scene) -> None:
     assert take(None, 300, 10, scene.now) == TokenGrant(10, TokenBucket(0, scene.now))
     assert take(None, 4, 10, scene.now) == TokenGrant(4, TokenBucket(6, scene.now))
 
 
-def test_tokens_come_back_with_time(scene: Scene) -> None:
+def test_tokens_are_refilled_with_time(scene: Scene) -> None:
     bucket = TokenBucket(0, scene.now)
     assert take(bucket, 300, 10, scene.at(0.5)).count == 5
     assert take(bucket, 300, 10, scene.at(60)).count == 10
 
 
-def test_an_empty_bucket_says_when_to_come_back(scene: Scene) -> None:
+def test_empty_bucket_returns_the_wait(scene: Scene) -> None:
     assert take(TokenBucket(0.5, scene.now), 3, 2, scene.now) == TokenGrant(0, TokenBucket(0.5, scene.now), 0.25)
 
 
-def test_edge_30_a_fractional_rate_holds_one(scene: Scene) -> None:
+def test_edge_30_bucket_of_a_fractional_rate_holds_one_token(scene: Scene) -> None:
     grant = take(None, 3, 0.1, scene.now)
     assert grant == TokenGrant(1, TokenBucket(0, scene.now))
     assert take(grant.bucket, 2, 0.1, scene.now).wait == 10
@@ -324,12 +324,12 @@ def test_edge_30_huge_rates_do_not_overflow(scene: Scene, rate: float) -> None:
     assert take(TokenBucket(0, scene.now), 300, rate, scene.at(10**6)).count == 300
 
 
-def test_a_clock_set_back_takes_no_tokens(scene: Scene) -> None:
+def test_clock_set_back_takes_no_tokens(scene: Scene) -> None:
     assert take(TokenBucket(3, scene.now), 300, 10, scene.at(-3600)).count == 3
 
 
 @given(rate=st.floats(0.01, 500), steps=st.lists(st.tuples(st.floats(0, 5), st.integers(1, 50)), max_size=30))
-def test_never_faster_than_the_rate(rate: float, steps: list[tuple[float, int]]) -> None:
+def test_rate_is_never_exceeded(rate: float, steps: list[tuple[float, int]]) -> None:
     bucket: TokenBucket | None = None
     start = now = datetime.fromisoformat("2026-11-01T12:00:00Z")
     created = 0

@@ -331,7 +331,7 @@ shaping = st.builds(
     shaping=shaping,
     steps=steps,
 )
-def test_r18_r19_a_pool_is_never_too_large_and_comes_to_rest(
+def test_r18_r19_pool_never_exceeds_its_size_and_reaches_quiescence(
     scene: Scene,
     replicas: int,
     strategy: str,
@@ -370,14 +370,14 @@ def run(world: World, seconds: float, step: float = 10.0) -> None:
         world.time.elapsed += step
 
 
-def test_edge_21_five_passes_over_a_stale_list_create_the_pool_once(scene: Scene) -> None:
+def test_edge_21_five_reconciles_over_a_stale_list_fill_the_pool_once(scene: Scene) -> None:
     world = World(scene, scene.pool(4), WarmPoolOptions())
     for _ in range(5):
         world.reconcile()
     assert world.created == 4
 
 
-def test_r12_a_member_claimed_between_look_and_deletion_survives(scene: Scene) -> None:
+def test_r12_member_claimed_between_plan_and_deletion_survives(scene: Scene) -> None:
     world = filled(scene, "Recreate")
     world.claim(0)  # the cache does not know
     world.image = GOOD[1]
@@ -388,7 +388,7 @@ def test_r12_a_member_claimed_between_look_and_deletion_survives(scene: Scene) -
     world.check_rest()
 
 
-def test_r20_edge_23_deleting_what_is_gone_does_not_freeze_the_pool(scene: Scene) -> None:
+def test_r20_edge_23_deleting_a_deleted_member_does_not_block_the_pool(scene: Scene) -> None:
     world = filled(scene)
     world.scale(2)
     for name in list(world.truth):
@@ -412,7 +412,7 @@ def test_r21_an_hour_without_capacity_creates_nothing(scene: Scene) -> None:
     world.check_rest()
 
 
-def test_r27_failing_creation_is_tried_rarely_and_recovers(scene: Scene) -> None:
+def test_r27_failing_creation_is_retried_rarely_and_recovers(scene: Scene) -> None:
     world = World(scene, scene.pool(4), WarmPoolOptions())
     world.creations_fail = True
     attempts = 0
@@ -425,7 +425,7 @@ def test_r27_failing_creation_is_tried_rarely_and_recovers(scene: Scene) -> None
     assert world.state.refill_state.breaker.failures == 0
 
 
-def test_a_rollout_replaces_everybody_within_its_bounds(scene: Scene) -> None:
+def test_rollout_replaces_all_members_within_its_bounds(scene: Scene) -> None:
     world = filled(scene, "RollingUpdate", replicas=6, maxSurge=1, maxUnavailable=0)
     world.image = GOOD[1]
     run(world, 600)
@@ -434,7 +434,7 @@ def test_a_rollout_replaces_everybody_within_its_bounds(scene: Scene) -> None:
     assert world.created == 12
 
 
-def test_a_broken_template_keeps_the_old_members_and_says_so(scene: Scene) -> None:
+def test_broken_template_keeps_the_old_members_and_is_reported(scene: Scene) -> None:
     world = filled(scene, "RollingUpdate", replicas=6, maxSurge=1, maxUnavailable=2)
     world.image = BROKEN
     run(world, 3600)
@@ -453,7 +453,7 @@ def test_a_broken_template_keeps_the_old_members_and_says_so(scene: Scene) -> No
     world.check_rest()
 
 
-def test_r28_a_pool_scaled_down_and_up_again_is_whole(scene: Scene) -> None:
+def test_r28_pool_scaled_down_and_up_again_is_complete(scene: Scene) -> None:
     world = filled(scene, replicas=6)
     world.scale(1)
     world.reconcile()

@@ -20,7 +20,7 @@ EASY = StatusInputs(
 OPEN = CreationBreaker(3, None, "exceeded quota: sandboxes")
 
 
-def test_the_whole_status(scene: Scene) -> None:
+def test_status_has_all_fields(scene: Scene) -> None:
     counts = MemberCounts(members=3, ready=2, current=2, current_ready=1)
     assert next_status(scene.pool(), counts, EASY, scene.now) == WarmPoolStatus(
         replicas=3,
@@ -108,7 +108,7 @@ def test_the_whole_status(scene: Scene) -> None:
         ),
     ],
 )
-def test_progressing(
+def test_progressing_condition_has_a_reason(
     scene: Scene, counts: MemberCounts, inputs: dict[str, Any], status: str, reason: str, message: str
 ) -> None:
     conditions = next_status(scene.pool(), counts, replace(EASY, **inputs), scene.now).conditions
@@ -125,7 +125,9 @@ def test_progressing(
         (0, 1, "False", "MinimumReplicasUnavailable", "fewer than 1 of 3 sandboxes are ready"),
     ],
 )
-def test_available(scene: Scene, ready: int, needed: int, status: str, reason: str, message: str) -> None:
+def test_available_condition_follows_ready_members(
+    scene: Scene, ready: int, needed: int, status: str, reason: str, message: str
+) -> None:
     counts = MemberCounts(members=3, ready=ready)
     condition = find_condition(
         next_status(scene.pool(), counts, replace(EASY, needed=needed), scene.now).conditions, "Available"
@@ -134,7 +136,7 @@ def test_available(scene: Scene, ready: int, needed: int, status: str, reason: s
     assert (condition["status"], condition["reason"], condition["message"]) == (status, reason, message)
 
 
-def test_a_condition_remembers_when_it_changed(scene: Scene) -> None:
+def test_transition_time_changes_only_with_the_status(scene: Scene) -> None:
     pool = scene.pool()
     before = next_status(pool, FULL, EASY, scene.now)
     after = next_status(replace(pool, status=before), replace(FULL, ready=2), EASY, scene.at(60))
@@ -144,13 +146,13 @@ def test_a_condition_remembers_when_it_changed(scene: Scene) -> None:
     ]
 
 
-def test_only_what_changed_is_written() -> None:
+def test_only_changed_fields_are_written() -> None:
     old = WarmPoolStatus(replicas=3, ready_replicas=2, selector="s", observed_generation=1)
     assert status_patch(old, old) is None
     assert status_patch(old, replace(old, ready_replicas=3)) == {"status": {"readyReplicas": 3}}
 
 
-def test_edge_27_zero_counts_are_patched_out() -> None:
+def test_edge_27_zero_counts_are_removed_by_the_patch() -> None:
     old = WarmPoolStatus(replicas=3, ready_replicas=2, updated_replicas=3, updated_ready_replicas=2)
     assert status_patch(old, WarmPoolStatus()) == {
         "status": {"replicas": None, "readyReplicas": None, "updatedReplicas": None, "updatedReadyReplicas": None}

@@ -117,12 +117,12 @@ def precondition(request: Request) -> str:
     return version
 
 
-async def test_what_has_not_changed_is_deleted(scenery: Scenery) -> None:
+async def test_unchanged_member_is_deleted_after_waiting_at_the_gate(scenery: Scenery) -> None:
     (delete,) = await scenery.deletes(lambda: None)
     assert precondition(delete) == scenery.member["metadata"]["resourceVersion"]
 
 
-async def test_a_change_that_no_plan_reads_is_no_reason_to_be_refused(scenery: Scenery) -> None:
+async def test_change_of_unread_fields_does_not_cancel_the_deletion(scenery: Scenery) -> None:
     newer = changed(scenery.member)
     newer["status"] = {**newer["status"], "nodeName": "node-2"}
     (delete,) = await scenery.deletes(lambda: scenery.caches.sandboxes.observe(newer))
@@ -185,7 +185,7 @@ def of_a_pool_that_has_gone(scenery: Scenery) -> None:
         of_a_pool_that_has_gone,
     ],
 )
-async def test_what_may_be_decided_otherwise_is_not_deleted(
+async def test_change_that_affects_the_plan_cancels_the_deletion(
     scenery: Scenery, happens: Callable[[Scenery], None]
 ) -> None:
     assert await scenery.deletes(lambda: happens(scenery)) == []
