@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sandpool.sandboxd.captured_output import output_limit
 from sandpool.sandboxd.commands import NotStarted, Outcome, arguments, run
 
 
@@ -96,8 +97,46 @@ def test_background_process_does_not_delay_the_result(tmp_path: Path) -> None:
     os.kill(int(outcome.stdout), signal.SIGKILL)
 
 
-def test_large_output_is_returned_whole(tmp_path: Path) -> None:
-    assert len(run(["head", "-c", "20000000", "/dev/zero"], str(tmp_path)).stdout) == 20_000_000
+def test_output_within_the_limit_is_returned_whole(tmp_path: Path) -> None:
+    outcome = run(["head", "-c", "20000000", "/dev/zero"], str(tmp_path), limit=20_000_000)
+    assert (len(outcome.stdout), outcome.stdout_size, outcome.is_truncated) == (20_000_000, 20_000_000, False)
+    assert outcome.truncation == ""
+
+
+def test_output_beyond_the_limit_is_counted_and_not_kept(tmp_path: Path) -> None:
+    outcome = run(["sh", "-c", "echo begin; head -c 5000000 /dev/zero; echo oops >&2"], str(tmp_path), limit=1000)
+    assert outcome.stdout == b"begin\n" + bytes(994)
+    assert (outcome.code, outcome.stdout_size, outcome.stderr, outcome.is_truncated) == (0, 5_000_006, b"oops\n", True)
+    assert outcome.truncation.startswith("[stdout truncated to 1000 of 5000006 bytes.")
+
+
+def test_both_streams_have_limits_of_their_own(tmp_path: Path) -> None:
+    outcome = run(["sh", "-c", "echo 12345; echo 123456 >&2"], str(tmp_path), limit=3)
+    assert (outcome.stdout, outcome.stdout_size, outcome.stderr, outcome.stderr_size) == (b"123", 6, b"123", 7)
+
+
+def test_endless_output_ends_at_the_timeout_and_costs_no_memory(tmp_path: Path) -> None:
+    outcome = run(["cat", "/dev/zero"], str(tmp_path), timeout=0.3, limit=10)
+    assert outcome.timed_out
+    assert len(outcome.stdout) == 10
+    assert outcome.stdout_size > 10
+
+
+def test_background_process_can_go_on_writing(tmp_path: Path) -> None:
+    """Its pipe is still read after the result: SIGPIPE would end it."""
+    script = "(read line < go; head -c 200000 /dev/zero && echo survived > done) &"
+    os.mkfifo(tmp_path / "go")
+    os.mkfifo(tmp_path / "done")
+    assert run(["sh", "-c", script], str(tmp_path)).code == 0
+    (tmp_path / "go").write_text("on\n")
+    assert (tmp_path / "done").read_text() == "survived\n"
+
+
+@pytest.mark.parametrize(
+    ("configured", "limit"), [("", 1 << 20), ("5", 5), ("0", 1 << 20), ("-1", 1 << 20), ("much", 1 << 20)]
+)
+def test_limit_is_configured_by_a_variable(configured: str, limit: int) -> None:
+    assert output_limit({"SANDBOX_MAX_OUTPUT_BYTES": configured}) == limit
 
 
 def test_working_directory_can_be_a_descriptor(tmp_path: Path) -> None:
@@ -164,15 +203,17 @@ def _gone(pid: int) -> None:
 
 def test_command_that_fails_for_lack_of_descriptors_leaks_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
+    pipe2 = os.pipe2
 
-    def one(name: str) -> int:
+    def one(flags: int) -> tuple[int, int]:
         if made:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        made.append(os.open(os.devnull, os.O_RDONLY))
-        return made[0]
+        made.extend(pipe2(flags))
+        return made[0], made[1]
 
-    monkeypatch.setattr(os, "memfd_create", one)
+    monkeypatch.setattr(os, "pipe2", one)
     with pytest.raises(OSError, match="Too many open files"):
         run(["true"], str(tmp_path))
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(made[0])
+    for descriptor in made:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)

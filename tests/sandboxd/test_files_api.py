@@ -133,6 +133,15 @@ class TestWriting:
         assert answer.status == 204
         assert (directory / "file").read_bytes() == b"in a form"
 
+    def test_file_that_does_not_fit_is_rejected(
+        self, talker: Talker, directory: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("sandpool.sandboxd.atomic_write._free_bytes", lambda directory: 1000)
+        answer = talker.ask("PUT", "/v1/files/file", bytes(1001))
+        assert (answer.status, answer.json["code"]) == (507, "RESOURCE_EXHAUSTED")
+        assert answer.json["message"] == "1001 bytes do not fit: 1000 bytes are free"
+        assert os.listdir(directory) == []
+
     @pytest.mark.parametrize(
         ("path", "status"),
         [

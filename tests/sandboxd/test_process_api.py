@@ -78,6 +78,12 @@ class TestExecute:
         script = "echo $A; echo err >&2; exit 3"
         assert call("Execute", config("/bin/sh", "-c", script, A="b")) == {1: 3, 2: b"b\n", 3: b"err\n"}
 
+    def test_truncated_output_is_flagged_and_counted(self, call: Caller) -> None:
+        answer = call("Execute", config("head", "-c", "3000000", "/dev/zero"))
+        assert answer[2] == bytes(1 << 20)
+        assert (answer[1001], answer[1002]) == (1, 3_000_000)
+        assert b"[stdout truncated to 1048576 of 3000000 bytes" in answer[3]
+
     def test_signal_is_reported_as_minus_one(self, call: Caller) -> None:
         assert call("Execute", config("/bin/sh", "-c", "kill -9 $$"))[1] == (1 << 64) - 1
 

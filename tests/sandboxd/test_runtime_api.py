@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from collections.abc import Iterator
@@ -194,3 +195,46 @@ def test_upload_onto_a_directory_is_rejected(talker: Talker, tmp_path: Path) -> 
     (tmp_path / "app/sub").mkdir()
     answer = upload(talker, "sub", b"x")
     assert (answer.status, answer.json) == (500, {"message": "File upload failed: Is a directory"})
+
+
+def test_truncated_output_is_flagged_and_counted(tmp_path: Path) -> None:
+    root = Root(str(tmp_path / "app"))
+    with serving(RuntimeApi(root, max_output=4).handle) as talker:
+        answer = talker.ask("POST", "/execute", {"command": "echo 123456"}).json
+        whole = talker.ask("POST", "/execute", {"command": "echo 123"}).json
+    root.close()
+    assert (answer["stdout"], answer["truncated"], answer["stdout_bytes"], answer["stderr_bytes"]) == (
+        "1234",
+        True,
+        7,
+        0,
+    )
+    assert "[stdout truncated to 4 of 7 bytes" in answer["stderr"], "clients that know nothing of the fields show this"
+    assert whole == {"stdout": "123\n", "stderr": "", "exit_code": 0, "timed_out": False}
+
+
+def test_upload_that_cannot_fit_is_rejected_before_it_is_read(
+    talker: Talker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload(talker, "old.txt", b"old")
+    monkeypatch.setattr("sandpool.sandboxd.atomic_write._free_bytes", lambda directory: 1000)
+    answer = upload(talker, "old.txt", bytes(5000))
+    assert answer.status == 507
+    assert "do not fit: 1000 bytes are free" in answer.json["message"]
+    assert (tmp_path / "app" / "old.txt").read_bytes() == b"old"
+    assert [path.name for path in (tmp_path / "app").iterdir()] == ["old.txt"]
+
+
+def test_disk_that_fills_up_during_an_upload_is_reported(talker: Talker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int, mode: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fchmod", full)
+    answer = upload(talker, "new.txt", bytes(5000))
+    assert answer.status == 507
+    assert "the disk is full after 5000 bytes of this file" in answer.json["message"]
+
+
+def test_client_that_sends_a_large_body_reads_the_rejection(talker: Talker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandpool.sandboxd.atomic_write._free_bytes", lambda directory: 1000)
+    assert upload(talker, "big", bytes(20_000_000)).status == 507

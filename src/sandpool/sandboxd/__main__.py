@@ -7,6 +7,7 @@ import sys
 from _signal import SIGINT, SIGTERM, signal  # type: ignore[import-not-found]
 from _socket import AF_INET, SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET, socket
 
+from sandpool.sandboxd.captured_output import output_limit
 from sandpool.sandboxd.http import Server
 from sandpool.sandboxd.root import Root
 from sandpool.sandboxd.runtime_api import RuntimeApi
@@ -19,7 +20,7 @@ _BACKLOG = 512  # connections that are not accepted yet
 
 def main() -> int:
     root = Root(os.environ.get("SANDBOX_BASE_DIR", "").strip() or DEFAULT_DIRECTORY)
-    api = RuntimeApi(root, _timeout(os.environ.get("SANDBOX_EXEC_TIMEOUT_SECONDS", "")))
+    api = RuntimeApi(root, _timeout(os.environ.get("SANDBOX_EXEC_TIMEOUT_SECONDS", "")), output_limit(os.environ))
     server = Server(_listening(os.environ.get("SANDBOX_LISTEN_HOST") or "0.0.0.0"), api.handle)
     for number in (SIGTERM, SIGINT):
         signal(number, lambda number, frame: server.stop())

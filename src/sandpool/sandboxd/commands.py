@@ -1,8 +1,7 @@
 """Runs commands to their end and returns exit code and output.
 
-A command has a process group of its own, which is killed when the command times out or the client disconnects. Output
-goes to files in memory rather than through pipes: a background process that the command leaves running would keep a
-pipe open for ever, and reading to its end would never return.
+A command has a process group of its own, which is killed when the command times out or the client disconnects. The
+result is complete when the command has ended, even if a background process of it still has the output open.
 """
 
 from __future__ import annotations
@@ -11,8 +10,10 @@ import os
 import select
 from _signal import SIGKILL, SIGPIPE, SIGXFSZ  # type: ignore[import-not-found]
 from _thread import allocate_lock
+from time import monotonic
 
 from sandpool.sandboxd import shell_words
+from sandpool.sandboxd.captured_output import DEFAULT_LIMIT, CapturedOutput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,13 +26,27 @@ _chdir_lock = allocate_lock()  # held from chdir() until the command is spawned 
 
 
 class Outcome:
-    """Result of a command. ``code`` is negative if a signal ended it."""
+    """Result of a command. ``code`` is negative if a signal ended it. The sizes count all output, including what was
+    cut off at the limit."""
 
-    def __init__(self, code: int, stdout: bytes, stderr: bytes, timed_out: bool = False) -> None:
+    def __init__(self, code: int, stdout: CapturedOutput, stderr: CapturedOutput, timed_out: bool = False) -> None:
         self.code = code
-        self.stdout = stdout
-        self.stderr = stderr
+        self.stdout = stdout.content
+        self.stdout_size = stdout.size
+        self.stderr = stderr.content
+        self.stderr_size = stderr.size
         self.timed_out = timed_out
+
+    @property
+    def is_truncated(self) -> bool:
+        return self.stdout_size > len(self.stdout) or self.stderr_size > len(self.stderr)
+
+    @property
+    def truncation(self) -> str:
+        """A note for people who see only the text of the output; empty if all of it was kept."""
+        streams = (("stdout", self.stdout, self.stdout_size), ("stderr", self.stderr, self.stderr_size))
+        cut = [f"{name} truncated to {len(kept)} of {size} bytes" for name, kept, size in streams if size > len(kept)]
+        return f"[{'; '.join(cut)}. Redirect output to a file to keep all of it.]" if cut else ""
 
 
 class NotStarted(Exception):
@@ -57,28 +72,30 @@ def run(
     env: Mapping[str, str] | None = None,
     timeout: float | None = None,
     is_wanted: Callable[[], bool] = lambda: True,
+    limit: int = DEFAULT_LIMIT,
 ) -> Outcome:
-    """Run a command until it ends, times out, or ``is_wanted`` returns False.
+    """Run a command until it ends, times out, or ``is_wanted`` returns False. Keep ``limit`` bytes of each stream.
 
     Leaves ``cwd`` as the working directory of this process: nothing depends on it, and posix_spawn() cannot set one.
     """
-    files = [os.memfd_create("stdout")]
+    outputs = [CapturedOutput(limit)]
     try:
-        files.append(os.memfd_create("stderr"))
-        output, errors = files
-        pid = _spawned(argv, cwd, env, output, errors)
+        outputs.append(CapturedOutput(limit))
+        pid = _spawned(argv, cwd, env, *(output.writer for output in outputs))
+        for output in outputs:
+            output.close_writer()
         status: int | None = None
         try:
-            status = _ended(pid, timeout, is_wanted)
+            status = _ended(pid, outputs, timeout, is_wanted)
         finally:
             if status is None:
                 end_group(pid)
                 os.waitpid(pid, 0)
-        code = TIMED_OUT if status is None else os.waitstatus_to_exitcode(status)
-        return Outcome(code, _content(output), _content(errors), status is None)
     finally:
-        for file in files:
-            os.close(file)
+        for output in outputs:
+            output.finish()
+    stdout, stderr = outputs
+    return Outcome(TIMED_OUT if status is None else os.waitstatus_to_exitcode(status), stdout, stderr, status is None)
 
 
 def start(
@@ -138,35 +155,35 @@ def _found(program: str, env: Mapping[str, str]) -> str:
     return found
 
 
-def _ended(pid: int, timeout: float | None, is_wanted: Callable[[], bool]) -> int | None:
-    """Return the wait status, None after a timeout or disconnect. A pidfd is readable at the end of the process."""
+def _ended(
+    pid: int, outputs: Sequence[CapturedOutput], timeout: float | None, is_wanted: Callable[[], bool]
+) -> int | None:
+    """Read output until the process ends, and return its wait status; None after a timeout or disconnect. A pidfd is
+    readable at the end of the process."""
     handle = os.pidfd_open(pid)
     try:
         poll = select.poll()
         poll.register(handle, select.POLLIN)
-        left = timeout
+        streams = {output.reader: output for output in outputs}
+        for reader in streams:
+            poll.register(reader, select.POLLIN)
+        now = monotonic()
+        deadline = None if timeout is None else now + timeout
+        next_check = now + _POLL_SECONDS
         while True:
-            step = _POLL_SECONDS if left is None else min(left, _POLL_SECONDS)
-            if poll.poll(step * 1000):
+            until = next_check if deadline is None else min(deadline, next_check)
+            ready = [descriptor for descriptor, _ in poll.poll(max(until - now, 0) * 1000)]
+            if handle in ready:
                 return os.waitpid(pid, 0)[1]
-            if left is not None:
-                left -= step
-                if left <= 0:
-                    return None
-            if not is_wanted():
+            for descriptor in ready:
+                if not streams[descriptor].read():
+                    poll.unregister(descriptor)
+            now = monotonic()
+            if deadline is not None and now >= deadline:
                 return None
+            if now >= next_check:
+                if not is_wanted():
+                    return None
+                next_check = now + _POLL_SECONDS
     finally:
         os.close(handle)
-
-
-def _content(file: int) -> bytes:
-    size = os.fstat(file).st_size
-    parts: list[bytes] = []
-    offset = 0
-    while offset < size:
-        part = os.pread(file, size - offset, offset)
-        if not part:
-            break
-        parts.append(part)
-        offset += len(part)
-    return b"".join(parts)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from time import monotonic
 from types import FrameType
 
+from sandpool.sandboxd.captured_output import output_limit
 from sandpool.sandboxd.files_api import FilesApi
 from sandpool.sandboxd.http import Server
 from sandpool.sandboxd.process_api import ProcessApi
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if flags.grpc_port == flags.rest_port:
         sys.exit("--grpc-port and --rest-port must differ")
     root = Root(flags.root_dir)
-    files, processes = FilesApi(root, monotonic, flags.metadata_env_prefix), ProcessApi(root)
+    files, processes = FilesApi(root, monotonic, flags.metadata_env_prefix), ProcessApi(root, flags.max_output_bytes)
     rest = Server(socket.create_server((flags.listen_host, flags.rest_port), backlog=512), files.handle)
     grpc = processes.server()
     grpc.add_insecure_port(f"{flags.listen_host}:{flags.grpc_port}")
@@ -57,6 +58,7 @@ def _flags() -> argparse.ArgumentParser:
     parser.add_argument("--rest-port", type=int, default=8080)
     parser.add_argument("--root-dir", default=os.environ.get("SANDBOX_BASE_DIR") or DEFAULT_DIRECTORY)
     parser.add_argument("--metadata-env-prefix", default="SANDBOX_")
+    parser.add_argument("--max-output-bytes", type=int, default=output_limit(os.environ))
     # Flags of agent-sandbox's own daemon that have no meaning here.
     for ignored in ("--shutdown-timeout", "--http-idle-timeout", "--stream-chunk-size"):
         parser.add_argument(ignored, help=argparse.SUPPRESS)

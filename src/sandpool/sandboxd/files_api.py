@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import formatdate
 
-from sandpool.sandboxd.atomic_write import atomic_writer
+from sandpool.sandboxd.atomic_write import NoSpace, atomic_writer
 from sandpool.sandboxd.encoding import unquote
 from sandpool.sandboxd.http import File, Request, Response
 from sandpool.sandboxd.multipart_form import FormError, uploaded_file
@@ -36,6 +36,7 @@ _CODES = {
     416: "INVALID_ARGUMENT",
     500: "INTERNAL",
     503: "UNAVAILABLE",
+    507: "RESOURCE_EXHAUSTED",
 }
 
 
@@ -140,11 +141,16 @@ class FilesApi:
         if not _MODE.fullmatch(mode):
             return _problem(400, "mode must be an octal number such as 0644")
         try:
-            with self.root.find(path, create_parents=True) as place, atomic_writer(place, int(mode, 8)) as file:
+            with (
+                self.root.find(path, create_parents=True) as place,
+                atomic_writer(place, int(mode, 8), request.announced_bytes) as file,
+            ):
                 for piece in _content(request):
                     file.write(piece)
         except (NotADirectoryError, IsADirectoryError) as error:
             return _problem(400, error.strerror or str(error))
+        except NoSpace as error:
+            return _problem(507, str(error))
         return Response(204)
 
     def _delete(self, path: str, recursive: bool) -> Response:

@@ -49,6 +49,7 @@ _REASONS = {
     431: "Request Header Fields Too Large",
     500: "Internal Server Error",
     503: "Service Unavailable",
+    507: "Insufficient Storage",
 }
 
 
@@ -72,6 +73,11 @@ class Request:
         self.headers = head.headers
         self.keeps_alive = head.keeps_alive
         self._sends_continue = self.headers.get("expect", "").lower() == "100-continue" and not head.is_http_1_0
+
+    @property
+    def announced_bytes(self) -> int:
+        """Length of the body if the client has announced it, else 0."""
+        return int(self.headers.get("content-length", "0"))
 
     def body(self) -> Iterator[bytes]:
         """Yield the rest of the body as it arrives."""
@@ -103,6 +109,11 @@ class Request:
                     return False
             self._connection.read_body(self._reader)
         return True
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the whole body has been read."""
+        return self._reader.is_complete
 
     def is_wanted(self) -> bool:
         """Return whether the client is still connected and waits for the response."""
@@ -260,6 +271,8 @@ class _Connection:
                 response, keep = Response.of({"message": f"{type(error).__name__}: {error}"}, 500), False
             self._send(response, request.method, keep=keep)
             if not keep:
+                if not request.is_read:
+                    self._linger()
                 return
 
     @property
@@ -322,12 +335,17 @@ class _Connection:
             raise ConnectionLost
 
     def _reject(self, status: int, message: str) -> None:
-        """Answer and end the connection. Reads for a moment: closing with unread bytes would send RST, which discards
-        the response on its way."""
+        """Answer and end the connection."""
         self._send(Response.of({"message": message}, status), "", keep=False)
+        self._linger()
+
+    def _linger(self) -> None:
+        """Read for a moment: closing with unread bytes would send RST, which discards the response on its way. A client
+        that sends a large body learns only from this pause that it should stop."""
         self.sock.shutdown(SHUT_WR)
-        self.sock.settimeout(_LINGER_SECONDS)
-        for _ in range(_MAX_SKIPPED_READS):
+        deadline = monotonic() + _LINGER_SECONDS
+        while (left := deadline - monotonic()) > 0:
+            self.sock.settimeout(left)
             self._receive()
 
     def _send(self, response: Response, method: str, *, keep: bool) -> None:

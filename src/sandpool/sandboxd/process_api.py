@@ -14,6 +14,7 @@ import grpc
 
 from sandpool.sandboxd import commands, reflection
 from sandpool.sandboxd import process_messages as messages
+from sandpool.sandboxd.captured_output import DEFAULT_LIMIT
 from sandpool.sandboxd.processes import SIGNALS, NoTerminal, Process, Processes, UnknownProcess
 from sandpool.sandboxd.root import PathEscape, Root
 
@@ -24,8 +25,11 @@ _UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_l
 
 
 class ProcessApi:
-    def __init__(self, root: Root) -> None:
+    """``max_output`` limits the bytes of stdout and of stderr in a response of Execute. Start streams all output."""
+
+    def __init__(self, root: Root, max_output: int = DEFAULT_LIMIT) -> None:
         self.root = root
+        self.max_output = max_output
         self.processes = Processes()
 
     def server(self) -> grpc.Server:
@@ -46,12 +50,18 @@ class ProcessApi:
     def execute(self, config: messages.ProcessConfig, context: Any) -> bytes:
         cwd = self._directory(config, context)
         try:
-            outcome = commands.run(config.command, cwd, _environment(config), None, context.is_active)
+            outcome = commands.run(config.command, cwd, _environment(config), None, context.is_active, self.max_output)
         except commands.NotStarted as error:
             _not_started(error, context)
         finally:
             os.close(cwd)
-        return messages.execute_response(max(outcome.code, -1), outcome.stdout, outcome.stderr)
+        code = max(outcome.code, -1)
+        if not outcome.is_truncated:
+            return messages.execute_response(code, outcome.stdout, outcome.stderr)
+        # Clients that know nothing of the sizes show the note.
+        stderr = outcome.stderr + f"\n{outcome.truncation}\n".encode()
+        sizes = outcome.stdout_size, outcome.stderr_size
+        return messages.execute_response(code, outcome.stdout, stderr, sizes)
 
     def start(self, request: messages.StartRequest, context: Any) -> Iterator[bytes]:
         config = request.config

@@ -86,8 +86,17 @@ def resize_request(data: bytes) -> ResizeRequest:
 # --- responses ------------------------------------------------------------------------------------------------------
 
 
-def execute_response(code: int, stdout: bytes, stderr: bytes) -> bytes:
-    return encoded_number(1, code) + _bytes(2, stdout) + _bytes(3, stderr)
+# Fields of ours in messages of agent-sandbox, with numbers that its own future fields will hardly have.
+TRUNCATED, STDOUT_BYTES, STDERR_BYTES = 1001, 1002, 1003
+
+
+def execute_response(code: int, stdout: bytes, stderr: bytes, sizes: tuple[int, int] | None = None) -> bytes:
+    """``sizes`` counts all bytes of stdout and of stderr if not all are in the response."""
+    response = encoded_number(1, code) + _bytes(2, stdout) + _bytes(3, stderr)
+    if sizes is None:
+        return response
+    numbers = (TRUNCATED, 1), (STDOUT_BYTES, sizes[0]), (STDERR_BYTES, sizes[1])
+    return response + b"".join(encoded_number(*each) for each in numbers)
 
 
 def started(process: int) -> bytes:

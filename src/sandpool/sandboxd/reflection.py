@@ -11,7 +11,14 @@ from typing import Any
 
 import grpc
 
-from sandpool.sandboxd.process_messages import decoded_fields, encoded_message, encoded_number
+from sandpool.sandboxd.process_messages import (
+    STDERR_BYTES,
+    STDOUT_BYTES,
+    TRUNCATED,
+    decoded_fields,
+    encoded_message,
+    encoded_number,
+)
 
 #: Both versions of the reflection service; their messages are equal.
 SERVICES = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
@@ -22,7 +29,14 @@ FILE = "process/v1/process.proto"
 _MESSAGES = {
     "ProcessConfig": (("command", 1, "string*"), ("env_vars", 2, "EnvVarsEntry*"), ("cwd", 3, "string?")),
     "ExecuteRequest": (("config", 1, "ProcessConfig"),),
-    "ExecuteResponse": (("exit_code", 1, "int32"), ("stdout", 2, "bytes"), ("stderr", 3, "bytes")),
+    "ExecuteResponse": (
+        ("exit_code", 1, "int32"),
+        ("stdout", 2, "bytes"),
+        ("stderr", 3, "bytes"),
+        ("truncated", TRUNCATED, "bool"),
+        ("stdout_bytes", STDOUT_BYTES, "uint64"),
+        ("stderr_bytes", STDERR_BYTES, "uint64"),
+    ),
     "PTY": (("cols", 1, "uint32"), ("rows", 2, "uint32")),
     "StartRequest": (("config", 1, "ProcessConfig"), ("pty", 2, "PTY")),
     "InitEvent": (("process_id", 1, "int32"),),
@@ -44,7 +58,7 @@ _MESSAGES = {
 _ENTRY = ("EnvVarsEntry", (("key", 1, "string"), ("value", 2, "string")))
 _METHODS = ("Execute", "Start", "WriteStdin", "SendSignal", "ResizeTTY")
 _STREAMED = "Start"
-_TYPES = {"int32": 5, "string": 9, "message": 11, "bytes": 12, "uint32": 13}
+_TYPES = {"uint64": 4, "int32": 5, "bool": 8, "string": 9, "message": 11, "bytes": 12, "uint32": 13}
 _ONE, _MANY = 1, 3
 _NOT_FOUND = 5
 

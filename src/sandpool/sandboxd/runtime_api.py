@@ -12,13 +12,13 @@ import stat
 from errno import ELOOP, ENAMETOOLONG, ENOTDIR, ENXIO
 
 from sandpool.sandboxd import commands
+from sandpool.sandboxd.captured_output import DEFAULT_LIMIT
 from sandpool.sandboxd.encoding import from_json, unquote
 from sandpool.sandboxd.http import File, Request, Response
 from sandpool.sandboxd.root import PathEscape, Root
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
 _DENIED = Response.of({"message": "Access denied"}, 403)
@@ -28,11 +28,13 @@ _NOT_FOUND = (ENOTDIR, ENAMETOOLONG, ELOOP, ENXIO)
 
 
 class RuntimeApi:
-    """``timeout`` limits a command in seconds, unless the request has a limit of its own."""
+    """``timeout`` limits a command in seconds, unless the request has a limit of its own. ``max_output`` limits the
+    bytes of stdout and of stderr that a response has."""
 
-    def __init__(self, root: Root, timeout: float = 300.0) -> None:
+    def __init__(self, root: Root, timeout: float = 300.0, max_output: int = DEFAULT_LIMIT) -> None:
         self.root = root
         self.timeout = timeout
+        self.max_output = max_output
 
     def handle(self, request: Request) -> Response:
         try:
@@ -85,33 +87,44 @@ class RuntimeApi:
             )
         try:
             outcome = commands.run(
-                commands.arguments(command), self.root.path, None, timeout or self.timeout, request.is_wanted
+                commands.arguments(command),
+                self.root.path,
+                None,
+                timeout or self.timeout,
+                request.is_wanted,
+                self.max_output,
             )
         except commands.NotStarted as error:
-            return _outcome("", f"Failed to execute command: {error}", 1, False)
+            return Response.of(_outcome("", f"Failed to execute command: {error}", 1, False))
         errors = outcome.stderr.decode(errors="replace")
         if outcome.timed_out:
             errors += f"Failed to execute command: it took longer than {timeout or self.timeout:g} seconds"
-        return _outcome(outcome.stdout.decode(errors="replace"), errors, outcome.code, outcome.timed_out)
+        answer = _outcome(outcome.stdout.decode(errors="replace"), errors, outcome.code, outcome.timed_out)
+        if outcome.is_truncated:
+            # Clients that know nothing of these fields show the note.
+            answer["stderr"] = f"{errors}\n{outcome.truncation}\n"
+            answer.update(truncated=True, stdout_bytes=outcome.stdout_size, stderr_bytes=outcome.stderr_size)
+        return Response.of(answer)
 
     def _upload(self, request: Request) -> Response:
+        from sandpool.sandboxd.atomic_write import NoSpace, atomic_writer
         from sandpool.sandboxd.multipart_form import FormError, uploaded_file
 
         try:
             name, pieces = uploaded_file(request)
-            self._write(name, pieces)
+            with (
+                self.root.find(name, create_parents=True) as place,
+                atomic_writer(place, 0o644, request.announced_bytes) as file,
+            ):
+                for piece in pieces:
+                    file.write(piece)
         except FormError as error:
             return _unprocessable("missing", ["body", "file"], str(error))
+        except NoSpace as error:
+            return Response.of({"message": f"File upload failed: {error}"}, 507)
         except OSError as error:
             return Response.of({"message": f"File upload failed: {error.strerror or error}"}, 500)
         return Response.of({"message": f"File '{name}' uploaded successfully."})
-
-    def _write(self, path: str, pieces: Iterator[bytes]) -> None:
-        from sandpool.sandboxd.atomic_write import atomic_writer
-
-        with self.root.find(path, create_parents=True) as place, atomic_writer(place, 0o644) as file:
-            for piece in pieces:
-                file.write(piece)
 
     def _download(self, path: str) -> Response:
         try:
@@ -171,8 +184,8 @@ def _entry(entry: os.DirEntry[str], directory: int) -> dict[str, object]:
     }
 
 
-def _outcome(stdout: str, stderr: str, code: int, timed_out: bool) -> Response:
-    return Response.of({"stdout": stdout, "stderr": stderr, "exit_code": code, "timed_out": timed_out})
+def _outcome(stdout: str, stderr: str, code: int, timed_out: bool) -> dict[str, object]:
+    return {"stdout": stdout, "stderr": stderr, "exit_code": code, "timed_out": timed_out}
 
 
 def _unprocessable(kind: str, where: list[str], message: str) -> Response:
