@@ -64,7 +64,7 @@ def test_claims_are_found_by_pool_and_pools_by_template() -> None:
     assert not caches.pool_claims("default", "cold")
 
 
-async def test_they_reflect_what_there_is_and_what_comes(tmp_path: Path) -> None:
+async def test_caches_reflect_existing_and_new_objects(tmp_path: Path) -> None:
     server = ApiServer(tmp_path)
     await server.start()
     client = server.client()

@@ -91,7 +91,7 @@ async def holder(server: ApiServer) -> str:
     return name
 
 
-async def test_a_released_lease_is_in_use_again_within_two_seconds(server: ApiServer) -> None:
+async def test_released_lease_is_acquired_within_two_seconds(server: ApiServer) -> None:
     clock = ManualClock()
     first, second = (Replica(name, server, clock) for name in ("first", "second"))
     wires = (first.wire, first.voting, second.wire, second.voting)
@@ -126,7 +126,7 @@ async def test_a_released_lease_is_in_use_again_within_two_seconds(server: ApiSe
     await ended(node)
 
 
-async def test_a_lost_lease_ends_everything_at_once(server: ApiServer) -> None:
+async def test_lost_lease_stops_the_process_at_once(server: ApiServer) -> None:
     clock = ManualClock()
     replica = Replica("only", server, clock)
     wires = (replica.wire, replica.voting)
@@ -154,7 +154,7 @@ async def get(port: int, path: str) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
-async def test_it_shows_what_it_does(server: ApiServer) -> None:
+async def test_process_serves_metrics_and_health(server: ApiServer) -> None:
     clock = SystemClock()
     process_options = ProcessOptions("127.0.0.1:0", "127.0.0.1:0")
     process = ControllerProcess(server.client().transport, clock, Random(1), process_options=process_options)
@@ -184,7 +184,7 @@ async def test_it_shows_what_it_does(server: ApiServer) -> None:
     await ended(node)
 
 
-async def test_it_waits_for_what_is_missing(server: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
+async def test_process_waits_for_missing_kinds(server: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     wire = FaultyTransport(server.client().transport)
     wire.fault = lambda request: NotFound("nothing here") if "sandboxclaims" in request.path else None
@@ -206,7 +206,7 @@ async def test_it_waits_for_what_is_missing(server: ApiServer, caplog: pytest.Lo
     await process.stop()
 
 
-async def test_an_address_that_is_taken_leaves_nothing_behind(server: ApiServer) -> None:
+async def test_address_in_use_leaves_nothing_running(server: ApiServer) -> None:
     clock = SystemClock()
     first = ControllerProcess(
         server.client().transport, clock, Random(1), process_options=ProcessOptions(health_address="127.0.0.1:0")
@@ -224,7 +224,7 @@ async def test_an_address_that_is_taken_leaves_nothing_behind(server: ApiServer)
     await first.stop()
 
 
-async def test_a_failure_that_is_not_about_one_object_ends_it(server: ApiServer) -> None:
+async def test_failure_of_an_informer_ends_the_process(server: ApiServer) -> None:
     process = ControllerProcess(server.client().transport, SystemClock(), Random(1))
 
     async def broken() -> None:
@@ -237,7 +237,7 @@ async def test_a_failure_that_is_not_about_one_object_ends_it(server: ApiServer)
     await process.stop()
 
 
-async def test_passes_are_noted_if_anybody_wants_to_know(server: ApiServer, tmp_path: Path) -> None:
+async def test_reconciles_are_logged_if_requested(server: ApiServer, tmp_path: Path) -> None:
     log = JsonlWriter(tmp_path / "passes.log")
     clock = SystemClock()
     process = ControllerProcess(server.client(name="controllers").transport, clock, Random(1), passes=log)

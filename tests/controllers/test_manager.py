@@ -21,7 +21,7 @@ from sandpool.testing.world import World, owners
 
 
 @pytest.mark.parametrize("grace", [10.0, 0.0], ids=["passes finish", "passes are cut off"])
-async def test_a_restart_in_the_middle_of_a_burst_binds_nothing_twice(world: World, grace: float) -> None:
+async def test_restart_during_a_burst_binds_nothing_twice(world: World, grace: float) -> None:
     await world.template()
     await world.pool(20)
 
@@ -38,7 +38,7 @@ async def test_a_restart_in_the_middle_of_a_burst_binds_nothing_twice(world: Wor
     assert found == {("SandboxClaim", claim): 1 for claim in served}, "one each, and nobody else's"
 
 
-async def test_a_second_start_finds_everything_as_it_should_be(world: World) -> None:
+async def test_second_start_writes_nothing(world: World) -> None:
     await world.template()
     await world.pool(3)
     await world.claim("mine")
@@ -56,7 +56,7 @@ async def test_a_second_start_finds_everything_as_it_should_be(world: World) -> 
 
 
 @pytest.mark.parametrize("told", [True, False])
-async def test_events_about_claims_can_be_left_out(world: World, told: bool) -> None:
+async def test_events_of_claims_can_be_disabled(world: World, told: bool) -> None:
     await world.restart(settings=ControllerOptions(claim_events=told))
     await world.template()
     await world.pool(1)
@@ -67,7 +67,7 @@ async def test_events_about_claims_can_be_left_out(world: World, told: bool) -> 
     assert ("SandboxClaim" in kinds) is told
 
 
-async def test_pods_of_others_need_not_be_seen(world: World) -> None:
+async def test_label_selectors_keep_foreign_pods_out_of_the_cache(world: World) -> None:
     await world.client.create(POD, pod("foreign"), world.namespace)
     await world.restart(settings=ControllerOptions(cache_label_selectors=True))
     await world.template()
@@ -79,7 +79,7 @@ async def test_pods_of_others_need_not_be_seen(world: World) -> None:
     assert "foreign" not in names
 
 
-async def test_a_successor_remembers_nothing_of_claims_that_are_done(world: World) -> None:
+async def test_successor_keeps_no_state_of_served_claims(world: World) -> None:
     await world.template()
     await world.pool(2)
     await world.claim("mine")
@@ -91,9 +91,7 @@ async def test_a_successor_remembers_nothing_of_claims_that_are_done(world: Worl
     assert [state.first_observed for state in states._states.values()] == [None]
 
 
-async def test_whoever_starts_hears_that_nothing_will_ever_be_known(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_start_raises_when_an_informer_fails(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     controllers = ControllerManager(Client(world.wire), world.clock, world.rng, world.settings)
 
     async def breaks(self: Reflector[Any]) -> None:
@@ -107,7 +105,7 @@ async def test_whoever_starts_hears_that_nothing_will_ever_be_known(
     await controllers.stop()
 
 
-async def test_stopping_ends_a_start_that_waits(world: World) -> None:
+async def test_stop_ends_a_start_that_waits(world: World) -> None:
     controllers = ControllerManager(Client(world.wire), world.clock, world.rng, world.settings)
     world.wire.fault = lambda request: Fault.HOLD
     starting = asyncio.create_task(controllers.start())
@@ -129,7 +127,7 @@ class Counting(NoTracing):
 
 
 @pytest.mark.parametrize("is_on", [True, False])
-async def test_without_tracing_no_pass_of_a_claim_costs_a_span(world: World, is_on: bool) -> None:
+async def test_reconcile_costs_no_span_without_tracing(world: World, is_on: bool) -> None:
     """Counted, not timed: a wrapper around every pass is there only with tracing on."""
     await world.controllers.stop()
     Counting.spans = 0

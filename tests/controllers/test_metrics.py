@@ -65,14 +65,14 @@ def line(**labels: str) -> str:
         (sandbox(metadata={"labels": {LAUNCH_TYPE: "odd", CREATED_BY: "somebody"}}), line()),
     ],
 )
-async def test_how_a_sandbox_is_counted(object: Object, expected: str) -> None:
+async def test_sandbox_is_counted_by_its_state(object: Object, expected: str) -> None:
     cache, metrics = Cache(SandboxView.from_object), MetricsRegistry()
     SandboxCounts(cache, metrics)
     cache.observe(object)
     assert await shown(metrics) == [f"{expected} 1.0"]
 
 
-async def test_changes_are_counted_and_what_is_gone_is_not_shown() -> None:
+async def test_counts_follow_changes_and_zero_counts_are_not_exported() -> None:
     cache, metrics = Cache(SandboxView.from_object), MetricsRegistry()
     cache.observe(sandbox("before"))
     SandboxCounts(cache, metrics)
@@ -95,7 +95,7 @@ STATES: tuple[dict[str, Any], ...] = (
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from([None, *range(len(STATES))])), max_size=60))
-def test_what_was_counted_change_by_change_is_what_a_count_of_all_gives(steps: list[tuple[int, int | None]]) -> None:
+def test_incremental_counts_equal_a_full_count(steps: list[tuple[int, int | None]]) -> None:
     cache, metrics = Cache(SandboxView.from_object), MetricsRegistry()
     counted = SandboxCounts(cache, metrics)
     for version, (number, state) in enumerate(steps, start=1):

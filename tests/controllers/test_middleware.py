@@ -43,7 +43,7 @@ def trace_of(span: ReadableSpan) -> str:
     return f"{span.context.trace_id:032x}"
 
 
-async def test_a_claim_and_its_sandbox_are_one_trace(tmp_path: Path) -> None:
+async def test_claim_and_its_sandbox_share_one_trace(tmp_path: Path) -> None:
     server, clock, exporter = ApiServer(tmp_path), SystemClock(), InMemorySpanExporter()
     await server.start()
     provider = TracerProvider()
@@ -114,7 +114,7 @@ async def note(path: Path, ends: Result | Exception) -> Any:
         (TimeoutError(), {"problem": "TimeoutError"}),
     ],
 )
-async def test_how_a_pass_ended(tmp_path: Path, ends: Result | Exception, told: dict[str, Any]) -> None:
+async def test_log_states_how_a_reconcile_ended(tmp_path: Path, ends: Result | Exception, told: dict[str, Any]) -> None:
     path = tmp_path / "passes.log"
     if isinstance(ends, Exception):
         with pytest.raises(type(ends)):

@@ -21,11 +21,11 @@ def test_defaults_are_those_of_the_go_controller() -> None:
     assert pool.enable_eviction
 
 
-def test_worker_counts_that_differ_from_the_go_controller() -> None:
+def test_worker_counts_differ_from_the_go_controller() -> None:
     """There: 50 for claims and 1 for pools."""
     assert ControllerOptions().claim.workers == 64
     assert ControllerOptions().warm_pool_workers == 4
 
 
-def test_a_stopping_process_gives_reconciles_fifteen_seconds() -> None:
+def test_stopping_process_gives_reconciles_15_seconds() -> None:
     assert ProcessOptions().grace == 15

@@ -22,20 +22,20 @@ def rig() -> Rig:
     return Rig()
 
 
-def test_without_a_pass_a_key_is_woken_at_once(rig: Rig) -> None:
+def test_key_without_a_running_reconcile_is_enqueued_at_once(rig: Rig) -> None:
     rig.echoes.enqueue(BOX)
     with rig.echoes.reconciling(BOX):
         rig.echoes.enqueue(OTHER)
         assert rig.woken == [BOX, OTHER]
 
 
-def test_an_echo_wakes_nobody(rig: Rig) -> None:
+def test_own_write_does_not_enqueue_its_key(rig: Rig) -> None:
     with rig.echoes.reconciling(BOX):
         rig.echoes.enqueue(BOX)
     assert rig.woken == []
 
 
-def test_what_is_left_to_do_wakes_when_the_pass_is_done(rig: Rig) -> None:
+def test_remaining_work_enqueues_the_key_once_after_the_reconcile(rig: Rig) -> None:
     rig.left_to_do = True
     with rig.echoes.reconciling(BOX):
         rig.echoes.enqueue(BOX)
@@ -44,14 +44,14 @@ def test_what_is_left_to_do_wakes_when_the_pass_is_done(rig: Rig) -> None:
     assert rig.woken == [BOX]
 
 
-def test_nobody_asks_after_a_quiet_pass(rig: Rig) -> None:
+def test_reconcile_without_events_does_not_enqueue_its_key(rig: Rig) -> None:
     rig.left_to_do = True
     with rig.echoes.reconciling(BOX):
         pass
     assert rig.woken == []
 
 
-def test_after_a_failure_every_echo_counts(rig: Rig) -> None:
+def test_own_write_enqueues_its_key_after_a_failure(rig: Rig) -> None:
     with pytest.raises(ConnectionError), rig.echoes.reconciling(BOX):
         rig.echoes.enqueue(BOX)
         raise ConnectionError

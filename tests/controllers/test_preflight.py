@@ -69,12 +69,12 @@ def rules() -> list[Object]:
     ]
 
 
-async def test_an_administrator_misses_nothing(server: ApiServer) -> None:
+async def test_administrator_has_all_permissions(server: ApiServer) -> None:
     assert await find_missing(server.client()) == ""
     assert await find_missing(server.client(), "default") == ""
 
 
-async def test_missing_kinds_are_named_with_the_command_that_brings_them(server: ApiServer) -> None:
+async def test_missing_kinds_are_reported_with_the_command_that_installs_them(server: ApiServer) -> None:
     wire = FaultyTransport(server.client().transport)
 
     def absent(request: object) -> Exception | None:
@@ -87,7 +87,7 @@ async def test_missing_kinds_are_named_with_the_command_that_brings_them(server:
     )
 
 
-async def test_missing_permissions_are_named_all_at_once(server: ApiServer) -> None:
+async def test_missing_permissions_are_reported_together(server: ApiServer) -> None:
     few = [
         rule | {"verbs": [verb for verb in rule["verbs"] if verb not in ("create", "delete")]}
         for rule in rules()
@@ -104,12 +104,12 @@ async def test_missing_permissions_are_named_all_at_once(server: ApiServer) -> N
     )
 
 
-async def test_what_is_only_wished_for_is_not_missing(server: ApiServer) -> None:
+async def test_optional_permissions_are_not_reported(server: ApiServer) -> None:
     await grant(server, [rule for rule in rules() if rule["resources"] != ["nodes"]])
     assert await find_missing(server.client(ROBOT)) == ""
 
 
-async def test_the_right_to_vote(server: ApiServer) -> None:
+async def test_missing_lease_permissions_are_reported(server: ApiServer) -> None:
     await grant(server, rules())
     assert await find_missing(server.client(ROBOT), lease_namespace="default") == (
         "these permissions are missing, to be granted by a Role in the namespace default: "
@@ -118,7 +118,7 @@ async def test_the_right_to_vote(server: ApiServer) -> None:
     assert await find_missing(server.client(), lease_namespace="default") == ""
 
 
-async def test_the_right_to_one_lease_is_enough(server: ApiServer) -> None:
+async def test_permission_for_the_named_lease_is_enough(server: ApiServer) -> None:
     vote = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
     named = {**vote, "verbs": ["get", "patch"], "resourceNames": ["ours"]}
     await grant(server, [*rules(), {**vote, "verbs": ["create"]}, named])
@@ -129,7 +129,7 @@ async def test_the_right_to_one_lease_is_enough(server: ApiServer) -> None:
     )
 
 
-async def test_in_one_namespace_a_role_will_do(server: ApiServer) -> None:
+async def test_role_is_enough_for_one_namespace(server: ApiServer) -> None:
     assert (await find_missing(server.client(ROBOT), "default")).startswith(
         "these permissions are missing, to be granted by a Role in the namespace default: get, list, watch, create"
     )
@@ -144,7 +144,7 @@ async def test_in_one_namespace_a_role_will_do(server: ApiServer) -> None:
         (Forbidden("not for you"), "the API refused to say what it has: not for you"),
     ],
 )
-async def test_an_api_that_cannot_be_asked(server: ApiServer, fault: Fault | Exception, said: str) -> None:
+async def test_unreachable_api_is_reported(server: ApiServer, fault: Fault | Exception, said: str) -> None:
     wire = FaultyTransport(server.client().transport)
     wire.fault = lambda request: fault
     assert (await find_missing(Client(wire))).startswith(said)

@@ -60,30 +60,30 @@ def owner() -> Object:
 
 
 @pytest.mark.parametrize("management", [{}, {"networkPolicyManagement": "Managed"}, {"networkPolicyManagement": ""}])
-def test_no_token_and_public_name_servers_behind_the_default_policy(management: Object) -> None:
+def test_default_policy_gets_no_token_and_public_name_servers(management: Object) -> None:
     assert secure_defaults({}, template_view(management)) == {"automountServiceAccountToken": False, **PUBLIC_DNS}
 
 
 @pytest.mark.parametrize(
     "fields", [{"networkPolicyManagement": "Unmanaged"}, {"networkPolicy": {}}, {"networkPolicy": {"egress": []}}]
 )
-def test_name_servers_are_left_alone_without_the_default_policy(fields: Object) -> None:
+def test_name_servers_are_unchanged_without_the_default_policy(fields: Object) -> None:
     assert secure_defaults({}, template_view(fields)) == {"automountServiceAccountToken": False}
 
 
-def test_what_the_author_said_stands() -> None:
+def test_explicit_settings_win_over_secure_defaults() -> None:
     spec = {"automountServiceAccountToken": True, "dnsPolicy": "ClusterFirst"}
     assert secure_defaults(spec, template_view({})) is spec
 
 
-def test_dns_config_is_replaced_if_there_is_no_policy_for_it() -> None:
+def test_dns_config_without_dns_policy_is_replaced() -> None:
     assert secure_defaults({"dnsConfig": {"searches": ["a"]}, "dnsPolicy": ""}, template_view({})) == {
         "automountServiceAccountToken": False,
         **PUBLIC_DNS,
     }
 
 
-def test_templates_are_not_changed() -> None:
+def test_template_is_not_modified() -> None:
     spec = template_spec()
     TemplateRevision.of(template_view(spec))
     assert spec == template_spec()
@@ -92,17 +92,17 @@ def test_templates_are_not_changed() -> None:
 # --- hashes (reference 2.4) ------------------------------------------------------------------------------------------
 
 
-def test_the_hash_is_the_same_in_every_process() -> None:
+def test_hash_is_the_same_in_every_process() -> None:
     assert content_hash({"a": [1, "x"], "b": None}) == "62fcbac8fb4918e5"
     assert revision("test-template").ref_hash == "69155462"
 
 
 @given(st.dictionaries(st.text(), st.recursive(st.integers(-100, 100) | st.text(), st.lists, max_leaves=5)))
-def test_the_order_of_keys_does_not_change_the_hash(content: Object) -> None:
+def test_key_order_does_not_change_the_hash(content: Object) -> None:
     assert content_hash(dict(reversed(content.items()))) == content_hash(content)
 
 
-def test_the_hash_is_of_what_was_written() -> None:
+def test_hash_is_of_the_spec_as_written() -> None:
     before = revision()
     assert before.hash == content_hash(template_spec())
     assert before.pod_template_hash == content_hash(template_spec()["podTemplate"])
@@ -122,14 +122,14 @@ def test_the_hash_is_of_what_was_written() -> None:
         ({"volumeClaimTemplatesPolicy": "Allowed"}, False),
     ],
 )
-def test_only_the_blueprint_is_hashed(fields: Object, changes: bool) -> None:
+def test_only_fields_that_shape_the_sandbox_are_hashed(fields: Object, changes: bool) -> None:
     assert (revision(**fields).hash != revision().hash) is changes
 
 
 # --- comparing (reference 5.4; edge cases 24 and 25) -----------------------------------------------------------------
 
 
-def test_a_sandbox_is_what_its_template_describes() -> None:
+def test_sandbox_matches_its_template() -> None:
     plan = revision(volumeClaimTemplates=[volume("a")], service=True)
     assert plan.matches(made_of(plan, operatingMode="Running", shutdownPolicy="Retain"))
 
@@ -158,11 +158,11 @@ def test_edge_24_labels_and_annotations_do_not_make_a_sandbox_stale() -> None:
         ({"service": True}, {"service": False}),
     ],
 )
-def test_edge_24_what_makes_a_sandbox_stale(before: Object, after: Object) -> None:
+def test_edge_24_changed_field_makes_a_sandbox_stale(before: Object, after: Object) -> None:
     assert not revision(**after).matches(made(**before))
 
 
-def test_edge_24_spellings_of_the_same() -> None:
+def test_edge_24_equivalent_spellings_do_not_make_a_sandbox_stale() -> None:
     before = made(volumeClaimTemplates=[volume("a", "1024Mi")])
     assert revision(volumeClaimTemplates=[volume("a", "1Gi")]).matches(before)
     assert revision(volumeClaimTemplates=[]).matches(made())
@@ -181,7 +181,9 @@ def with_pod(**fields: Any) -> Object:
         ({}, {"dnsPolicy": "ClusterFirst"}, False),
     ],
 )
-def test_edge_25_secure_defaults_may_be_written_out(before: Object, after: Object, is_same: bool) -> None:
+def test_edge_25_explicit_secure_defaults_do_not_make_a_sandbox_stale(
+    before: Object, after: Object, is_same: bool
+) -> None:
     assert (
         TemplateRevision.of(template_view(with_pod(**after))).matches(
             made_of(TemplateRevision.of(template_view(with_pod(**before))))
@@ -193,7 +195,7 @@ def test_edge_25_secure_defaults_may_be_written_out(before: Object, after: Objec
 # --- building --------------------------------------------------------------------------------------------------------
 
 
-def test_a_new_sandbox() -> None:
+def test_new_sandbox_has_all_fields() -> None:
     spec = template_spec(service=True)
     spec["podTemplate"]["metadata"] = {"labels": {"app": "x"}, "annotations": {"note": "y"}}
     sandbox = new_sandbox(
@@ -245,7 +247,7 @@ def test_a_new_sandbox() -> None:
     }
 
 
-def test_a_claim_may_bring_a_spec_of_its_own() -> None:
+def test_new_sandbox_uses_the_spec_of_the_claim() -> None:
     plan = revision()
     spec = {**plan.spec, "volumeClaimTemplates": [volume("mine")]}
     sandbox = new_sandbox(plan, namespace="ns", name="s", owner=owner(), labels={}, pod_labels={}, spec=spec)
@@ -266,11 +268,11 @@ def revisions(caches: Caches) -> TemplateRevisions:
     return TemplateRevisions(caches)
 
 
-def test_there_is_none_without_template(revisions: TemplateRevisions) -> None:
+def test_missing_template_has_no_revision(revisions: TemplateRevisions) -> None:
     assert revisions.of(NAMESPACE, "python") is None
 
 
-def test_it_is_made_once(caches: Caches, revisions: TemplateRevisions) -> None:
+def test_revision_is_memoised_until_the_spec_changes(caches: Caches, revisions: TemplateRevisions) -> None:
     caches.templates.observe(version(1))
     made = revisions.of(NAMESPACE, "python")
     caches.templates.observe(version(2, labels={"color": "red"}))
@@ -282,7 +284,9 @@ def test_it_is_made_once(caches: Caches, revisions: TemplateRevisions) -> None:
 @pytest.mark.parametrize(
     "change", [{"generation": 2}, {"generation": 1, "uid": "another"}], ids=["changed", "replaced"]
 )
-def test_it_is_made_again(caches: Caches, revisions: TemplateRevisions, change: dict[str, object]) -> None:
+def test_changed_template_gets_a_new_revision(
+    caches: Caches, revisions: TemplateRevisions, change: dict[str, object]
+) -> None:
     caches.templates.observe(version(1))
     made = revisions.of(NAMESPACE, "python")
     caches.templates.observe(template(metadata={"resourceVersion": "2", **change}))
@@ -291,7 +295,7 @@ def test_it_is_made_again(caches: Caches, revisions: TemplateRevisions, change: 
     assert again is not None and again is not made
 
 
-def test_it_goes_with_its_template(caches: Caches, revisions: TemplateRevisions) -> None:
+def test_deleted_template_has_no_revision(caches: Caches, revisions: TemplateRevisions) -> None:
     caches.templates.observe(version(1))
     revisions.of(NAMESPACE, "python")
     caches.templates.observe_deletion(version(2))
@@ -329,7 +333,7 @@ def limits(amount: Any) -> dict[str, Any]:
         ({"somethingNew": {"a": 1}}, {"somethingNew": {"a": 1}}),
     ],
 )
-def test_the_same(left: Any, right: Any) -> None:
+def test_equivalent_values_are_equal(left: Any, right: Any) -> None:
     assert semantically_equal(left, right, POD_SPEC)
     assert semantically_equal(right, left, POD_SPEC)
 
@@ -354,6 +358,6 @@ def test_the_same(left: Any, right: Any) -> None:
         ({"somethingNew": {}}, {}),
     ],
 )
-def test_different(left: Any, right: Any) -> None:
+def test_different_values_are_not_equal(left: Any, right: Any) -> None:
     assert not semantically_equal(left, right, POD_SPEC)
     assert not semantically_equal(right, left, POD_SPEC)

@@ -50,7 +50,7 @@ async def other_box(client: Client) -> Object:
     return await client.create(SANDBOX, CREATE.object, "default")
 
 
-async def test_what_was_created_is_known_at_once(writer: ApiWriter, caches: Caches) -> None:
+async def test_created_object_is_in_the_cache_at_once(writer: ApiWriter, caches: Caches) -> None:
     answer = await writer.perform(CREATE, "default")
 
     view = caches.sandboxes.get(BOX)
@@ -59,7 +59,9 @@ async def test_what_was_created_is_known_at_once(writer: ApiWriter, caches: Cach
     assert [each["manager"] for each in answer["metadata"]["managedFields"]] == ["tester"]
 
 
-async def test_what_exists_already_is_read_and_reported(client: Client, writer: ApiWriter, caches: Caches) -> None:
+async def test_existing_object_is_read_into_the_cache_and_reported(
+    client: Client, writer: ApiWriter, caches: Caches
+) -> None:
     existing = await other_box(client)
 
     with pytest.raises(AlreadyExists):
@@ -68,7 +70,7 @@ async def test_what_exists_already_is_read_and_reported(client: Client, writer: 
     assert view is not None and view.uid == existing["metadata"]["uid"], "so that the next plan includes it"
 
 
-async def test_a_patch_is_known_at_once(writer: ApiWriter, caches: Caches) -> None:
+async def test_patched_object_is_in_the_cache_at_once(writer: ApiWriter, caches: Caches) -> None:
     await writer.perform(CREATE, "default")
     await writer.perform(LABEL, "default")
 
@@ -76,7 +78,7 @@ async def test_a_patch_is_known_at_once(writer: ApiWriter, caches: Caches) -> No
     assert view is not None and view.labels == {"color": "red"}
 
 
-async def test_a_status_is_patched_as_a_subresource(writer: ApiWriter, caches: Caches) -> None:
+async def test_status_is_patched_as_a_subresource(writer: ApiWriter, caches: Caches) -> None:
     await writer.perform(CREATE, "default")
     await writer.perform(Patch(SANDBOX, "box", {"status": {"nodeName": "here"}}, "status"), "default")
 
@@ -84,13 +86,13 @@ async def test_a_status_is_patched_as_a_subresource(writer: ApiWriter, caches: C
     assert view is not None and view.status.node_name == "here"
 
 
-async def test_a_patch_of_what_is_gone_is_reported_unless_nobody_minds(writer: ApiWriter) -> None:
+async def test_patch_of_a_missing_object_raises_unless_patch_if_there(writer: ApiWriter) -> None:
     with pytest.raises(NotFound):
         await writer.patch(LABEL, "default")
     assert await writer.patch_if_there(LABEL, "default") is None
 
 
-async def test_what_could_not_be_patched_because_it_is_gone_is_not_tried_again(
+async def test_patch_of_a_missing_object_removes_it_from_the_cache(
     client: Client, writer: ApiWriter, caches: Caches
 ) -> None:
     """Else a claim that was deleted is given one sandbox after the other until the watch tells of its end."""
@@ -101,13 +103,13 @@ async def test_what_could_not_be_patched_because_it_is_gone_is_not_tried_again(
     assert BOX not in caches.sandboxes
 
 
-async def test_what_was_deleted_is_gone_at_once(writer: ApiWriter, caches: Caches) -> None:
+async def test_deleted_object_leaves_the_cache_at_once(writer: ApiWriter, caches: Caches) -> None:
     created = await writer.create(CREATE, "default")
     await writer.perform(Delete(SANDBOX, "box", created["metadata"]["uid"]), "default")
     assert BOX not in caches.sandboxes
 
 
-async def test_what_is_kept_by_a_finalizer_is_still_known(writer: ApiWriter, caches: Caches) -> None:
+async def test_object_kept_by_a_finalizer_stays_in_the_cache(writer: ApiWriter, caches: Caches) -> None:
     create = Create(SANDBOX, new(SANDBOX, "box", metadata={"finalizers": ["a.b/c"]}, spec=CREATE.object["spec"]))
     created = await writer.create(create, "default")
     await writer.delete(Delete(SANDBOX, "box", created["metadata"]["uid"]), "default")
@@ -116,7 +118,7 @@ async def test_what_is_kept_by_a_finalizer_is_still_known(writer: ApiWriter, cac
     assert view is not None and view.deleting
 
 
-async def test_deleting_what_is_gone_is_fine_and_the_cache_forgets_it(
+async def test_deletion_of_a_missing_object_succeeds_and_clears_the_cache(
     client: Client, writer: ApiWriter, caches: Caches
 ) -> None:
     created = await writer.create(CREATE, "default")
@@ -126,7 +128,7 @@ async def test_deleting_what_is_gone_is_fine_and_the_cache_forgets_it(
     assert BOX not in caches.sandboxes
 
 
-async def test_a_namesake_is_not_deleted(client: Client, writer: ApiWriter) -> None:
+async def test_object_with_another_uid_is_not_deleted(client: Client, writer: ApiWriter) -> None:
     created = await writer.create(CREATE, "default")
     await client.delete(SANDBOX, "box", "default")
     await other_box(client)
@@ -135,7 +137,7 @@ async def test_a_namesake_is_not_deleted(client: Client, writer: ApiWriter) -> N
         await writer.delete(Delete(SANDBOX, "box", created["metadata"]["uid"]), "default")
 
 
-async def test_what_has_changed_since_it_was_looked_at_is_not_deleted(client: Client, writer: ApiWriter) -> None:
+async def test_object_changed_since_it_was_read_is_not_deleted(client: Client, writer: ApiWriter) -> None:
     created = await writer.create(CREATE, "default")
     await client.patch(SANDBOX, "box", MergePatch({"metadata": {"labels": {"claimed": "yes"}}}), "default")
 
@@ -149,7 +151,9 @@ async def test_every_type_of_the_controllers_has_a_cache(writer: ApiWriter, cach
     assert Key("default", "pod") in caches.pods
 
 
-async def test_what_the_cache_does_not_show_is_looked_for(client: Client, writer: ApiWriter, caches: Caches) -> None:
+async def test_refresh_reads_an_object_missing_from_the_cache(
+    client: Client, writer: ApiWriter, caches: Caches
+) -> None:
     assert not await writer.refresh(SANDBOX, "box", "default")
     await other_box(client)
     assert await writer.refresh(SANDBOX, "box", "default")
@@ -164,7 +168,7 @@ async def made(client: Client) -> TemplateView:
     return TemplateView.from_object(await client.create(SANDBOX_TEMPLATE, body, NAMESPACE))
 
 
-async def test_the_api_is_asked_before_something_is_made_a_second_time(tmp_path: Path) -> None:
+async def test_owner_is_checked_with_a_live_read_before_a_child_is_recreated(tmp_path: Path) -> None:
     server = ApiServer(tmp_path)
     await server.start()
     users, wire, caches = server.client(), FaultyTransport(server.client().transport), Caches()
