@@ -145,6 +145,59 @@ def test_a_limit_that_most_workers_would_wait_for_is_named(
     ]
 
 
+def logged(kubeconfig: Path, *flags: str) -> list[str]:
+    result = CliRunner().invoke(controller, ["--kubeconfig", str(kubeconfig), *flags], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return [json.loads(line)["message"] for line in result.stderr.splitlines()]
+
+
+def test_more_than_a_thousand_workers_are_warned_of(
+    kubeconfig: Path, understood: list[tuple[Options, ControllerOptions]]
+) -> None:
+    assert logged(kubeconfig, "--sandbox-concurrent-workers=931") == []  # 931 + 64 + 4 + 1 = 1000
+    assert logged(kubeconfig, "--sandbox-concurrent-workers=932") == [
+        "1001 concurrent workers in total: more than 1000 may overload the API server"
+    ]
+    assert len(understood) == 2, "it starts all the same"
+
+
+def test_allowed_label_domains_are_read_from_a_file(
+    kubeconfig: Path, understood: list[tuple[Options, ControllerOptions]], tmp_path: Path
+) -> None:
+    file = tmp_path / "allowed-label-domains"
+    file.write_text("Example.COM, b.io\r\n\nc.io\n")
+    assert logged(kubeconfig, f"--allowed-label-domains-file={file}") == []
+    file.write_text(" \n")
+    assert logged(kubeconfig, f"--allowed-label-domains-file={file}") == []
+    assert logged(kubeconfig, f"--allowed-label-domains-file={tmp_path / 'missing'}") == []
+    assert [settings.claim.label_domains for _, settings in understood] == [
+        ("example.com", "b.io", "c.io"),
+        ("sandbox.users.io",),
+        ("sandbox.users.io",),
+    ]
+
+
+def test_a_label_domain_that_is_no_dns_name_is_named(
+    kubeconfig: Path, understood: list[tuple[Options, ControllerOptions]], tmp_path: Path
+) -> None:
+    file = tmp_path / "allowed-label-domains"
+    file.write_text("a.io,*.b.io")
+    assert logged(kubeconfig, f"--allowed-label-domains-file={file}") == [
+        f"no label can be of the domain '*.b.io' in {file}: it is not a DNS name"
+    ]
+    assert understood[-1][1].claim.label_domains == ("a.io", "*.b.io")
+
+
+def test_an_unreadable_file_of_label_domains_ends_the_process(kubeconfig: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        controller, ["--kubeconfig", str(kubeconfig), f"--allowed-label-domains-file={tmp_path}"]
+    )
+    assert (result.exit_code, result.output.splitlines()[-1]) == (
+        1,
+        f"Error: cannot read --allowed-label-domains-file {tmp_path}: Is a directory",
+    )
+
+
 def test_a_kubeconfig_that_is_not_there(tmp_path: Path) -> None:
     assert re.search(r"cannot read the kubeconfig .*/missing: No such file", complaint(tmp_path / "missing"))
 

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 import pytest
 
-from sandpool.controllers.middleware import with_reconcile_log
+from sandpool.controllers.middleware import span_attributes, with_reconcile_log
 from sandpool.engine.cache.store import Key
 from sandpool.engine.controller import DONE, Result
 from sandpool.engine.jsonl import JsonlWriter
@@ -28,7 +28,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
-from sandpool.api.labels import TRACE_CONTEXT
+from sandpool.api.labels import CREATED_BY, TRACE_CONTEXT
+from sandpool.api.resource import ResourceType
+from sandpool.api.views.metadata import View, metadata_of
 from sandpool.controllers.manager import ControllerManager
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.tracing_otel import OpenTelemetryTracing
@@ -58,6 +60,7 @@ async def test_claim_and_its_sandbox_share_one_trace(tmp_path: Path) -> None:
     pool = new(SANDBOX_WARM_POOL, "pool", spec={"replicas": 0, "sandboxTemplateRef": {"name": "python"}})
     await client.create(SANDBOX_WARM_POOL, pool, "default")
     claim = new(SANDBOX_CLAIM, "mine", spec={"warmPoolRef": {"name": "pool"}})
+    claim["metadata"]["labels"] = {CREATED_BY: "python-client"}
     await client.create(SANDBOX_CLAIM, claim, "default")
 
     async def served() -> bool:
@@ -85,9 +88,39 @@ async def test_claim_and_its_sandbox_share_one_trace(tmp_path: Path) -> None:
     events = [(event.name, dict(event.attributes or {})) for span in spans for event in span.events]
     assert ("NewPodStatusObserved", {"pod.Name": box["metadata"]["name"], "pod.Phase": "Pending"}) in events
     assert ("ExistingPodStatusObserved", {"pod.Name": box["metadata"]["name"], "pod.Phase": "Running"}) in events
+    attributes = {span.name: dict(span.attributes or {}) for span in spans}
+    assert attributes["ReconcileSandbox"] == {
+        "sandbox.name": box["metadata"]["name"],
+        "sandbox.namespace": "default",
+        "agents.x-k8s.io/created-by": "python-client",
+    }
+    assert attributes["ReconcileSandboxClaim"] == {
+        "sandboxclaim.name": "mine",
+        "sandboxclaim.namespace": "default",
+        "agents.x-k8s.io/created-by": "python-client",
+    }
+    assert attributes["reconcilePod"] == attributes["reconcilePVCs"] == {}
 
 
 BOX = Key("ns", "box")
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "creator"),
+    [
+        (SANDBOX, {}, None),
+        (SANDBOX, {CREATED_BY: "go-client"}, "go-client"),
+        (SANDBOX, {CREATED_BY: "somebody"}, "unknown"),
+        (SANDBOX, {CREATED_BY: ""}, "unknown"),
+        (SANDBOX_CLAIM, {CREATED_BY: "somebody"}, "unknown"),
+        (SANDBOX_CLAIM, {CREATED_BY: ""}, None),
+        (SANDBOX_TEMPLATE, {CREATED_BY: "go-client"}, None),
+    ],
+)
+def test_spans_name_the_creator(kind: ResourceType, labels: dict[str, str], creator: str | None) -> None:
+    view = View(**metadata_of(new(kind, "box", metadata={"namespace": "ns", "labels": labels})))
+    assert span_attributes(kind, BOX, view).get(CREATED_BY) == creator
+    assert CREATED_BY not in span_attributes(kind, BOX, None), "the object is not known any more"
 
 
 async def note(path: Path, ends: Result | Exception) -> Any:

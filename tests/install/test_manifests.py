@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,6 +11,7 @@ import pytest
 from sandpool.api.resource import Object
 from sandpool.cli.controller import controller as controller_command
 from sandpool.cli.router import router as router_command
+from sandpool.cli.tuning import LABEL_DOMAINS_FILE
 from sandpool.controllers.preflight import LEASE_PERMISSION, OPTIONAL_PERMISSIONS, REQUIRED_PERMISSIONS
 from sandpool.install.manifests import InstallOptions, controller, namespace, router
 
@@ -44,6 +46,15 @@ def test_names_that_others_look_for() -> None:
     assert [port["port"] for port in service["spec"]["ports"]] == [8080]
 
 
+def test_the_optional_config_map_of_label_domains_is_where_the_controller_reads_it() -> None:
+    (deployment,) = [each for each in deployments() if each["metadata"]["name"] == "agent-sandbox-controller"]
+    [volume] = deployment["spec"]["template"]["spec"]["volumes"]
+    [mount] = container(deployment)["volumeMounts"]
+    assert volume["configMap"] == {"name": "agent-sandbox-config", "optional": True}
+    assert (mount["name"], mount["readOnly"]) == (volume["name"], True)
+    assert Path(mount["mountPath"]) / "allowed-label-domains" == LABEL_DOMAINS_FILE
+
+
 @pytest.mark.parametrize("deployment", deployments(), ids=lambda each: each["metadata"]["name"])
 def test_pods_need_no_privilege(deployment: Object) -> None:
     pod = deployment["spec"]["template"]["spec"]
@@ -55,7 +66,8 @@ def test_pods_need_no_privilege(deployment: Object) -> None:
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-    assert not pod.keys() & {"hostNetwork", "hostPID", "hostIPC", "volumes"}
+    assert not pod.keys() & {"hostNetwork", "hostPID", "hostIPC"}
+    assert all(volume.keys() == {"name", "configMap"} for volume in pod.get("volumes", ())), "nothing of the host"
 
 
 @pytest.mark.parametrize("deployment", deployments(), ids=lambda each: each["metadata"]["name"])

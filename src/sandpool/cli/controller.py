@@ -141,6 +141,7 @@ def controller(
         pass_log=pass_log,
     )
     settings = tuning.settings(**flags)
+    tuning.warn_of_many_workers(settings)
     _warn_of_throttling(options, settings)
     try:
         foreground.run(partial(_control, options, settings))
@@ -163,8 +164,7 @@ def _terms(duration: float, deadline: float, retry: float) -> LeaseTiming:
 
 
 def _warn_of_throttling(options: Options, settings: ControllerOptions) -> None:
-    workers = settings.sandbox_workers + settings.claim.workers + settings.warm_pool_workers + settings.template_workers
-    if options.qps > 0 and workers > options.burst:
+    if options.qps > 0 and (workers := settings.total_workers) > options.burst:
         _log.warning(
             "%d workers share --kube-api-burst=%d and --kube-api-qps=%g: the rate limit will delay most of them",
             workers,

@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import socket
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
 from sandpool.api.names import DEFAULT_CLUSTER_DOMAIN
 from sandpool.cli.flags import duration, switch
-from sandpool.controllers.options import ClaimOptions, ControllerOptions, SandboxOptions, WarmPoolOptions
+from sandpool.controllers.claim.provisioning import parse_label_domains
+from sandpool.controllers.options import (
+    DEFAULT_LABEL_DOMAINS,
+    ClaimOptions,
+    ControllerOptions,
+    SandboxOptions,
+    WarmPoolOptions,
+)
+from sandpool.kube.labels import label_key_errors
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_log = logging.getLogger(__name__)
 
 #: The value that lets the controllers choose a duration.
 AUTOMATIC: Final = "auto"
 #: Defaults for one machine that runs everything: refill waits for claims, because both need the same CPUs.
 ONE_MACHINE: Final = {"sandbox_warm_pool_replenish_delay": AUTOMATIC}
 
+#: Where the installation mounts the optional ConfigMap.
+LABEL_DOMAINS_FILE: Final = Path("/etc/sandbox-config/allowed-label-domains")
+
+_MANY_WORKERS: Final = 1000
 _POSITIVE: Final = click.IntRange(min=1)
 _DEFAULT: Final = ControllerOptions()
 
@@ -80,6 +96,13 @@ _FLAGS: Final = (
     duration("--sandbox-write-behind-window", "0", "Maximum delay of label and annotation updates of pods."),
     switch("--disable-claim-events", False, "Record no events for claims."),
     switch("--disable-claim-observability-annotations", False, "Write no time and trace annotations on claims."),
+    click.option(
+        "--allowed-label-domains-file",
+        type=click.Path(path_type=Path),
+        default=LABEL_DOMAINS_FILE,
+        show_default=True,
+        help="File with the domains of labels that claims may set on pods, separated by commas or line ends.",
+    ),
     switch(
         "--cache-label-selectors",
         False,
@@ -125,8 +148,9 @@ def settings(
     disable_claim_events: bool,
     disable_claim_observability_annotations: bool,
     cache_label_selectors: bool,
+    allowed_label_domains_file: Path,
 ) -> ControllerOptions:
-    """Return the controller options for the given flag values."""
+    """Return the controller options for the given flag values. Raises ClickException for a file that is unreadable."""
     return ControllerOptions(
         instance=socket.gethostname(),
         sandbox_workers=sandbox_concurrent_workers,
@@ -148,6 +172,28 @@ def settings(
         ),
         claim=ClaimOptions(
             workers=sandbox_claim_concurrent_workers,
+            label_domains=_label_domains(allowed_label_domains_file),
             annotate_observability=not disable_claim_observability_annotations,
         ),
     )
+
+
+def warn_of_many_workers(options: ControllerOptions) -> None:
+    """Log a warning above the number of workers that the Go controller warns of."""
+    if (workers := options.total_workers) > _MANY_WORKERS:
+        _log.warning("%d concurrent workers in total: more than %d may overload the API server", workers, _MANY_WORKERS)
+
+
+def _label_domains(file: Path) -> tuple[str, ...]:
+    """Read the domains once, at start. A missing file means the default."""
+    try:
+        text = file.read_text(errors="replace")
+    except FileNotFoundError:
+        return DEFAULT_LABEL_DOMAINS
+    except OSError as error:
+        raise click.ClickException(f"cannot read --allowed-label-domains-file {file}: {error.strerror}") from None
+    domains = parse_label_domains(text)
+    for domain in domains:
+        if label_key_errors(f"{domain}/key"):
+            _log.warning("no label can be of the domain %r in %s: it is not a DNS name", domain, file)
+    return domains

@@ -73,9 +73,11 @@ def up(
     )
     choice = Choice(simulated_nodes, not no_node, **{name: options.pop(name) for name in NAMES})
     way_in = {name: options.pop(name) for name in routing.NAMES}
+    settings = tuning.settings(**options)
+    tuning.warn_of_many_workers(settings)
     tracing = observability.traces(enable_tracing)
     try:
-        foreground.run(partial(_up, server, tuning.settings(**options), process_options, tracing, choice, way_in))
+        foreground.run(partial(_up, server, settings, process_options, tracing, choice, way_in))
     finally:
         if tracing is not None:
             tracing.close()

@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 from sandpool.api.events import EventSpec
+from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE
 from sandpool.controllers.claim.controller import ClaimController, ClaimDependencies
 from sandpool.controllers.informers import Caches, InformerSet
 from sandpool.controllers.metrics import SandboxCounts
@@ -142,12 +143,12 @@ class ControllerManager:
 
     def _trace(self, tracing: Tracing) -> None:
         """Pools are not traced: no client waits for their reconciles."""
-        for span, controller, cache in (
-            ("ReconcileSandbox", self.sandboxes.controller, self.caches.sandboxes),
-            ("ReconcileSandboxClaim", self.claims.controller, self.caches.claims),
-            ("ReconcileSandboxTemplate", self.templates.controller, self.caches.templates),
+        for kind, controller, cache in (
+            (SANDBOX, self.sandboxes.controller, self.caches.sandboxes),
+            (SANDBOX_CLAIM, self.claims.controller, self.caches.claims),
+            (SANDBOX_TEMPLATE, self.templates.controller, self.caches.templates),
         ):
-            controller.reconcile = with_tracing(controller.reconcile, span, cache, tracing)
+            controller.reconcile = with_tracing(controller.reconcile, kind, cache, tracing)
 
     async def start(self) -> None:
         if self._own_recorder:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from sandpool.api.labels import TRACE_CONTEXT
+from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
+from sandpool.api.labels import CREATED_BY, TRACE_CONTEXT, normal_creator
+from sandpool.api.resource import ResourceType
+from sandpool.api.views.metadata import View
 from sandpool.engine.cache.store import Cache, Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import Result
@@ -15,16 +18,30 @@ from sandpool.engine.tracing import Tracing
 Reconcile = Callable[[Key], Awaitable[Result]]
 
 
-def with_tracing(reconcile: Reconcile, span: str, cache: Cache[Any], tracing: Tracing) -> Reconcile:
+def with_tracing(reconcile: Reconcile, kind: ResourceType, cache: Cache[Any], tracing: Tracing) -> Reconcile:
     """Wrap each reconcile in a span. An annotation of the object, found in ``cache``, names the trace it belongs to."""
+    span = f"Reconcile{kind.kind}"
 
     async def traced_reconcile(key: Key) -> Result:
         view = cache.get(key)
         parent = view.annotations.get(TRACE_CONTEXT, "") if view is not None else ""
-        with tracing.span(span, parent, {"namespace": key.namespace, "name": key.name}):
+        with tracing.span(span, parent, span_attributes(kind, key, view)):
             return await reconcile(key)
 
     return traced_reconcile
+
+
+def span_attributes(kind: ResourceType, key: Key, view: View | None) -> dict[str, str]:
+    """The attributes of a reconcile's span, with the keys of the Go controllers, such as ``sandbox.name``.
+
+    Objects that pass on who created them, Sandboxes and claims, also carry that, as on pods and in metrics.
+    """
+    prefix = kind.kind.lower()
+    attributes = {f"{prefix}.name": key.name, f"{prefix}.namespace": key.namespace}
+    creator = None if view is None or kind not in (SANDBOX, SANDBOX_CLAIM) else view.labels.get(CREATED_BY)
+    if creator or (creator is not None and kind is SANDBOX):  # on a claim, an empty label counts as none
+        attributes[CREATED_BY] = normal_creator(creator)
+    return attributes
 
 
 def with_reconcile_log(reconcile: Reconcile, controller: str, log: JsonlWriter, clock: Clock) -> Reconcile:

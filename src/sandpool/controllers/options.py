@@ -68,6 +68,11 @@ class ControllerOptions:
     warm_pool: WarmPoolOptions = field(default_factory=WarmPoolOptions)
     claim: ClaimOptions = field(default_factory=ClaimOptions)
 
+    @property
+    def total_workers(self) -> int:
+        """Concurrent reconciles of all controllers; the writers of annotations are not counted."""
+        return self.sandbox_workers + self.claim.workers + self.warm_pool_workers + self.template_workers
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessOptions:

@@ -12,6 +12,8 @@ from sandpool.api.schema.crds import crd
 from sandpool.install import roles, workload
 from sandpool.install.flow import lease_flow
 from sandpool.install.names import (
+    CONFIG_MAP,
+    CONFIG_PATH,
     CONTROLLER,
     CONTROLLER_LABELS,
     CONTROLLER_LEASE_FLOW,
@@ -77,7 +79,11 @@ def controller(choice: InstallOptions) -> list[Object]:
         workload.network_policy(CONTROLLER, NAMESPACE, labels, [METRICS_PORT, HEALTH_PORT]),
         workload.disruption_budget(CONTROLLER, NAMESPACE, labels),
         workload.service(CONTROLLER, NAMESPACE, labels, "metrics", METRICS_PORT),
-        workload.deployment(CONTROLLER, NAMESPACE, labels, CONTROLLER, choice.replicas, runs, grace=30),
+        workload.with_config_map(
+            workload.deployment(CONTROLLER, NAMESPACE, labels, CONTROLLER, choice.replicas, runs, grace=30),
+            CONFIG_MAP,
+            CONFIG_PATH,
+        ),
     ]
 
 

@@ -13,6 +13,9 @@ CONTROLLER: Final = "agent-sandbox-controller"
 # The leader lease, shared by all implementations of the controllers in a cluster.
 LEASE: Final = "a3317529.agent-sandbox.x-k8s.io"
 CONTROLLER_LEASE_FLOW: Final = f"{CONTROLLER}-lease"
+# Made by the operator, if at all. Its key ``allowed-label-domains`` is the file that the controller reads at start.
+CONFIG_MAP: Final = "agent-sandbox-config"
+CONFIG_PATH: Final = "/etc/sandbox-config"
 METRICS_PORT: Final = 8080
 HEALTH_PORT: Final = 8081  # the same for the router
 

@@ -96,6 +96,17 @@ def deployment(
     )
 
 
+def with_config_map(deployment: Object, name: str, path: str) -> Object:
+    """Mount a ConfigMap that need not exist, in all containers of a Deployment. The directory is then empty."""
+    pod = deployment["spec"]["template"]["spec"]
+    mount = {"name": name, "mountPath": path, "readOnly": True}
+    containers = [{**each, "volumeMounts": [*each.get("volumeMounts", ()), mount]} for each in pod["containers"]]
+    volume = {"name": name, "configMap": {"name": name, "optional": True}}
+    spec = {**pod, "containers": containers, "volumes": [*pod.get("volumes", ()), volume]}
+    template = {**deployment["spec"]["template"], "spec": spec}
+    return {**deployment, "spec": {**deployment["spec"], "template": template}}
+
+
 def service(name: str, namespace: str, labels: Object, port_name: str, port: int) -> Object:
     ports = [{"name": port_name, "port": port, "protocol": "TCP", "targetPort": port_name}]
     return manifest(SERVICE, name, namespace, labels, spec={"selector": selector(labels), "ports": ports})
