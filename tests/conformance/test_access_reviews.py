@@ -26,7 +26,7 @@ def alice(api: Endpoint) -> Client:
     return api.client_for("alice")
 
 
-async def test_may_i(client: Client, alice: Client, namespace: str) -> None:
+async def test_self_subject_access_review_answers_for_the_user(client: Client, alice: Client, namespace: str) -> None:
     attributes = {"verb": "get", "resource": "secrets", "namespace": namespace}
     review = new(SELF_SUBJECT_ACCESS_REVIEW, None, spec={"resourceAttributes": attributes})
     answer = await client.create(SELF_SUBJECT_ACCESS_REVIEW, review)
@@ -36,14 +36,14 @@ async def test_may_i(client: Client, alice: Client, namespace: str) -> None:
     assert answer["status"]["allowed"] is False
 
 
-async def test_may_i_see_a_path(alice: Client) -> None:
+async def test_self_subject_access_review_answers_for_a_path(alice: Client) -> None:
     for path, expected in (("/version", True), ("/api/v1", True), ("/metrics", False)):
         spec = {"nonResourceAttributes": {"verb": "get", "path": path}}
         answer = await alice.create(SELF_SUBJECT_ACCESS_REVIEW, new(SELF_SUBJECT_ACCESS_REVIEW, None, spec=spec))
         assert answer["status"]["allowed"] is expected, path
 
 
-async def test_the_reason(client: Client, namespace: str) -> None:
+async def test_review_states_the_reason(client: Client, namespace: str) -> None:
     rules = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
     await client.create(ROLE, new(ROLE, "reader", rules=rules), namespace)
     group = "rbac.authorization.k8s.io"
@@ -66,7 +66,7 @@ async def test_the_reason(client: Client, namespace: str) -> None:
     )
 
 
-async def test_reviews_in_a_namespace(client: Client, namespace: str) -> None:
+async def test_local_subject_access_review_is_limited_to_its_namespace(client: Client, namespace: str) -> None:
     attributes = {"verb": "get", "resource": "secrets", "namespace": namespace}
     spec = {"user": "alice", "resourceAttributes": attributes}
     review = new(LOCAL_SUBJECT_ACCESS_REVIEW, None, metadata={"namespace": namespace}, spec=spec)
@@ -74,7 +74,7 @@ async def test_reviews_in_a_namespace(client: Client, namespace: str) -> None:
     assert answer["status"]["allowed"] is False
 
 
-async def test_my_rules(alice: Client, namespace: str) -> None:
+async def test_self_subject_rules_review_lists_the_rules(alice: Client, namespace: str) -> None:
     review = new(SELF_SUBJECT_RULES_REVIEW, None, spec={"namespace": namespace})
     answer = await alice.create(SELF_SUBJECT_RULES_REVIEW, review)
     assert {
@@ -95,12 +95,12 @@ async def test_my_rules(alice: Client, namespace: str) -> None:
         ),
     ],
 )
-async def test_bad_reviews(client: Client, spec: Object, message: str) -> None:
+async def test_incomplete_reviews_are_rejected(client: Client, spec: Object, message: str) -> None:
     with pytest.raises(Invalid, match=message):
         await client.create(SUBJECT_ACCESS_REVIEW, new(SUBJECT_ACCESS_REVIEW, None, spec=spec))
 
 
-async def test_reviews_of_others_are_not_for_everybody(alice: Client) -> None:
+async def test_reviews_of_other_users_need_permission(alice: Client) -> None:
     spec = {"user": "bob", "resourceAttributes": {"verb": "get", "resource": "pods"}}
     with pytest.raises(Forbidden):
         await alice.create(SUBJECT_ACCESS_REVIEW, new(SUBJECT_ACCESS_REVIEW, None, spec=spec))

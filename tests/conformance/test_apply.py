@@ -28,7 +28,7 @@ def owners(object: Object) -> dict[str, Any]:
     return {each["manager"]: each["fieldsV1"] for each in object["metadata"].get("managedFields", [])}
 
 
-async def test_creates_what_is_missing(raw: Raw, namespace: str) -> None:
+async def test_apply_creates_a_missing_object_with_201(raw: Raw, namespace: str) -> None:
     answer = await raw(
         "PATCH",
         CONFIG_MAP.path(namespace, "a") + "?fieldManager=one",
@@ -40,7 +40,7 @@ async def test_creates_what_is_missing(raw: Raw, namespace: str) -> None:
     assert answer.json()["metadata"]["uid"]
 
 
-async def test_answers_200_for_what_is_there(raw: Raw, client: Client, namespace: str) -> None:
+async def test_apply_of_an_existing_object_answers_200(raw: Raw, client: Client, namespace: str) -> None:
     await apply(client, namespace, {"k": "v"})
     answer = await raw(
         "PATCH",
@@ -52,25 +52,25 @@ async def test_answers_200_for_what_is_there(raw: Raw, client: Client, namespace
     assert answer.json()["data"] == {"k": "w"}
 
 
-async def test_the_same_again_changes_nothing(client: Client, namespace: str) -> None:
+async def test_apply_of_the_same_fields_changes_nothing(client: Client, namespace: str) -> None:
     first = await apply(client, namespace, {"k": "v"})
     assert await apply(client, namespace, {"k": "v"}) == first
 
 
-async def test_a_field_no_longer_applied_is_removed(client: Client, namespace: str) -> None:
+async def test_field_no_longer_applied_is_removed(client: Client, namespace: str) -> None:
     await apply(client, namespace, {"a": "1", "b": "2"})
     assert (await apply(client, namespace, {"a": "1"}))["data"] == {"a": "1"}
     assert "data" not in await apply(client, namespace, None)
 
 
-async def test_fields_of_others_stay(client: Client, namespace: str) -> None:
+async def test_apply_keeps_fields_of_other_managers(client: Client, namespace: str) -> None:
     await apply(client, namespace, {"a": "1"})
     await client.patch(CONFIG_MAP, "a", MergePatch({"data": {"b": "2"}}), namespace)
     assert (await apply(client, namespace, {"a": "3"}))["data"] == {"a": "3", "b": "2"}
     assert (await apply(client, namespace, None))["data"] == {"b": "2"}
 
 
-async def test_another_value_conflicts(client: Client, namespace: str) -> None:
+async def test_apply_of_another_value_conflicts(client: Client, namespace: str) -> None:
     await apply(client, namespace, {"a": "1"})
     with pytest.raises(Conflict) as refused:
         await apply(client, namespace, {"a": "2"}, "two")
@@ -81,7 +81,7 @@ async def test_another_value_conflicts(client: Client, namespace: str) -> None:
     assert (await client.get(CONFIG_MAP, "a", namespace))["data"] == {"a": "1"}
 
 
-async def test_several_conflicts(client: Client, namespace: str) -> None:
+async def test_several_conflicts_are_listed(client: Client, namespace: str) -> None:
     await apply(client, namespace, {"a": "1"})
     await apply(client, namespace, {"b": "1"}, "two")
     with pytest.raises(Conflict) as refused:
@@ -94,13 +94,13 @@ async def test_several_conflicts(client: Client, namespace: str) -> None:
     }
 
 
-async def test_a_conflict_with_a_writer_that_did_not_apply(client: Client, namespace: str) -> None:
+async def test_apply_conflicts_with_an_update(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"a": "1"}), namespace, field_manager="writer")
     with pytest.raises(Conflict, match=r'conflict with "writer" using v1: .data.a'):
         await apply(client, namespace, {"a": "2"})
 
 
-async def test_the_same_value_is_shared(client: Client, namespace: str) -> None:
+async def test_applied_field_with_the_same_value_is_shared(client: Client, namespace: str) -> None:
     await apply(client, namespace, {"a": "1"})
     shared = await apply(client, namespace, {"a": "1"}, "two")
     assert owners(shared) == {"one": {"f:data": {"f:a": {}}}, "two": {"f:data": {"f:a": {}}}}
@@ -109,20 +109,20 @@ async def test_the_same_value_is_shared(client: Client, namespace: str) -> None:
     assert owners(left) == {"two": {"f:data": {"f:a": {}}}}
 
 
-async def test_force_takes_the_field(client: Client, namespace: str) -> None:
+async def test_force_takes_ownership_of_the_field(client: Client, namespace: str) -> None:
     await apply(client, namespace, {"a": "1", "b": "1"})
     forced = await apply(client, namespace, {"a": "2"}, "two", force=True)
     assert forced["data"] == {"a": "2", "b": "1"}
     assert owners(forced) == {"one": {"f:data": {"f:b": {}}}, "two": {"f:data": {"f:a": {}}}}
 
 
-async def test_a_plain_write_takes_the_field(client: Client, namespace: str) -> None:
+async def test_update_takes_ownership_of_the_field(client: Client, namespace: str) -> None:
     await apply(client, namespace, {"a": "1", "b": "1"})
     patched = await client.patch(CONFIG_MAP, "a", MergePatch({"data": {"a": "2"}}), namespace, field_manager="writer")
     assert owners(patched) == {"one": {"f:data": {"f:b": {}}}, "writer": {"f:data": {"f:a": {}}}}
 
 
-async def test_lists_merge_by_key(client: Client, namespace: str) -> None:
+async def test_applied_lists_merge_by_key(client: Client, namespace: str) -> None:
     def ports(*numbers: int) -> ApplyPatch:
         return ApplyPatch(
             new(SERVICE, "a", spec={"ports": [{"name": f"p{n}", "port": n, "protocol": "TCP"} for n in numbers]})
@@ -139,14 +139,14 @@ async def test_lists_merge_by_key(client: Client, namespace: str) -> None:
     assert [port["port"] for port in left["spec"]["ports"]] == [80]
 
 
-async def test_a_key_is_completed_by_its_default(client: Client, namespace: str) -> None:
+async def test_list_key_is_completed_by_its_default(client: Client, namespace: str) -> None:
     for number in (80, 81):
         patch = ApplyPatch(new(SERVICE, "a", spec={"ports": [{"name": f"p{number}", "port": number}]}))
         applied = await client.patch(SERVICE, "a", patch, namespace, field_manager=f"m{number}")
     assert [port["port"] for port in applied["spec"]["ports"]] == [80, 81]
 
 
-async def test_sets_merge_by_value(client: Client, namespace: str) -> None:
+async def test_applied_sets_merge_by_value(client: Client, namespace: str) -> None:
     for name in ("one", "two"):
         wanted = new(CONFIG_MAP, "a", metadata={"finalizers": [f"example.com/{name}"]})
         applied = await client.patch(CONFIG_MAP, "a", ApplyPatch(wanted), namespace, field_manager=name)
@@ -187,7 +187,9 @@ def managed(object: Object) -> list[Object]:
     return fields
 
 
-async def test_status_of_a_missing_object(client: Client, namespace: str, gadgets: ResourceType) -> None:
+async def test_apply_of_the_status_of_a_missing_object_is_not_found(
+    client: Client, namespace: str, gadgets: ResourceType
+) -> None:
     """A subresource cannot create its object."""
     with pytest.raises(NotFound, match=r'gadgets.conformance.example.com "missing" not found'):
         await client.patch(
@@ -200,7 +202,7 @@ async def test_status_of_a_missing_object(client: Client, namespace: str, gadget
         )
 
 
-async def test_scale_moves_the_owner_of_replicas(client: Client, namespace: str) -> None:
+async def test_scaling_moves_the_ownership_of_replicas(client: Client, namespace: str) -> None:
     template = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
     spec = {"replicas": 1, "selector": {"matchLabels": {"app": "a"}}, "template": template}
     wanted = ApplyPatch(new(DEPLOYMENT, "a", spec=spec))
@@ -221,7 +223,7 @@ async def test_scale_moves_the_owner_of_replicas(client: Client, namespace: str)
         await client.patch(DEPLOYMENT, "a", wanted, namespace, field_manager="one")
 
 
-async def test_dry_run_persists_nothing(client: Client, namespace: str) -> None:
+async def test_dry_run_of_apply_persists_nothing(client: Client, namespace: str) -> None:
     wanted = ApplyPatch(new(CONFIG_MAP, "a", data={"k": "v"}))
     applied = await client.patch(CONFIG_MAP, "a", wanted, namespace, field_manager="one", dry_run=True)
     assert applied["data"] == {"k": "v"}
@@ -229,14 +231,14 @@ async def test_dry_run_persists_nothing(client: Client, namespace: str) -> None:
         await client.get(CONFIG_MAP, "a", namespace)
 
 
-async def test_a_resource_version_is_a_precondition(client: Client, namespace: str) -> None:
+async def test_resource_version_of_an_applied_object_is_a_precondition(client: Client, namespace: str) -> None:
     await apply(client, namespace, {"k": "v"})
     wanted = ApplyPatch(new(CONFIG_MAP, "a", metadata={"resourceVersion": "1"}, data={"k": "w"}))
     with pytest.raises(Conflict, match=r"the object has been modified"):
         await client.patch(CONFIG_MAP, "a", wanted, namespace, field_manager="one")
 
 
-async def test_a_uid_keeps_it_from_creating(client: Client, namespace: str) -> None:
+async def test_apply_with_a_uid_does_not_create(client: Client, namespace: str) -> None:
     wanted = ApplyPatch(new(CONFIG_MAP, "a", metadata={"uid": "00000000-0000-0000-0000-000000000001"}))
     with pytest.raises(Conflict, match=r"uid mismatch: the provided object specified uid"):
         await client.patch(CONFIG_MAP, "a", wanted, namespace, field_manager="one")
@@ -255,14 +257,14 @@ async def send(raw: Raw, namespace: str, body: bytes, query: str = "?fieldManage
 VALID = b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}'
 
 
-async def test_the_manager_must_be_named(raw: Raw, namespace: str) -> None:
+async def test_field_manager_is_required_for_apply(raw: Raw, namespace: str) -> None:
     assert await send(raw, namespace, VALID, "") == (
         422,
         'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch',
     )
 
 
-async def test_a_manager_has_at_most_128_bytes(raw: Raw, namespace: str) -> None:
+async def test_field_manager_has_at_most_128_bytes(raw: Raw, namespace: str) -> None:
     assert await send(raw, namespace, VALID, "?fieldManager=" + "x" * 129) == (
         422,
         'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Too long: may not be more than 128 bytes',
@@ -284,11 +286,13 @@ async def test_a_manager_has_at_most_128_bytes(raw: Raw, namespace: str) -> None
         ),
     ],
 )
-async def test_objects_that_cannot_be_applied(raw: Raw, namespace: str, body: bytes, message: str) -> None:
+async def test_object_that_does_not_fit_the_path_cannot_be_applied(
+    raw: Raw, namespace: str, body: bytes, message: str
+) -> None:
     assert await send(raw, namespace, body) == (400, message)
 
 
-async def test_a_body_that_is_no_yaml(raw: Raw, namespace: str) -> None:
+async def test_body_that_is_no_yaml_is_rejected(raw: Raw, namespace: str) -> None:
     code, message = await send(raw, namespace, b"data: [")
     assert code == 400
     assert message.startswith("error decoding YAML: ")
@@ -301,7 +305,7 @@ async def test_a_body_that_is_no_yaml(raw: Raw, namespace: str) -> None:
         (b'"data":{"k":1}', ".data.k: expected string, got "),
     ],
 )
-async def test_fields_that_the_schema_does_not_have(
+async def test_unknown_fields_of_an_applied_object_are_rejected(
     raw: Raw, client: Client, namespace: str, fields: bytes, message: str
 ) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
@@ -311,7 +315,7 @@ async def test_fields_that_the_schema_does_not_have(
     assert message in got
 
 
-async def test_force_is_for_apply_only(client: Client, namespace: str) -> None:
+async def test_force_is_rejected_for_other_patches(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     with pytest.raises(Invalid) as refused:
         await client.patch(CONFIG_MAP, "a", MergePatch({"data": {}}), namespace, force=True)
@@ -320,6 +324,6 @@ async def test_force_is_for_apply_only(client: Client, namespace: str) -> None:
     )
 
 
-async def test_in_a_missing_namespace(client: Client, namespace: str) -> None:
+async def test_apply_in_a_missing_namespace_is_not_found(client: Client, namespace: str) -> None:
     with pytest.raises(NotFound, match=f'namespaces "{namespace}-missing" not found'):
         await apply(client, namespace + "-missing", {"k": "v"})

@@ -23,7 +23,7 @@ WHO = SELF_SUBJECT_REVIEW.path()
 
 
 @pytest.mark.parametrize("path", ["/api/v1/namespaces/default/configmaps", "/apis", "/nowhere"])
-async def test_nobody_is_refused(raw: Raw, path: str) -> None:
+async def test_anonymous_request_is_unauthorized(raw: Raw, path: str) -> None:
     answer = await raw("GET", path, user=None)
     assert (answer.status, answer.json()) == (401, UNAUTHORIZED)
 
@@ -31,25 +31,25 @@ async def test_nobody_is_refused(raw: Raw, path: str) -> None:
 @pytest.mark.parametrize(
     "authorization", ["Bearer nonsense", "Bearer", "Bearer ", "Basic YTpi", "nonsense", "bearer nonsense"]
 )
-async def test_bad_credentials_are_refused(raw: Raw, authorization: str) -> None:
+async def test_invalid_credentials_are_unauthorized(raw: Raw, authorization: str) -> None:
     answer = await raw("GET", "/apis", user=None, headers={"Authorization": authorization})
     assert (answer.status, answer.json()) == (401, UNAUTHORIZED)
 
 
-async def test_the_scheme_is_case_insensitive(api: Endpoint, raw: Raw) -> None:
+async def test_authorization_scheme_is_case_insensitive(api: Endpoint, raw: Raw) -> None:
     assert isinstance(api, HttpDoor)
     headers = {"Authorization": f"bearer {api.tokens['alice']}"}
     assert (await raw("GET", "/apis", user=None, headers=headers)).status == 200
 
 
-async def test_who_am_i(api: Endpoint) -> None:
+async def test_self_subject_review_names_the_user(api: Endpoint) -> None:
     answer = await api.client_for("alice").create(SELF_SUBJECT_REVIEW, new(SELF_SUBJECT_REVIEW, None))
     assert answer["status"] == {
         "userInfo": {"username": "alice", "uid": "alice-uid", "groups": ["developers", "system:authenticated"]}
     }
 
 
-async def test_the_administrator_is_a_master(api: Endpoint, client: Client) -> None:
+async def test_administrator_is_in_system_masters(api: Endpoint, client: Client) -> None:
     answer = await client.create(SELF_SUBJECT_REVIEW, new(SELF_SUBJECT_REVIEW, None))
     assert {"system:masters", "system:authenticated"} <= set(answer["status"]["userInfo"]["groups"])
 
@@ -57,7 +57,7 @@ async def test_the_administrator_is_a_master(api: Endpoint, client: Client) -> N
 # Token reviews
 
 
-async def test_a_good_token(api: Endpoint, raw: Raw, client: Client) -> None:
+async def test_token_review_accepts_a_valid_token(api: Endpoint, raw: Raw, client: Client) -> None:
     assert isinstance(api, HttpDoor)
     review = await client.create(TOKEN_REVIEW, new(TOKEN_REVIEW, None, spec={"token": api.tokens["alice"]}))
     assert review["status"]["authenticated"] is True
@@ -68,13 +68,13 @@ async def test_a_good_token(api: Endpoint, raw: Raw, client: Client) -> None:
     }
 
 
-async def test_a_bad_token(client: Client) -> None:
+async def test_token_review_rejects_an_invalid_token(client: Client) -> None:
     review = await client.create(TOKEN_REVIEW, new(TOKEN_REVIEW, None, spec={"token": "nonsense"}))
     assert not review["status"].get("authenticated")
     assert "invalid bearer token" in review["status"]["error"]
 
 
-async def test_no_token(client: Client) -> None:
+async def test_token_review_without_a_token_is_rejected(client: Client) -> None:
     with pytest.raises(BadRequest, match=r"token is required for TokenReview in authentication"):
         await client.create(TOKEN_REVIEW, new(TOKEN_REVIEW, None, spec={"token": ""}))
 
@@ -82,7 +82,9 @@ async def test_no_token(client: Client) -> None:
 # Service accounts
 
 
-async def test_a_service_account_gets_tokens(api: Endpoint, raw: Raw, client: Client, namespace: str) -> None:
+async def test_token_request_issues_tokens_of_a_service_account(
+    api: Endpoint, raw: Raw, client: Client, namespace: str
+) -> None:
     account = await client.create(SERVICE_ACCOUNT, new(SERVICE_ACCOUNT, "robot"), namespace)
     request = {
         "apiVersion": "authentication.k8s.io/v1",
@@ -115,14 +117,14 @@ async def who(raw: Raw, headers: dict[str, str], user: str = "admin") -> tuple[i
     return answer.status, found["status"]["userInfo"] if answer.status == 201 else found
 
 
-async def test_another_user(raw: Raw) -> None:
+async def test_impersonated_user_has_the_group_authenticated(raw: Raw) -> None:
     assert await who(raw, {"Impersonate-User": "carol"}) == (
         201,
         {"username": "carol", "groups": ["system:authenticated"]},
     )
 
 
-async def test_another_user_in_a_group(raw: Raw) -> None:
+async def test_impersonated_user_has_the_given_group_and_uid(raw: Raw) -> None:
     headers = {"Impersonate-User": "carol", "Impersonate-Group": "painters", "Impersonate-Uid": "7"}
     assert await who(raw, headers) == (
         201,
@@ -130,7 +132,7 @@ async def test_another_user_in_a_group(raw: Raw) -> None:
     )
 
 
-async def test_a_service_account(raw: Raw) -> None:
+async def test_impersonated_service_account_has_its_groups(raw: Raw) -> None:
     assert await who(raw, {"Impersonate-User": "system:serviceaccount:ns:sa"}) == (
         201,
         {
@@ -140,24 +142,24 @@ async def test_a_service_account(raw: Raw) -> None:
     )
 
 
-async def test_extra_information(raw: Raw) -> None:
+async def test_impersonated_user_has_the_given_extra(raw: Raw) -> None:
     code, user = await who(raw, {"Impersonate-User": "carol", "Impersonate-Extra-Scopes": "read"})
     assert (code, user["extra"]) == (201, {"scopes": ["read"]})
 
 
-async def test_a_group_alone(raw: Raw) -> None:
+async def test_impersonating_a_group_without_a_user_is_rejected(raw: Raw) -> None:
     code, answer = await who(raw, {"Impersonate-Group": "painters"})
     assert code == 400
     assert "without impersonating a user" in str(answer["message"])
 
 
-async def test_not_everybody_may(raw: Raw, namespace: str) -> None:
+async def test_impersonation_needs_permission(raw: Raw, namespace: str) -> None:
     answer = await raw("GET", CONFIG_MAP.path(namespace), user="bob", headers={"Impersonate-User": "alice"})
     assert answer.status == 403
     assert 'User "bob" cannot impersonate' in answer.json()["message"]
 
 
-async def test_the_impersonated_have_their_own_rights(raw: Raw, namespace: str) -> None:
+async def test_impersonated_user_has_only_its_own_permissions(raw: Raw, namespace: str) -> None:
     answer = await raw("GET", CONFIG_MAP.path(namespace), headers={"Impersonate-User": "carol"})
     assert answer.status == 403
     assert answer.json()["message"].startswith('configmaps is forbidden: User "carol" cannot list resource')

@@ -136,7 +136,7 @@ async def allowed(client: Client, user: str, verb: str, resource: str, namespace
         *("get-cluster", "path"),
     ],
 )
-async def test_refusals(
+async def test_forbidden_request_names_user_verb_and_resource(
     alice: Client,
     namespace: str,
     attempt: Callable[[Client, str], Awaitable[object]],
@@ -157,20 +157,20 @@ async def test_refusals(
     }
 
 
-async def test_what_is_not_there_is_forbidden_too(alice: Client, namespace: str) -> None:
+async def test_unknown_resource_is_forbidden_without_permission(alice: Client, namespace: str) -> None:
     with pytest.raises(Forbidden):
         await alice.transport.request(Request("GET", f"/api/v1/namespaces/{namespace}/nonsense"))
 
 
 @pytest.mark.parametrize("path", ["/api", "/apis", "/api/v1", "/version", "/healthz", "/openapi/v3", "/readyz"])
-async def test_everybody_may_discover(raw: Raw, path: str) -> None:
+async def test_discovery_is_allowed_for_every_user(raw: Raw, path: str) -> None:
     assert (await raw("GET", path, user="alice")).status == 200
 
 
 # Roles
 
 
-async def test_a_role_grants_in_its_namespace(client: Client, alice: Client, namespace: str) -> None:
+async def test_role_grants_in_its_namespace(client: Client, alice: Client, namespace: str) -> None:
     await client.create(ROLE, new(ROLE, "reader", rules=[rule("configmaps", "get list")]), namespace)
     await client.create(ROLE_BINDING, new(ROLE_BINDING, "reader", **bound("reader")), namespace)
 
@@ -229,7 +229,7 @@ async def grant(client: Client, namespace: str) -> AsyncIterator[Callable[..., A
 Grant = Callable[..., Awaitable[str]]
 
 
-async def test_a_cluster_role_grants_everywhere(client: Client, grant: Grant, namespace: str) -> None:
+async def test_cluster_role_grants_in_all_namespaces(client: Client, grant: Grant, namespace: str) -> None:
     user = await grant(rule("nodes secrets", "get"))
     assert await allowed(client, user, "get", "nodes")
     assert await allowed(client, user, "get", "secrets")
@@ -238,12 +238,12 @@ async def test_a_cluster_role_grants_everywhere(client: Client, grant: Grant, na
     assert not await allowed(client, user, "get", "configmaps")
 
 
-async def test_stars(client: Client, grant: Grant) -> None:
+async def test_wildcard_grants_everything(client: Client, grant: Grant) -> None:
     user = await grant(rule("*", "*", group="*"))
     assert await allowed(client, user, "escalate", "anythings", group="anywhere.example.com", subresource="frob")
 
 
-async def test_subresources_are_separate(client: Client, grant: Grant) -> None:
+async def test_subresources_are_granted_separately(client: Client, grant: Grant) -> None:
     user = await grant(rule("pods/log", "get"), rule("*/scale", "update", group="apps"))
     assert await allowed(client, user, "get", "pods", subresource="log")
     assert not await allowed(client, user, "get", "pods")
@@ -252,20 +252,20 @@ async def test_subresources_are_separate(client: Client, grant: Grant) -> None:
     assert not await allowed(client, user, "update", "deployments", group="apps")
 
 
-async def test_names(client: Client, grant: Grant, namespace: str) -> None:
+async def test_resource_names_limit_a_rule(client: Client, grant: Grant, namespace: str) -> None:
     user = await grant(rule("secrets", "get", names="one two"))
     assert await allowed(client, user, "get", "secrets", namespace, name="one")
     assert not await allowed(client, user, "get", "secrets", namespace, name="three")
     assert not await allowed(client, user, "get", "secrets", namespace)
 
 
-async def test_groups(client: Client, grant: Grant) -> None:
+async def test_api_groups_limit_a_rule(client: Client, grant: Grant) -> None:
     user = await grant(rule("deployments", "get", group="apps"))
     assert await allowed(client, user, "get", "deployments", group="apps")
     assert not await allowed(client, user, "get", "deployments")
 
 
-async def test_a_binding_to_a_group(client: Client, namespace: str) -> None:
+async def test_binding_to_a_group_grants_to_its_members(client: Client, namespace: str) -> None:
     await client.create(ROLE, new(ROLE, "r", rules=[rule("secrets", "get")]), namespace)
     binding = new(ROLE_BINDING, "b", **bound("r", kind="Role"))
     binding["subjects"] = [{"kind": "Group", "apiGroup": RBAC, "name": "painters"}]
@@ -274,7 +274,7 @@ async def test_a_binding_to_a_group(client: Client, namespace: str) -> None:
     assert not await allowed(client, "painters", "get", "secrets", namespace)
 
 
-async def test_a_binding_to_a_service_account(client: Client, namespace: str) -> None:
+async def test_binding_to_a_service_account_grants_to_it(client: Client, namespace: str) -> None:
     await client.create(ROLE, new(ROLE, "r", rules=[rule("secrets", "get")]), namespace)
     binding = new(ROLE_BINDING, "b", **bound("r"))
     binding["subjects"] = [{"kind": "ServiceAccount", "name": "robot", "namespace": namespace}]
@@ -284,7 +284,7 @@ async def test_a_binding_to_a_service_account(client: Client, namespace: str) ->
     assert not await allowed(client, "system:serviceaccount:default:robot", "get", "secrets", namespace)
 
 
-async def test_a_cluster_role_bound_in_a_namespace(client: Client, namespace: str) -> None:
+async def test_cluster_role_bound_in_a_namespace_grants_there(client: Client, namespace: str) -> None:
     """The built-in roles are there for that."""
     await client.create(ROLE_BINDING, new(ROLE_BINDING, "b", **bound("view", kind="ClusterRole")), namespace)
     await until(lambda: allowed(client, "alice", "list", "configmaps", namespace))
@@ -293,12 +293,12 @@ async def test_a_cluster_role_bound_in_a_namespace(client: Client, namespace: st
     assert not await allowed(client, "alice", "create", "configmaps", namespace)
 
 
-async def test_a_binding_to_a_role_that_is_not_there(client: Client, namespace: str) -> None:
+async def test_binding_to_a_missing_role_grants_nothing(client: Client, namespace: str) -> None:
     await client.create(ROLE_BINDING, new(ROLE_BINDING, "b", **bound("missing")), namespace)
     assert not await allowed(client, "alice", "get", "secrets", namespace)
 
 
-async def test_nobody_grants_what_they_do_not_have(client: Client, alice: Client, namespace: str) -> None:
+async def test_user_cannot_grant_permissions_it_does_not_have(client: Client, alice: Client, namespace: str) -> None:
     rules = [rule("roles rolebindings", "create", group=RBAC), rule("configmaps", "get")]
     await client.create(ROLE, new(ROLE, "granter", rules=rules), namespace)
     await client.create(ROLE_BINDING, new(ROLE_BINDING, "granter", **bound("granter")), namespace)
@@ -325,13 +325,13 @@ async def test_nobody_grants_what_they_do_not_have(client: Client, alice: Client
         ),
     ],
 )
-async def test_bad_roles(client: Client, namespace: str, role: Object, message: str) -> None:
+async def test_invalid_roles_are_rejected(client: Client, namespace: str, role: Object, message: str) -> None:
     with pytest.raises(Invalid) as refused:
         await client.create(ROLE, new(ROLE, "bad", rules=[role]), namespace)
     assert message in refused.value.message
 
 
-async def test_bad_bindings(client: Client, namespace: str) -> None:
+async def test_invalid_bindings_are_rejected(client: Client, namespace: str) -> None:
     with pytest.raises(
         Invalid, match=r'roleRef.kind: Unsupported value: "Frob": supported values: "Role", "ClusterRole"'
     ):
@@ -341,7 +341,7 @@ async def test_bad_bindings(client: Client, namespace: str) -> None:
         await client.patch(ROLE_BINDING, "b", MergePatch({"roleRef": {"name": "other"}}), namespace)
 
 
-async def test_subjects_are_completed(client: Client, namespace: str) -> None:
+async def test_subjects_get_their_default_api_group(client: Client, namespace: str) -> None:
     binding = new(ROLE_BINDING, "b", roleRef={"kind": "Role", "name": "r"}, subjects=[{"kind": "User", "name": "u"}])
     created = await client.create(ROLE_BINDING, binding, namespace)
     assert created["roleRef"] == {"apiGroup": RBAC, "kind": "Role", "name": "r"}

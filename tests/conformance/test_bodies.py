@@ -53,20 +53,22 @@ async def nothing_was_written(client: Client, namespace: str) -> bool:
         (b'{"metadata":{"name":"a"},"data":{"k":"\\u0076"}}', JSON),
     ],
 )
-async def test_good_bodies(raw: Raw, namespace: str, body: bytes, content_type: str | None) -> None:
+async def test_json_and_yaml_bodies_are_accepted(
+    raw: Raw, namespace: str, body: bytes, content_type: str | None
+) -> None:
     answer = await post(raw, namespace, body, content_type)
     assert answer.status == 201, answer.body
     assert answer.json()["data"] == {"k": "v"}
 
 
-async def test_text_survives(raw: Raw, client: Client, namespace: str) -> None:
+async def test_text_is_stored_unchanged(raw: Raw, client: Client, namespace: str) -> None:
     text = 'quotes " and \\ and \n lines, ünïcödé, 日本, 🎉, \u2028 and \x7f'
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": text}), namespace)
     assert (await client.get(CONFIG_MAP, "a", namespace))["data"] == {"k": text}
     assert (await raw("GET", CONFIG_MAP.path(namespace, "a"))).json()["data"] == {"k": text}
 
 
-async def test_large_numbers_survive(client: Client, namespace: str, widgets: ResourceType) -> None:
+async def test_large_numbers_are_stored_unchanged(client: Client, namespace: str, widgets: ResourceType) -> None:
     spec = {"big": 2**53 + 1, "negative": -(2**62), "small": 1e-9}
     created = await client.create(widgets, new(widgets, "a", spec=spec), namespace)
     assert created["spec"] == spec
@@ -95,7 +97,7 @@ async def test_large_numbers_survive(client: Client, namespace: str, widgets: Re
         b'{"apiVersion":"a/b/c","kind":"ConfigMap","metadata":{"name":"a"}}',
     ],
 )
-async def test_malformed_json(raw: Raw, client: Client, namespace: str, body: bytes) -> None:
+async def test_malformed_json_is_a_bad_request(raw: Raw, client: Client, namespace: str, body: bytes) -> None:
     answer = await post(raw, namespace, body)
     status = answer.json()
     assert (answer.status, status["kind"], status["reason"], status["code"]) == (400, "Status", "BadRequest", 400)
@@ -104,14 +106,14 @@ async def test_malformed_json(raw: Raw, client: Client, namespace: str, body: by
 
 
 @pytest.mark.parametrize("body", [b"a: b: c", b"metadata: {name: [}", b"- a\n", b"metadata:\n\tname: a", b"text"])
-async def test_malformed_yaml(raw: Raw, client: Client, namespace: str, body: bytes) -> None:
+async def test_malformed_yaml_is_a_bad_request(raw: Raw, client: Client, namespace: str, body: bytes) -> None:
     answer = await post(raw, namespace, body, YAML)
     assert (answer.status, answer.json()["reason"]) == (400, "BadRequest")
     assert await nothing_was_written(client, namespace)
 
 
 @pytest.mark.parametrize("body", [b"", b"xxxx", b"k8s\0\xff\xff\xff", b"k8s\0", b"k8s\0\x0a\xff\xff\xff\xff\x0f"])
-async def test_malformed_protobuf(raw: Raw, client: Client, namespace: str, body: bytes) -> None:
+async def test_malformed_protobuf_is_rejected(raw: Raw, client: Client, namespace: str, body: bytes) -> None:
     answer = await post(raw, namespace, body, PROTOBUF)
     assert answer.status in (400, 422)
     assert answer.json()["kind"] == "Status"
@@ -119,7 +121,7 @@ async def test_malformed_protobuf(raw: Raw, client: Client, namespace: str, body
 
 
 @pytest.mark.parametrize("body", [b"null", b"{}", b'{"metadata":null}', b'{"metadata":{}}'])
-async def test_empty_objects(raw: Raw, namespace: str, body: bytes) -> None:
+async def test_empty_object_is_invalid(raw: Raw, namespace: str, body: bytes) -> None:
     answer = await post(raw, namespace, body)
     assert answer.status == 422
     assert answer.json()["message"] == (
@@ -142,7 +144,7 @@ async def test_empty_objects(raw: Raw, namespace: str, body: bytes) -> None:
         b'{"metadata":{"name":"a","creationTimestamp":"yesterday"}}',
     ],
 )
-async def test_wrong_types(raw: Raw, client: Client, namespace: str, body: bytes) -> None:
+async def test_wrong_types_are_a_bad_request(raw: Raw, client: Client, namespace: str, body: bytes) -> None:
     answer = await post(raw, namespace, body)
     assert (answer.status, answer.json()["reason"]) == (400, "BadRequest")
     assert answer.json()["message"].startswith('ConfigMap in version "v1" cannot be handled as a ConfigMap: ')
@@ -162,12 +164,14 @@ async def test_wrong_types(raw: Raw, client: Client, namespace: str, body: bytes
         {"containers": [], "terminationGracePeriodSeconds": 1.5},
     ],
 )
-async def test_wrong_types_deep_inside(client: Client, namespace: str, spec: dict[str, object]) -> None:
+async def test_wrong_types_in_nested_fields_are_a_bad_request(
+    client: Client, namespace: str, spec: dict[str, object]
+) -> None:
     with pytest.raises(BadRequest, match=r'Pod in version "v1" cannot be handled as a Pod: '):
         await client.create(POD, new(POD, "a", spec=spec), namespace)
 
 
-async def test_duplicate_keys_keep_the_last(raw: Raw, namespace: str) -> None:
+async def test_last_of_duplicate_keys_wins(raw: Raw, namespace: str) -> None:
     answer = await post(raw, namespace, b'{"metadata":{"name":"a"},"metadata":{"name":"b"}}')
     assert (answer.status, answer.json()["metadata"]["name"]) == (201, "b")
     assert answer.warnings == ('299 - "duplicate field \\"metadata\\""',)
@@ -179,7 +183,7 @@ async def test_duplicate_keys_keep_the_last(raw: Raw, namespace: str) -> None:
 @pytest.mark.parametrize(
     "content_type", ["text/plain", "application/xml", MERGE, "application/octet-stream", "nonsense"]
 )
-async def test_unknown_media_types(raw: Raw, namespace: str, content_type: str) -> None:
+async def test_unknown_media_type_is_unsupported(raw: Raw, namespace: str, content_type: str) -> None:
     answer = await post(raw, namespace, b'{"metadata":{"name":"a"}}', content_type)
     assert answer.status == 415
     assert answer.json()["message"] == UNKNOWN_FORMAT
@@ -187,7 +191,9 @@ async def test_unknown_media_types(raw: Raw, namespace: str, content_type: str) 
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", JSON, YAML, "nonsense"])
-async def test_media_types_that_are_no_patch(raw: Raw, client: Client, namespace: str, content_type: str) -> None:
+async def test_media_type_that_is_no_patch_is_unsupported(
+    raw: Raw, client: Client, namespace: str, content_type: str
+) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     answer = await patch(raw, namespace, b'{"data":{"k":"v"}}', content_type)
     assert (answer.status, answer.json()["reason"]) == (415, "UnsupportedMediaType")
@@ -207,7 +213,9 @@ async def test_media_types_that_are_no_patch(raw: Raw, client: Client, namespace
         (b"a: [", "application/apply-patch+yaml"),
     ],
 )
-async def test_bad_patches(raw: Raw, client: Client, namespace: str, body: bytes, content_type: str) -> None:
+async def test_malformed_patches_are_rejected(
+    raw: Raw, client: Client, namespace: str, body: bytes, content_type: str
+) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     answer = await patch(raw, namespace, body, content_type)
     assert (answer.status, answer.json()["reason"]) == (400, "BadRequest")
@@ -217,7 +225,7 @@ async def test_bad_patches(raw: Raw, client: Client, namespace: str, body: bytes
 # Too much of it
 
 
-async def test_an_oversized_body(raw: Raw, client: Client, namespace: str) -> None:
+async def test_oversized_body_is_rejected(raw: Raw, client: Client, namespace: str) -> None:
     body = b'{"metadata":{"name":"a"},"data":{"k":"%s"}}' % (b"v" * (3 << 20))
     answer = await post(raw, namespace, body)
     assert answer.status == 413
@@ -234,13 +242,13 @@ async def test_an_oversized_body(raw: Raw, client: Client, namespace: str) -> No
     ],
     ids=["lists", "objects"],
 )
-async def test_deep_nesting(raw: Raw, client: Client, namespace: str, nested: bytes) -> None:
+async def test_deeply_nested_body_is_rejected(raw: Raw, client: Client, namespace: str, nested: bytes) -> None:
     answer = await post(raw, namespace, nested)
     assert answer.status == 400
     assert await nothing_was_written(client, namespace)
 
 
-async def test_deep_nesting_in_a_patch(raw: Raw, client: Client, namespace: str, widgets: ResourceType) -> None:
+async def test_deeply_nested_patch_is_rejected(raw: Raw, client: Client, namespace: str, widgets: ResourceType) -> None:
     await client.create(widgets, new(widgets, "a", spec={}), namespace)
     answer = await raw(
         "PATCH",
@@ -252,7 +260,7 @@ async def test_deep_nesting_in_a_patch(raw: Raw, client: Client, namespace: str,
     assert (await client.get(widgets, "a", namespace))["spec"] == {}
 
 
-async def test_moderate_nesting(client: Client, namespace: str, widgets: ResourceType) -> None:
+async def test_moderate_nesting_is_accepted(client: Client, namespace: str, widgets: ResourceType) -> None:
     value: object = 1
     for _ in range(100):
         value = {"a": [value]}
@@ -260,12 +268,12 @@ async def test_moderate_nesting(client: Client, namespace: str, widgets: Resourc
     assert created["spec"]["v"] == value
 
 
-async def test_too_much_data(client: Client, namespace: str) -> None:
+async def test_config_map_over_1_mib_is_rejected(client: Client, namespace: str) -> None:
     with pytest.raises(Invalid, match=r"Too long: may not be more than 1048576 bytes"):
         await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "v" * ((1 << 20) + 1)}), namespace)
 
 
-async def test_too_many_annotations(client: Client, namespace: str) -> None:
+async def test_annotations_over_256_kib_are_rejected(client: Client, namespace: str) -> None:
     with pytest.raises(Invalid, match=r"metadata.annotations: Too long: may not be more than 262144 bytes"):
         annotations = {"k": "v" * ((256 << 10) + 1)}
         await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"annotations": annotations}), namespace)
@@ -292,14 +300,16 @@ QUALIFIED = (
         ({"labels": {"a/b/c": "v"}}, "a valid label key must consist of alphanumeric characters"),
     ],
 )
-async def test_bad_metadata(client: Client, namespace: str, metadata: dict[str, object], message: str) -> None:
+async def test_invalid_metadata_are_rejected(
+    client: Client, namespace: str, metadata: dict[str, object], message: str
+) -> None:
     with pytest.raises(Invalid) as refused:
         await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata=metadata), namespace)
     assert message in refused.value.message
 
 
 @pytest.mark.parametrize("key", ["bad key", "a/b", "a" * 254, ".", ".."])
-async def test_bad_keys(client: Client, namespace: str, key: str) -> None:
+async def test_invalid_keys_of_a_config_map_are_rejected(client: Client, namespace: str, key: str) -> None:
     with pytest.raises(Invalid) as refused:
         await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={key: "v"}), namespace)
     assert f'data[{key}]: Invalid value: "{key}": ' in refused.value.message

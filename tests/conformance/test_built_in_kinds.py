@@ -48,7 +48,7 @@ FILLED_TEMPLATE: Object = {"metadata": {"labels": {"a": "b"}}, "spec": {"contain
 # Services
 
 
-async def test_a_service(client: Client, namespace: str) -> None:
+async def test_service_gets_a_cluster_ip_and_defaults(client: Client, namespace: str) -> None:
     created = await client.create(SERVICE, new(SERVICE, "s", spec={"ports": [{"port": 80}]}), namespace)
     spec = created["spec"]
     address = spec["clusterIP"]
@@ -66,7 +66,7 @@ async def test_a_service(client: Client, namespace: str) -> None:
     assert created["status"] == {"loadBalancer": {}}
 
 
-async def test_addresses_differ_and_stay(client: Client, namespace: str) -> None:
+async def test_cluster_ips_differ_and_are_kept(client: Client, namespace: str) -> None:
     addresses = set()
     for name in "abc":
         created = await client.create(SERVICE, new(SERVICE, name, spec={"ports": [{"port": 80}]}), namespace)
@@ -80,7 +80,7 @@ async def test_addresses_differ_and_stay(client: Client, namespace: str) -> None
         )
 
 
-async def test_a_headless_service(client: Client, namespace: str) -> None:
+async def test_headless_service_gets_no_cluster_ip(client: Client, namespace: str) -> None:
     spec = {"clusterIP": "None", "selector": {"a": "b"}}
     created = await client.create(SERVICE, new(SERVICE, "s", spec=spec), namespace)
     assert (created["spec"]["clusterIP"], created["spec"]["clusterIPs"]) == ("None", ["None"])
@@ -101,7 +101,7 @@ async def test_a_headless_service(client: Client, namespace: str) -> None:
         ({"ports": [{"port": 1}], "clusterIP": "x"}, 'spec.clusterIPs[0]: Invalid value: "x": must be a valid IP'),
     ],
 )  # fmt: skip
-async def test_bad_services(client: Client, namespace: str, spec: Object, message: str) -> None:
+async def test_invalid_services_are_rejected(client: Client, namespace: str, spec: Object, message: str) -> None:
     with pytest.raises(Invalid) as refused:
         await client.create(SERVICE, new(SERVICE, "s", spec=spec), namespace)
     assert message in refused.value.message
@@ -146,13 +146,15 @@ async def test_bad_services(client: Client, namespace: str, spec: Object, messag
     ],
     ids=str,
 )
-async def test_workloads(client: Client, namespace: str, type: ResourceType, filled: Object, status: Any) -> None:
+async def test_workloads_get_their_defaults(
+    client: Client, namespace: str, type: ResourceType, filled: Object, status: Any
+) -> None:
     created = await client.create(type, new(type, "w", spec=WORKLOAD), namespace)
     assert created["spec"] == {"selector": WORKLOAD["selector"], "template": FILLED_TEMPLATE, **filled}
     assert created["status"] == status
 
 
-async def test_the_selector_fits_the_template(client: Client, namespace: str) -> None:
+async def test_selector_must_match_the_template(client: Client, namespace: str) -> None:
     spec = {**WORKLOAD, "selector": {"matchLabels": {"a": "c"}}}
     with pytest.raises(Invalid) as refused:
         await client.create(DEPLOYMENT, new(DEPLOYMENT, "w", spec=spec), namespace)
@@ -162,7 +164,7 @@ async def test_the_selector_fits_the_template(client: Client, namespace: str) ->
     )
 
 
-async def test_the_selector_is_immutable(client: Client, namespace: str) -> None:
+async def test_selector_is_immutable(client: Client, namespace: str) -> None:
     await client.create(DEPLOYMENT, new(DEPLOYMENT, "w", spec=WORKLOAD), namespace)
     change = {
         "selector": {"matchLabels": {"a": "c"}},
@@ -178,7 +180,7 @@ async def test_the_selector_is_immutable(client: Client, namespace: str) -> None
 CLAIM: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
 
-async def test_a_volume_claim(client: Client, namespace: str) -> None:
+async def test_volume_claim_gets_its_defaults(client: Client, namespace: str) -> None:
     type = PERSISTENT_VOLUME_CLAIM
     created = await client.create(type, new(type, "c", spec=CLAIM), namespace)
     assert created["spec"] == {**CLAIM, "volumeMode": "Filesystem"}
@@ -197,21 +199,21 @@ async def test_a_volume_claim(client: Client, namespace: str) -> None:
         ),
     ],
 )
-async def test_bad_volume_claims(client: Client, namespace: str, change: Object, message: str) -> None:
+async def test_invalid_volume_claims_are_rejected(client: Client, namespace: str, change: Object, message: str) -> None:
     type = PERSISTENT_VOLUME_CLAIM
     with pytest.raises(Invalid) as refused:
         await client.create(type, new(type, "c", spec={**CLAIM, **change}), namespace)
     assert message in refused.value.message
 
 
-async def test_a_volume_claim_is_immutable(client: Client, namespace: str) -> None:
+async def test_spec_of_a_volume_claim_is_immutable(client: Client, namespace: str) -> None:
     type = PERSISTENT_VOLUME_CLAIM
     await client.create(type, new(type, "c", spec=CLAIM), namespace)
     with pytest.raises(Invalid, match=r"spec: Forbidden: spec is immutable after creation except"):
         await client.patch(type, "c", MergePatch({"spec": {"accessModes": ["ReadWriteMany"]}}), namespace)
 
 
-async def test_a_storage_class(client: Client, namespace: str) -> None:
+async def test_storage_class_gets_its_defaults(client: Client, namespace: str) -> None:
     created = await client.create(STORAGE_CLASS, new(STORAGE_CLASS, namespace, provisioner="example.com/p"))
     assert (created["reclaimPolicy"], created["volumeBindingMode"]) == ("Delete", "Immediate")
     await client.delete(STORAGE_CLASS, namespace)
@@ -220,7 +222,7 @@ async def test_a_storage_class(client: Client, namespace: str) -> None:
 # The rest
 
 
-async def test_a_secret(client: Client, namespace: str) -> None:
+async def test_string_data_of_a_secret_become_data(client: Client, namespace: str) -> None:
     wanted = new(SECRET, "s", data={"a": "eA==", "b": "eA=="}, stringData={"a": "text"})
     created = await client.create(SECRET, wanted, namespace)
     assert created["type"] == "Opaque"
@@ -231,7 +233,7 @@ async def test_a_secret(client: Client, namespace: str) -> None:
     assert "stringData" not in patched
 
 
-async def test_network_policies(client: Client, namespace: str) -> None:
+async def test_network_policies_get_their_policy_types(client: Client, namespace: str) -> None:
     wanted = new(NETWORK_POLICY, "in", spec={"podSelector": {}, "ingress": [{"ports": [{"port": 80}]}]})
     created = await client.create(NETWORK_POLICY, wanted, namespace)
     assert created["spec"] == {
@@ -244,7 +246,7 @@ async def test_network_policies(client: Client, namespace: str) -> None:
     assert created["spec"]["policyTypes"] == ["Ingress", "Egress"]
 
 
-async def test_a_runtime_class(client: Client, namespace: str) -> None:
+async def test_runtime_class_handler_is_stored(client: Client, namespace: str) -> None:
     created = await client.create(RUNTIME_CLASS, new(RUNTIME_CLASS, namespace, handler="gvisor"))
     assert created["handler"] == "gvisor"
     await client.delete(RUNTIME_CLASS, namespace)
@@ -252,7 +254,7 @@ async def test_a_runtime_class(client: Client, namespace: str) -> None:
         await client.create(RUNTIME_CLASS, new(RUNTIME_CLASS, namespace, handler="Bad Handler"))
 
 
-async def test_a_node(client: Client, namespace: str) -> None:
+async def test_node_has_no_generation_and_a_status(client: Client, namespace: str) -> None:
     created = await client.create(NODE, new(NODE, namespace))
     assert "generation" not in created["metadata"]
     ready = {"conditions": [{"type": "Ready", "status": "True"}], "capacity": {"cpu": "2"}}
@@ -261,6 +263,6 @@ async def test_a_node(client: Client, namespace: str) -> None:
     await client.delete(NODE, namespace)
 
 
-async def test_a_service_account(client: Client, namespace: str) -> None:
+async def test_service_account_is_stored_without_additions(client: Client, namespace: str) -> None:
     created = await client.create(SERVICE_ACCOUNT, new(SERVICE_ACCOUNT, "robot"), namespace)
     assert created.keys() == {"apiVersion", "kind", "metadata"}

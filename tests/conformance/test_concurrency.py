@@ -13,7 +13,7 @@ from sandpool.testing.waiting import take
 from tests.support.extra_verbs import replace
 
 
-async def test_one_name_is_created_once(client: Client, namespace: str) -> None:
+async def test_concurrent_creates_of_one_name_succeed_once(client: Client, namespace: str) -> None:
     async def create(number: int) -> str:
         try:
             created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"n": str(number)}), namespace)
@@ -35,7 +35,7 @@ async def test_generated_names_differ(client: Client, namespace: str) -> None:
     assert len({each["metadata"]["resourceVersion"] for each in made}) == 50
 
 
-async def test_increments_with_the_lock_lose_nothing(client: Client, namespace: str) -> None:
+async def test_updates_with_a_resource_version_lose_no_increment(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"n": "0"}), namespace)
 
     async def increment() -> None:
@@ -56,7 +56,9 @@ async def test_increments_with_the_lock_lose_nothing(client: Client, namespace: 
     assert (await client.get(CONFIG_MAP, "a", namespace))["data"] == {"n": "50"}
 
 
-async def test_increments_by_tested_patches_lose_nothing(client: Client, namespace: str, gadgets: ResourceType) -> None:
+async def test_json_patches_with_a_test_lose_no_increment(
+    client: Client, namespace: str, gadgets: ResourceType
+) -> None:
     await client.create(gadgets, new(gadgets, "a", spec={"n": 0}), namespace)
 
     async def increment() -> None:
@@ -76,7 +78,7 @@ async def test_increments_by_tested_patches_lose_nothing(client: Client, namespa
     assert (await client.get(gadgets, "a", namespace))["spec"]["n"] == 20
 
 
-async def test_patches_of_different_fields_do_not_collide(
+async def test_patches_of_different_fields_do_not_conflict(
     client: Client, namespace: str, gadgets: ResourceType
 ) -> None:
     """The server itself tries again when a patch without a version meets another write."""
@@ -92,7 +94,7 @@ async def test_patches_of_different_fields_do_not_collide(
     assert final["spec"] == final["status"] == {f"k{n}": n for n in range(4)}
 
 
-async def test_a_patch_with_a_version_wins_once(client: Client, namespace: str) -> None:
+async def test_patch_with_a_resource_version_succeeds_once(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     version = created["metadata"]["resourceVersion"]
 
@@ -107,7 +109,7 @@ async def test_a_patch_with_a_version_wins_once(client: Client, namespace: str) 
     assert sum(await asyncio.gather(*map(claim, range(50)))) == 1
 
 
-async def test_appliers_create_once(client: Client, namespace: str) -> None:
+async def test_concurrent_applies_create_once(client: Client, namespace: str) -> None:
     async def apply(number: int) -> Object:
         wanted = ApplyPatch(new(CONFIG_MAP, "a", data={f"k{number}": str(number)}))
         while True:
@@ -121,7 +123,7 @@ async def test_appliers_create_once(client: Client, namespace: str) -> None:
     assert (await client.get(CONFIG_MAP, "a", namespace))["data"] == {f"k{n}": str(n) for n in range(5)}
 
 
-async def test_one_deletion_wins(client: Client, namespace: str) -> None:
+async def test_concurrent_deletes_succeed_once(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
 
     async def delete() -> bool:
@@ -134,7 +136,7 @@ async def test_one_deletion_wins(client: Client, namespace: str) -> None:
     assert sum(await asyncio.gather(*(delete() for _ in range(20)))) == 1
 
 
-async def test_a_watch_sees_every_version_in_order(client: Client, namespace: str) -> None:
+async def test_watch_sees_every_version_in_order(client: Client, namespace: str) -> None:
     start = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={}), namespace)
 
     async def write(number: int) -> str:
@@ -156,7 +158,7 @@ async def test_a_watch_sees_every_version_in_order(client: Client, namespace: st
     assert sorted(versions, key=int) == seen
 
 
-async def test_a_list_and_its_watch_miss_nothing(client: Client, namespace: str) -> None:
+async def test_list_and_its_watch_miss_nothing(client: Client, namespace: str) -> None:
     """Whenever the list is taken, list and watch together show each of the objects exactly once."""
 
     async def create(number: int) -> None:
@@ -173,7 +175,7 @@ async def test_a_list_and_its_watch_miss_nothing(client: Client, namespace: str)
     assert sorted(names) == sorted(f"s{number}" for number in range(30))
 
 
-async def test_a_lease_has_one_holder(client: Client, namespace: str) -> None:
+async def test_lease_has_one_holder(client: Client, namespace: str) -> None:
     """Leader election: create, or update with the version that was read."""
 
     async def elect(me: str) -> bool:
@@ -198,7 +200,7 @@ async def test_a_lease_has_one_holder(client: Client, namespace: str) -> None:
     assert sum(await asyncio.gather(*(take_over(f"candidate-{n}") for n in range(10)))) == 1
 
 
-async def test_a_lease_is_renewed(client: Client, namespace: str) -> None:
+async def test_lease_is_renewed_by_an_update(client: Client, namespace: str) -> None:
     spec = {"holderIdentity": "me", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z"}
     await client.create(LEASE, new(LEASE, "l", spec=spec), namespace)
     renewed = MergePatch({"spec": {"renewTime": "2026-01-01T00:00:10.123456Z"}})

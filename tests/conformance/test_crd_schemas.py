@@ -111,7 +111,7 @@ INVALID = "FieldValueInvalid"
     ],
     ids=lambda value: repr(value) if isinstance(value, dict) else "",
 )  # fmt: skip
-async def test_values_that_are_refused(
+async def test_values_outside_the_schema_are_rejected(
     client: Client, namespace: str, checked: ResourceType, spec: Object, field: str, reason: str, message: str
 ) -> None:
     with pytest.raises(Invalid) as refused:
@@ -136,7 +136,7 @@ async def test_values_that_are_refused(
         ({"object": "x"}, "object", "string", "object"),
     ],
 )
-async def test_values_of_the_wrong_type(
+async def test_values_of_the_wrong_type_are_rejected(
     client: Client, namespace: str, checked: ResourceType, spec: Object, field: str, given: str, wanted: str
 ) -> None:
     with pytest.raises(Invalid) as refused:
@@ -162,29 +162,33 @@ async def test_values_of_the_wrong_type(
         {"free": {"anything": [1, {"b": None}]}},
     ],
 )
-async def test_values_that_are_kept(client: Client, namespace: str, checked: ResourceType, spec: Object) -> None:
+async def test_valid_values_are_stored_unchanged(
+    client: Client, namespace: str, checked: ResourceType, spec: Object
+) -> None:
     created = await client.create(checked, new(checked, "a", spec={"must": "m", **spec}), namespace)
     assert created["spec"] == {**DEFAULTS, **spec}
 
 
-async def test_a_whole_float_is_an_integer(client: Client, namespace: str, checked: ResourceType) -> None:
+async def test_whole_float_is_an_integer(client: Client, namespace: str, checked: ResourceType) -> None:
     created = await client.create(checked, new(checked, "a", spec={"must": "m", "range": 2.0}), namespace)
     assert created["spec"]["range"] == 2
     assert isinstance(created["spec"]["range"], int)
 
 
 @pytest.mark.parametrize("value", [{"x": 1, "y": 2}, {}])
-async def test_one_of(client: Client, namespace: str, checked: ResourceType, value: Object) -> None:
+async def test_one_of_requires_exactly_one_match(
+    client: Client, namespace: str, checked: ResourceType, value: Object
+) -> None:
     with pytest.raises(Invalid, match=r'"spec.oneOf" must validate one and only one schema'):
         await client.create(checked, new(checked, "a", spec={"must": "m", "oneOf": value}), namespace)
 
 
-async def test_a_required_object(client: Client, namespace: str, checked: ResourceType) -> None:
+async def test_missing_required_object_is_rejected(client: Client, namespace: str, checked: ResourceType) -> None:
     with pytest.raises(Invalid, match=r"spec: Required value"):
         await client.create(checked, new(checked, "a"), namespace)
 
 
-async def test_all_mistakes_are_reported(client: Client, namespace: str, checked: ResourceType) -> None:
+async def test_all_errors_are_reported(client: Client, namespace: str, checked: ResourceType) -> None:
     with pytest.raises(Invalid) as refused:
         await client.create(checked, new(checked, "a", spec={"must": "m", "enum": "C", "range": 0}), namespace)
     fields = {cause["field"] for cause in refused.value.details["causes"]}
@@ -195,7 +199,7 @@ async def test_all_mistakes_are_reported(client: Client, namespace: str, checked
 # Defaults
 
 
-async def test_defaults(client: Client, namespace: str, checked: ResourceType) -> None:
+async def test_missing_fields_get_their_defaults(client: Client, namespace: str, checked: ResourceType) -> None:
     created = await client.create(checked, new(checked, "a", spec={"must": "m"}), namespace)
     assert created["spec"] == DEFAULTS
 
@@ -211,14 +215,14 @@ async def test_defaults(client: Client, namespace: str, checked: ResourceType) -
         ({"byName": [{"name": "x"}]}, {"byName": [{"name": "x", "value": "v"}]}),
     ],
 )
-async def test_defaults_inside(
+async def test_nested_fields_get_their_defaults(
     client: Client, namespace: str, checked: ResourceType, spec: Object, expected: Object
 ) -> None:
     created = await client.create(checked, new(checked, "a", spec={"must": "m", **spec}), namespace)
     assert created["spec"] == {**DEFAULTS, **expected}
 
 
-async def test_defaults_come_back(client: Client, namespace: str, checked: ResourceType) -> None:
+async def test_removed_field_gets_its_default_again(client: Client, namespace: str, checked: ResourceType) -> None:
     await client.create(checked, new(checked, "a", spec={"must": "m", "defaulted": "x"}), namespace)
     patched = await client.patch(checked, "a", MergePatch({"spec": {"defaulted": None, "object": None}}), namespace)
     assert patched["spec"] == DEFAULTS
@@ -227,19 +231,19 @@ async def test_defaults_come_back(client: Client, namespace: str, checked: Resou
 # Pruning
 
 
-async def test_unknown_fields_are_dropped(client: Client, namespace: str, checked: ResourceType) -> None:
+async def test_unknown_fields_are_pruned(client: Client, namespace: str, checked: ResourceType) -> None:
     wanted = new(checked, "a", spec={"must": "m", "unknown": 1, "object": {"a": 1, "z": 2}}, also={"unknown": 1})
     created = await client.create(checked, wanted, namespace)
     assert created["spec"] == DEFAULTS
     assert "also" not in created
 
 
-async def test_unknown_fields_of_a_patch_are_dropped(client: Client, namespace: str, checked: ResourceType) -> None:
+async def test_unknown_fields_of_a_patch_are_pruned(client: Client, namespace: str, checked: ResourceType) -> None:
     created = await client.create(checked, new(checked, "a", spec={"must": "m"}), namespace)
     assert await client.patch(checked, "a", MergePatch({"spec": {"unknown": 1}}), namespace) == created
 
 
-async def test_preserved_fields_still_have_a_schema(client: Client, namespace: str, checked: ResourceType) -> None:
+async def test_preserved_fields_are_still_validated(client: Client, namespace: str, checked: ResourceType) -> None:
     free = {"known": {"a": "1", "b": 2}, "other": {"b": 2}}
     created = await client.create(checked, new(checked, "a", spec={"must": "m", "free": free}), namespace)
     assert created["spec"]["free"] == {"known": {"a": "1"}, "other": {"b": 2}}
@@ -258,20 +262,20 @@ async def test_embedded_objects_keep_their_fields_and_lose_unknown_metadata(
     }
 
 
-async def test_unknown_metadata_is_dropped(client: Client, namespace: str, checked: ResourceType) -> None:
+async def test_unknown_metadata_are_pruned(client: Client, namespace: str, checked: ResourceType) -> None:
     wanted = new(checked, "a", metadata={"unknown": 1}, spec={"must": "m"})
     assert "unknown" not in (await client.create(checked, wanted, namespace))["metadata"]
 
 
 @pytest.mark.parametrize("metadata", [{"labels": {"a": 1}}, {"annotations": ["a"]}, {"finalizers": "a"}])
-async def test_metadata_has_the_schema_of_all_objects(
+async def test_metadata_are_validated_for_custom_kinds(
     client: Client, namespace: str, checked: ResourceType, metadata: Object
 ) -> None:
     with pytest.raises(BadRequest, match=r'Checked in version "v1" cannot be handled as a Checked'):
         await client.create(checked, new(checked, "a", metadata=metadata, spec={"must": "m"}), namespace)
 
 
-async def test_names_are_subdomains(client: Client, namespace: str, checked: ResourceType) -> None:
+async def test_names_of_custom_objects_are_subdomains(client: Client, namespace: str, checked: ResourceType) -> None:
     with pytest.raises(Invalid, match=r"metadata.name: Invalid value"):
         await client.create(checked, new(checked, "Bad_Name", spec={"must": "m"}), namespace)
 
@@ -279,7 +283,7 @@ async def test_names_are_subdomains(client: Client, namespace: str, checked: Res
 # Rules
 
 
-async def test_a_transition_rule(client: Client, namespace: str, checked: ResourceType) -> None:
+async def test_transition_rule_is_enforced(client: Client, namespace: str, checked: ResourceType) -> None:
     await client.create(checked, new(checked, "a", spec={"must": "m", "immutable": "x"}), namespace)
     with pytest.raises(Invalid) as refused:
         await client.patch(checked, "a", MergePatch({"spec": {"immutable": "y"}}), namespace)
@@ -296,7 +300,7 @@ async def test_a_transition_rule(client: Client, namespace: str, checked: Resour
 # What was valid once
 
 
-async def test_an_unchanged_invalid_value_does_not_stand_in_the_way(client: Client, namespace: str) -> None:
+async def test_unchanged_invalid_value_does_not_block_an_update(client: Client, namespace: str) -> None:
     """Ratcheting: a stricter schema complains only about what a write touches."""
     type = custom_type(f"{namespace}.example.com")
     spec: Object = {"type": "object", "properties": {"n": {"type": "integer"}, "m": {"type": "integer"}}}

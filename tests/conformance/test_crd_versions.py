@@ -44,7 +44,7 @@ def v1alpha1(v1: ResourceType) -> ResourceType:
     return dataclasses.replace(v1, version="v1alpha1")
 
 
-async def test_every_served_version_shows_every_object(
+async def test_object_is_served_in_every_version(
     client: Client, namespace: str, v1: ResourceType, v1alpha1: ResourceType
 ) -> None:
     created = await client.create(v1, new(v1, "a", spec={"n": 1}), namespace)
@@ -60,7 +60,7 @@ async def test_every_served_version_shows_every_object(
     assert [item["apiVersion"] for item in listed["items"]] == ["versions.example.com/v1alpha1"]
 
 
-async def test_watches_show_their_version(
+async def test_watches_have_the_version_of_their_path(
     client: Client, namespace: str, v1: ResourceType, v1alpha1: ResourceType
 ) -> None:
     start = (await client.list(v1, namespace))["metadata"]["resourceVersion"]
@@ -73,7 +73,7 @@ async def test_watches_show_their_version(
     ]
 
 
-async def test_a_version_that_is_not_served(client: Client, namespace: str, v1: ResourceType) -> None:
+async def test_unserved_version_is_not_found(client: Client, namespace: str, v1: ResourceType) -> None:
     with pytest.raises(NotFound):
         await client.list(dataclasses.replace(v1, version="v2"), namespace)
 
@@ -89,19 +89,19 @@ async def test_subresources_belong_to_a_version(
     assert patched["status"] == {"n": 1}
 
 
-async def test_a_deprecated_version_warns(raw: Raw, namespace: str, v1: ResourceType, v1alpha1: ResourceType) -> None:
+async def test_deprecated_version_warns(raw: Raw, namespace: str, v1: ResourceType, v1alpha1: ResourceType) -> None:
     answer = await raw("GET", v1alpha1.path(namespace))
     assert answer.warnings == ('299 - "use v1 instead"',)
     assert (await raw("GET", v1.path(namespace))).warnings == ()
 
 
-async def test_the_stable_version_is_preferred(raw: Raw, v1: ResourceType) -> None:
+async def test_stable_version_is_preferred(raw: Raw, v1: ResourceType) -> None:
     group = (await raw("GET", "/apis/versions.example.com")).json()
     assert [each["version"] for each in group["versions"]] == ["v1", "v1alpha1"]
     assert group["preferredVersion"]["version"] == "v1"
 
 
-async def test_a_field_only_one_version_knows(client: Client, namespace: str) -> None:
+async def test_each_version_prunes_fields_it_does_not_know(client: Client, namespace: str) -> None:
     """Without conversion the stored object has all fields; each version prunes what it does not know on the way."""
     type = custom_type(f"{namespace}.example.com")
 
@@ -123,7 +123,7 @@ async def test_a_field_only_one_version_knows(client: Client, namespace: str) ->
     assert created["spec"] == {"a": 1}
 
 
-async def test_stored_versions_are_remembered(client: Client, namespace: str) -> None:
+async def test_stored_versions_are_recorded(client: Client, namespace: str) -> None:
     type = custom_type(f"{namespace}.example.com")
     wanted = definition(type)
     [v1] = wanted["spec"]["versions"]

@@ -37,7 +37,7 @@ async def served(client: Client, type: ResourceType) -> bool:
     return True
 
 
-async def test_it_is_filled_in_and_established(client: Client, group: str) -> None:
+async def test_definition_gets_defaults_and_is_established(client: Client, group: str) -> None:
     type = custom_type(group)
     wanted = definition(type)
     wanted["spec"]["names"] = {"plural": "widgets", "kind": "Widget"}
@@ -66,7 +66,7 @@ async def test_it_is_filled_in_and_established(client: Client, group: str) -> No
     ]
 
 
-async def test_objects_of_the_kind(client: Client, namespace: str, group: str) -> None:
+async def test_objects_of_a_custom_kind_are_served(client: Client, namespace: str, group: str) -> None:
     type = custom_type(group)
     await install(client, definition(type))
     created = await client.create(type, new(type, "a", spec={"any": [1, {"thing": True}]}), namespace)
@@ -77,7 +77,7 @@ async def test_objects_of_the_kind(client: Client, namespace: str, group: str) -
     await client.delete(type, "a", namespace)
 
 
-async def test_a_cluster_wide_kind(client: Client, namespace: str, group: str) -> None:
+async def test_cluster_scoped_custom_kind_is_served(client: Client, namespace: str, group: str) -> None:
     type = custom_type(group, namespaced=False)
     await install(client, definition(type))
     created = await client.create(type, new(type, "a", spec={}))
@@ -86,7 +86,7 @@ async def test_a_cluster_wide_kind(client: Client, namespace: str, group: str) -
         await client.transport.request(Request("GET", f"{type.base_path}/namespaces/{namespace}/{type.plural}"))
 
 
-async def test_the_kind_and_version_in_the_body_must_fit(client: Client, namespace: str, group: str) -> None:
+async def test_kind_and_version_of_the_body_must_match(client: Client, namespace: str, group: str) -> None:
     type = custom_type(group)
     await install(client, definition(type))
     with pytest.raises(Invalid, match=r'kind: Invalid value: "Other": must be Widget'):
@@ -99,7 +99,7 @@ async def test_the_kind_and_version_in_the_body_must_fit(client: Client, namespa
     )
 
 
-async def test_names_clash(client: Client, group: str) -> None:
+async def test_definition_with_a_taken_kind_is_not_served(client: Client, group: str) -> None:
     """The second definition of a kind exists but is not served."""
     await install(client, definition(custom_type(group)))
     other = ResourceType(group, "v1", "Widget", "otherwidgets", list_kind="OtherList", singular="otherwidget")
@@ -117,7 +117,7 @@ async def test_names_clash(client: Client, group: str) -> None:
     assert not await served(client, other)
 
 
-async def test_deletion_takes_the_instances_along(client: Client, namespace: str, group: str) -> None:
+async def test_deleting_a_definition_deletes_its_objects(client: Client, namespace: str, group: str) -> None:
     type = custom_type(group)
     await install(client, definition(type))
     await client.create(type, new(type, "a", spec={}), namespace)
@@ -140,7 +140,9 @@ async def test_deletion_takes_the_instances_along(client: Client, namespace: str
     assert (await client.list(type, namespace))["items"] == []
 
 
-async def test_instances_held_by_finalizers_hold_the_definition(client: Client, namespace: str, group: str) -> None:
+async def test_finalizers_of_objects_delay_the_deletion_of_the_definition(
+    client: Client, namespace: str, group: str
+) -> None:
     type = custom_type(group)
     await install(client, definition(type))
     held = new(type, "held", metadata={"finalizers": ["example.com/hold"]}, spec={})
@@ -165,7 +167,7 @@ async def test_instances_held_by_finalizers_hold_the_definition(client: Client, 
     await until(gone, within=60)
 
 
-async def test_a_changed_schema_takes_effect(client: Client, namespace: str, group: str) -> None:
+async def test_changed_schema_takes_effect(client: Client, namespace: str, group: str) -> None:
     type = custom_type(group)
     spec: Object = {"type": "object", "properties": {"n": {"type": "integer"}}}
     wanted = definition(type, {"type": "object", "properties": {"spec": spec}})
@@ -191,7 +193,7 @@ async def test_a_changed_schema_takes_effect(client: Client, namespace: str, gro
     assert before["spec"] == {"n": 50, "added": "d"}, "what is stored gets the new default and keeps the old value"
 
 
-async def test_it_can_be_replaced_with_what_it_was_made_from(client: Client, group: str) -> None:
+async def test_replacing_a_definition_with_itself_changes_nothing(client: Client, group: str) -> None:
     """kubectl apply and replace of an unchanged manifest change nothing."""
     type = custom_type(group)
     installed = await install(client, definition(type))
@@ -205,7 +207,7 @@ async def test_it_can_be_replaced_with_what_it_was_made_from(client: Client, gro
     assert condition(again, "Established") == "True"
 
 
-async def test_status_is_not_for_the_creator(client: Client, group: str) -> None:
+async def test_status_of_a_created_definition_is_ignored(client: Client, group: str) -> None:
     type = custom_type(group)
     wanted = definition(type)
     wanted["status"] = {
@@ -297,7 +299,9 @@ BAD = [
     ],
     ids=BAD,
 )
-async def test_bad_definitions(client: Client, group: str, path: str, value: Any, message: str) -> None:
+async def test_invalid_definitions_are_rejected(
+    client: Client, group: str, path: str, value: Any, message: str
+) -> None:
     wanted = copy.deepcopy(definition(custom_type(group)))
     change(path, value)(wanted)
     with pytest.raises(Invalid) as refused:
@@ -308,19 +312,19 @@ async def test_bad_definitions(client: Client, group: str, path: str, value: Any
     )
 
 
-async def test_the_group_is_a_domain(client: Client) -> None:
+async def test_group_must_be_a_domain(client: Client) -> None:
     with pytest.raises(Invalid, match=r"spec.group: Invalid value: .*should be a domain with at least one dot"):
         await client.create(CRD, definition(custom_type("nodots")))
 
 
-async def test_the_scope_is_immutable(client: Client, group: str) -> None:
+async def test_scope_is_immutable(client: Client, group: str) -> None:
     type = custom_type(group)
     await install(client, definition(type))
     with pytest.raises(Invalid, match=r'spec.scope: Invalid value: "Cluster": field is immutable'):
         await client.patch(CRD, type.group_resource, MergePatch({"spec": {"scope": "Cluster"}}))
 
 
-async def test_names_are_refused_in_the_group_of_kubernetes(client: Client) -> None:
+async def test_groups_of_kubernetes_are_protected(client: Client) -> None:
     with pytest.raises(Invalid, match=r"protected groups must have approval annotation"):
         await client.create(CRD, definition(custom_type("conformance.k8s.io")))
 
@@ -328,7 +332,7 @@ async def test_names_are_refused_in_the_group_of_kubernetes(client: Client) -> N
 # Discovery
 
 
-async def test_discovery_follows(raw: Raw, client: Client, group: str) -> None:
+async def test_discovery_lists_a_new_custom_kind(raw: Raw, client: Client, group: str) -> None:
     type = ResourceType(group, "v1", "Widget", "widgets", short_names=("wi", "wid"), categories=("all", "things"))
     await install(client, definition(type, subresources=("status", "scale")))
 

@@ -15,7 +15,7 @@ from sandpool.testing.objects import new, pod
 from tests.support.api_access import Endpoint, Raw
 
 
-async def test_returns_the_object_with_its_identity(client: Client, namespace: str) -> None:
+async def test_created_object_has_uid_version_and_creation_time(client: Client, namespace: str) -> None:
     before = datetime.now(UTC).replace(microsecond=0)
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "v"}), namespace)
     metadata = created["metadata"]
@@ -27,7 +27,7 @@ async def test_returns_the_object_with_its_identity(client: Client, namespace: s
     assert await client.get(CONFIG_MAP, "a", namespace) == created
 
 
-async def test_answers_201(api: Endpoint, raw: Raw, namespace: str) -> None:
+async def test_create_answers_201(api: Endpoint, raw: Raw, namespace: str) -> None:
     answer = await raw(
         "POST",
         f"/api/v1/namespaces/{namespace}/configmaps",
@@ -38,7 +38,7 @@ async def test_answers_201(api: Endpoint, raw: Raw, namespace: str) -> None:
     assert answer.json()["kind"] == "ConfigMap"
 
 
-async def test_identity_given_by_the_client_is_replaced(client: Client, namespace: str) -> None:
+async def test_identity_in_the_body_is_replaced(client: Client, namespace: str) -> None:
     mine = {
         "uid": "00000000-0000-0000-0000-000000000001",
         "creationTimestamp": "2001-01-01T00:00:00Z",
@@ -55,7 +55,7 @@ async def test_identity_given_by_the_client_is_replaced(client: Client, namespac
     assert not {"deletionTimestamp", "deletionGracePeriodSeconds"} & metadata.keys()
 
 
-async def test_resource_version_must_not_be_set(client: Client, namespace: str) -> None:
+async def test_resource_version_must_not_be_set_on_create(client: Client, namespace: str) -> None:
     with pytest.raises(ApiError) as refused:
         await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"resourceVersion": "1"}), namespace)
     assert refused.value.code == 500
@@ -70,7 +70,7 @@ async def test_every_create_gets_a_new_uid(client: Client, namespace: str) -> No
     assert int(first["metadata"]["resourceVersion"]) < int(second["metadata"]["resourceVersion"])
 
 
-async def test_a_second_one_of_a_name_is_refused(client: Client, namespace: str) -> None:
+async def test_create_of_an_existing_name_is_already_exists(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     with pytest.raises(AlreadyExists) as refused:
         await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
@@ -86,7 +86,7 @@ async def test_a_second_one_of_a_name_is_refused(client: Client, namespace: str)
     }
 
 
-async def test_the_name_is_free_in_another_namespace_and_kind(client: Client, namespace: str) -> None:
+async def test_name_is_free_in_another_namespace_and_kind(client: Client, namespace: str) -> None:
     other = namespace + "-other"
     await client.create(NAMESPACE, new(NAMESPACE, other))
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
@@ -94,7 +94,7 @@ async def test_the_name_is_free_in_another_namespace_and_kind(client: Client, na
     await client.create(SECRET, new(SECRET, "a"), namespace)
 
 
-async def test_cluster_wide_kinds(client: Client, namespace: str) -> None:
+async def test_cluster_scoped_object_has_no_namespace(client: Client, namespace: str) -> None:
     created = await client.create(STORAGE_CLASS, new(STORAGE_CLASS, namespace, provisioner="example.com/none"))
     assert "namespace" not in created["metadata"]
     assert await client.get(STORAGE_CLASS, namespace) == created
@@ -114,17 +114,17 @@ async def test_generate_name_appends_five_characters(client: Client, namespace: 
     assert created["metadata"]["generateName"] == "made-"
 
 
-async def test_generate_name_cuts_a_long_prefix(client: Client, namespace: str) -> None:
+async def test_generate_name_truncates_a_long_prefix(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, None, metadata={"generateName": "m" * 70}), namespace)
     assert re.fullmatch("m{58}[a-z0-9]{5}", created["metadata"]["name"])
 
 
-async def test_a_name_wins_over_generate_name(client: Client, namespace: str) -> None:
+async def test_name_wins_over_generate_name(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"generateName": "made-"}), namespace)
     assert created["metadata"]["name"] == "a"
 
 
-async def test_a_name_is_required(client: Client, namespace: str) -> None:
+async def test_name_is_required(client: Client, namespace: str) -> None:
     with pytest.raises(Invalid) as refused:
         await client.create(CONFIG_MAP, new(CONFIG_MAP, None), namespace)
     assert refused.value.message == (
@@ -150,7 +150,7 @@ SUBDOMAIN = (
 
 
 @pytest.mark.parametrize("name", ["A", "a_b", "-a", "a-", "a..b", "ä", "a b"])
-async def test_a_bad_name_is_refused(client: Client, namespace: str, name: str) -> None:
+async def test_invalid_name_is_rejected(client: Client, namespace: str, name: str) -> None:
     with pytest.raises(Invalid) as refused:
         await client.create(CONFIG_MAP, new(CONFIG_MAP, name), namespace)
     message = f'Invalid value: "{name}": {SUBDOMAIN}'
@@ -162,14 +162,14 @@ async def test_a_bad_name_is_refused(client: Client, namespace: str, name: str) 
     }
 
 
-async def test_a_name_has_at_most_253_characters(client: Client, namespace: str) -> None:
+async def test_name_has_at_most_253_characters(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a" * 253), namespace)
     with pytest.raises(Invalid, match=r"must be no more than 253 characters"):
         await client.create(CONFIG_MAP, new(CONFIG_MAP, "a" * 254), namespace)
 
 
 @pytest.mark.parametrize("name", ["a.b", "a" * 64])
-async def test_a_namespace_is_a_label(client: Client, name: str) -> None:
+async def test_namespace_name_must_be_a_dns_label(client: Client, name: str) -> None:
     with pytest.raises(Invalid, match=r"metadata.name: Invalid value"):
         await client.create(NAMESPACE, new(NAMESPACE, name))
 
@@ -177,12 +177,12 @@ async def test_a_namespace_is_a_label(client: Client, name: str) -> None:
 # Disagreements between the path and the body
 
 
-async def test_the_namespace_comes_from_the_path(client: Client, namespace: str) -> None:
+async def test_namespace_comes_from_the_path(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     assert created["metadata"]["namespace"] == namespace
 
 
-async def test_another_namespace_in_the_body_is_refused(client: Client, namespace: str) -> None:
+async def test_another_namespace_in_the_body_is_rejected(client: Client, namespace: str) -> None:
     with pytest.raises(BadRequest) as refused:
         await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"namespace": "other"}), namespace)
     assert refused.value.message == (
@@ -190,24 +190,24 @@ async def test_another_namespace_in_the_body_is_refused(client: Client, namespac
     )
 
 
-async def test_a_namespace_in_a_cluster_wide_object_is_dropped(client: Client, namespace: str) -> None:
+async def test_namespace_of_a_cluster_scoped_object_is_dropped(client: Client, namespace: str) -> None:
     given = new(STORAGE_CLASS, namespace, metadata={"namespace": namespace}, provisioner="example.com/none")
     created = await client.create(STORAGE_CLASS, given)
     assert "namespace" not in created["metadata"]
     await client.delete(STORAGE_CLASS, namespace)
 
 
-async def test_another_kind_in_the_body_is_refused(client: Client, namespace: str) -> None:
+async def test_another_kind_in_the_body_is_rejected(client: Client, namespace: str) -> None:
     with pytest.raises(BadRequest, match=r'Secret in version "v1" cannot be handled as a ConfigMap'):
         await client.create(CONFIG_MAP, new(SECRET, "a"), namespace)
 
 
-async def test_another_version_in_the_body_is_refused(client: Client, namespace: str) -> None:
+async def test_another_version_in_the_body_is_rejected(client: Client, namespace: str) -> None:
     with pytest.raises(BadRequest, match=r'ConfigMap in version "v2" cannot be handled as a ConfigMap'):
         await client.create(CONFIG_MAP, {**new(CONFIG_MAP, "a"), "apiVersion": "v2"}, namespace)
 
 
-async def test_in_a_missing_namespace(client: Client, namespace: str) -> None:
+async def test_create_in_a_missing_namespace_is_not_found(client: Client, namespace: str) -> None:
     missing = namespace + "-missing"
     with pytest.raises(NotFound) as refused:
         await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), missing)
@@ -215,7 +215,7 @@ async def test_in_a_missing_namespace(client: Client, namespace: str) -> None:
     assert refused.value.details == {"name": missing, "kind": "namespaces"}
 
 
-async def test_a_namespaced_kind_without_a_namespace(client: Client) -> None:
+async def test_create_of_a_namespaced_kind_without_namespace_is_rejected(client: Client) -> None:
     with pytest.raises(MethodNotAllowed) as refused:
         await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"))
     assert refused.value.message == "the server does not allow this method on the requested resource"

@@ -30,7 +30,7 @@ async def release(client: Client, type: ResourceType, name: str, namespace: str)
     return await client.patch(type, name, MergePatch({"metadata": {"finalizers": None}}), namespace)
 
 
-async def test_the_answer_says_what_is_gone(client: Client, namespace: str) -> None:
+async def test_delete_answers_a_status_with_the_uid(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     assert await client.delete(CONFIG_MAP, "a", namespace) == {
         "kind": "Status",
@@ -42,7 +42,7 @@ async def test_the_answer_says_what_is_gone(client: Client, namespace: str) -> N
     assert await gone(client, CONFIG_MAP, "a", namespace)
 
 
-async def test_the_answer_names_the_group(client: Client, namespace: str, gadgets: ResourceType) -> None:
+async def test_status_of_a_delete_names_the_group(client: Client, namespace: str, gadgets: ResourceType) -> None:
     created = await client.create(gadgets, new(gadgets, "a", spec={}), namespace)
     answer = await client.delete(gadgets, "a", namespace)
     assert answer["details"] == {
@@ -53,12 +53,12 @@ async def test_the_answer_names_the_group(client: Client, namespace: str, gadget
     }
 
 
-async def test_a_missing_object(client: Client, namespace: str) -> None:
+async def test_delete_of_a_missing_object_is_not_found(client: Client, namespace: str) -> None:
     with pytest.raises(NotFound, match=r'configmaps "missing" not found'):
         await client.delete(CONFIG_MAP, "missing", namespace)
 
 
-async def test_a_body_without_a_kind(raw: Raw, client: Client, namespace: str) -> None:
+async def test_delete_options_without_a_kind_are_accepted(raw: Raw, client: Client, namespace: str) -> None:
     """Some clients send bare options without a content type."""
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     body = b'{"preconditions":{"uid":"%s"}}' % created["metadata"]["uid"].encode()
@@ -66,7 +66,7 @@ async def test_a_body_without_a_kind(raw: Raw, client: Client, namespace: str) -
     assert answer.status == 200
 
 
-async def test_options_in_the_query(raw: Raw, client: Client, namespace: str) -> None:
+async def test_delete_options_in_the_query_are_accepted(raw: Raw, client: Client, namespace: str) -> None:
     await client.create(POD, pod("a", spec={"nodeName": "n"}), namespace)
     answer = await raw("DELETE", POD.path(namespace, "a") + "?gracePeriodSeconds=7")
     assert answer.json()["metadata"]["deletionGracePeriodSeconds"] == 7
@@ -76,14 +76,14 @@ async def test_options_in_the_query(raw: Raw, client: Client, namespace: str) ->
 # Preconditions
 
 
-async def test_the_right_uid_and_version(client: Client, namespace: str) -> None:
+async def test_delete_with_matching_preconditions_succeeds(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     metadata = created["metadata"]
     await client.delete(CONFIG_MAP, "a", namespace, uid=metadata["uid"], resource_version=metadata["resourceVersion"])
     assert await gone(client, CONFIG_MAP, "a", namespace)
 
 
-async def test_another_uid(client: Client, namespace: str) -> None:
+async def test_delete_with_another_uid_conflicts(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     with pytest.raises(Conflict) as refused:
         await client.delete(CONFIG_MAP, "a", namespace, uid="other")
@@ -94,7 +94,7 @@ async def test_another_uid(client: Client, namespace: str) -> None:
     assert not await gone(client, CONFIG_MAP, "a", namespace)
 
 
-async def test_another_version(client: Client, namespace: str) -> None:
+async def test_delete_with_another_version_conflicts(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     with pytest.raises(Conflict) as refused:
         await client.delete(CONFIG_MAP, "a", namespace, resource_version="1")
@@ -106,7 +106,9 @@ async def test_another_version(client: Client, namespace: str) -> None:
     assert not await gone(client, CONFIG_MAP, "a", namespace)
 
 
-async def test_a_stale_version_of_a_custom_kind(client: Client, namespace: str, gadgets: ResourceType) -> None:
+async def test_delete_of_a_custom_object_with_a_stale_version_conflicts(
+    client: Client, namespace: str, gadgets: ResourceType
+) -> None:
     created = await client.create(gadgets, new(gadgets, "a", spec={}), namespace)
     await client.patch(gadgets, "a", MergePatch({"spec": {"n": 1}}), namespace)
     with pytest.raises(Conflict, match=r"the ResourceVersion in the precondition"):
@@ -116,7 +118,7 @@ async def test_a_stale_version_of_a_custom_kind(client: Client, namespace: str, 
 # Finalizers
 
 
-async def test_finalizers_hold_it(client: Client, namespace: str) -> None:
+async def test_finalizers_delay_the_deletion(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"finalizers": [HOLD]}), namespace)
     deleting = await client.delete(CONFIG_MAP, "a", namespace)
     assert deleting["kind"] == "ConfigMap"
@@ -129,14 +131,14 @@ async def test_finalizers_hold_it(client: Client, namespace: str) -> None:
     assert await gone(client, CONFIG_MAP, "a", namespace)
 
 
-async def test_deleting_twice_changes_nothing(client: Client, namespace: str) -> None:
+async def test_second_delete_changes_nothing(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"finalizers": [HOLD]}), namespace)
     first = await client.delete(CONFIG_MAP, "a", namespace)
     assert await client.delete(CONFIG_MAP, "a", namespace) == first
     await release(client, CONFIG_MAP, "a", namespace)
 
 
-async def test_the_last_finalizer_takes_it_along(client: Client, namespace: str) -> None:
+async def test_removing_the_last_finalizer_deletes_the_object(client: Client, namespace: str) -> None:
     finalizers = [HOLD, HOLD + "-too"]
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"finalizers": finalizers}), namespace)
     await client.delete(CONFIG_MAP, "a", namespace)
@@ -147,13 +149,13 @@ async def test_the_last_finalizer_takes_it_along(client: Client, namespace: str)
     assert await gone(client, CONFIG_MAP, "a", namespace)
 
 
-async def test_without_a_deletion_finalizers_come_and_go(client: Client, namespace: str) -> None:
+async def test_finalizers_can_change_without_a_deletion(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"finalizers": [HOLD]}), namespace)
     await release(client, CONFIG_MAP, "a", namespace)
     assert not await gone(client, CONFIG_MAP, "a", namespace)
 
 
-async def test_no_new_finalizers_while_deleting(client: Client, namespace: str) -> None:
+async def test_finalizers_cannot_be_added_while_deleting(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"finalizers": [HOLD]}), namespace)
     await client.delete(CONFIG_MAP, "a", namespace)
     with pytest.raises(Invalid) as refused:
@@ -166,7 +168,7 @@ async def test_no_new_finalizers_while_deleting(client: Client, namespace: str) 
     await release(client, CONFIG_MAP, "a", namespace)
 
 
-async def test_a_deletion_cannot_be_taken_back(client: Client, namespace: str) -> None:
+async def test_deletion_timestamp_cannot_be_removed(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"finalizers": [HOLD]}), namespace)
     deleting = await client.delete(CONFIG_MAP, "a", namespace)
     patch = MergePatch({"metadata": {"deletionTimestamp": None, "deletionGracePeriodSeconds": None}})
@@ -174,7 +176,7 @@ async def test_a_deletion_cannot_be_taken_back(client: Client, namespace: str) -
     await release(client, CONFIG_MAP, "a", namespace)
 
 
-async def test_other_changes_go_on_while_deleting(client: Client, namespace: str) -> None:
+async def test_other_fields_can_change_while_deleting(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"finalizers": [HOLD]}), namespace)
     await client.delete(CONFIG_MAP, "a", namespace)
     patched = await client.patch(CONFIG_MAP, "a", MergePatch({"data": {"k": "v"}}), namespace)
@@ -182,12 +184,12 @@ async def test_other_changes_go_on_while_deleting(client: Client, namespace: str
     await release(client, CONFIG_MAP, "a", namespace)
 
 
-async def test_finalizer_names_are_qualified(client: Client, namespace: str) -> None:
+async def test_finalizer_names_must_be_qualified(client: Client, namespace: str) -> None:
     with pytest.raises(Invalid, match=r"metadata.finalizers: Invalid value"):
         await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"finalizers": ["not qualified"]}), namespace)
 
 
-async def test_the_name_is_taken_until_it_is_gone(client: Client, namespace: str) -> None:
+async def test_name_of_a_terminating_object_is_taken(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"finalizers": [HOLD]}), namespace)
     await client.delete(CONFIG_MAP, "a", namespace)
     with pytest.raises(ApiError) as refused:
@@ -200,7 +202,7 @@ async def test_the_name_is_taken_until_it_is_gone(client: Client, namespace: str
 # The grace of pods
 
 
-async def test_a_pod_nobody_runs_goes_at_once(client: Client, namespace: str) -> None:
+async def test_unscheduled_pod_is_deleted_at_once(client: Client, namespace: str) -> None:
     created = await client.create(POD, pod("a"), namespace)
     answer = await client.delete(POD, "a", namespace)
     assert (answer["kind"], answer["metadata"]["deletionGracePeriodSeconds"]) == ("Pod", 0)
@@ -209,7 +211,7 @@ async def test_a_pod_nobody_runs_goes_at_once(client: Client, namespace: str) ->
     assert [event.type for event in events] == ["MODIFIED", "DELETED"]
 
 
-async def test_a_scheduled_pod_gets_its_grace(client: Client, namespace: str) -> None:
+async def test_scheduled_pod_gets_its_grace_period(client: Client, namespace: str) -> None:
     await client.create(POD, pod("a", spec={"nodeName": "n"}), namespace)
     deleting = await client.delete(POD, "a", namespace)
     metadata = deleting["metadata"]
@@ -220,14 +222,14 @@ async def test_a_scheduled_pod_gets_its_grace(client: Client, namespace: str) ->
     assert await gone(client, POD, "a", namespace)
 
 
-async def test_the_grace_of_the_spec(client: Client, namespace: str) -> None:
+async def test_grace_period_comes_from_the_spec(client: Client, namespace: str) -> None:
     await client.create(POD, pod("a", spec={"nodeName": "n", "terminationGracePeriodSeconds": 5}), namespace)
     deleting = await client.delete(POD, "a", namespace)
     assert deleting["metadata"]["deletionGracePeriodSeconds"] == 5
     await client.delete(POD, "a", namespace, grace_period_seconds=0)
 
 
-async def test_grace_can_only_become_shorter(client: Client, namespace: str) -> None:
+async def test_grace_period_can_only_be_shortened(client: Client, namespace: str) -> None:
     await client.create(POD, pod("a", spec={"nodeName": "n"}), namespace)
     first = await client.delete(POD, "a", namespace, grace_period_seconds=20)
     shorter = await client.delete(POD, "a", namespace, grace_period_seconds=10)
@@ -238,14 +240,14 @@ async def test_grace_can_only_become_shorter(client: Client, namespace: str) -> 
     assert await gone(client, POD, "a", namespace)
 
 
-async def test_a_finished_pod_goes_at_once(client: Client, namespace: str) -> None:
+async def test_finished_pod_is_deleted_at_once(client: Client, namespace: str) -> None:
     await client.create(POD, pod("a", spec={"nodeName": "n"}), namespace)
     await client.patch(POD, "a", MergePatch({"status": {"phase": "Succeeded"}}), namespace, subresource="status")
     await client.delete(POD, "a", namespace)
     assert await gone(client, POD, "a", namespace)
 
 
-async def test_grace_zero_and_finalizers(client: Client, namespace: str) -> None:
+async def test_grace_period_zero_respects_finalizers(client: Client, namespace: str) -> None:
     held = pod("a", metadata={"finalizers": [HOLD]}, spec={"nodeName": "n"})
     await client.create(POD, held, namespace)
     deleting = await client.delete(POD, "a", namespace, grace_period_seconds=0)
@@ -255,7 +257,7 @@ async def test_grace_zero_and_finalizers(client: Client, namespace: str) -> None
     assert await gone(client, POD, "a", namespace)
 
 
-async def test_finalizers_outlive_nothing_but_the_grace(client: Client, namespace: str) -> None:
+async def test_pod_without_finalizers_stays_for_its_grace_period(client: Client, namespace: str) -> None:
     """Taking the finalizer from a pod in its grace does not remove the pod: the kubelet still has to let go."""
     held = pod("a", metadata={"finalizers": [HOLD]}, spec={"nodeName": "n"})
     await client.create(POD, held, namespace)
@@ -266,7 +268,7 @@ async def test_finalizers_outlive_nothing_but_the_grace(client: Client, namespac
     assert await gone(client, POD, "a", namespace)
 
 
-async def test_grace_means_nothing_to_other_kinds(client: Client, namespace: str) -> None:
+async def test_grace_period_is_ignored_for_other_kinds(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     await client.delete(CONFIG_MAP, "a", namespace, grace_period_seconds=30)
     assert await gone(client, CONFIG_MAP, "a", namespace)
@@ -289,14 +291,16 @@ async def test_grace_means_nothing_to_other_kinds(client: Client, namespace: str
         ),
     ],
 )
-async def test_bad_options(client: Client, namespace: str, options: Object, message: str) -> None:
+async def test_invalid_delete_options_are_rejected(
+    client: Client, namespace: str, options: Object, message: str
+) -> None:
     await client.create(SECRET, new(SECRET, "a"), namespace)
     with pytest.raises(Invalid) as refused:
         await client.transport.request(Request("DELETE", SECRET.path(namespace, "a"), {}, options))
     assert refused.value.message == f'DeleteOptions.meta.k8s.io "" is invalid: {message}'
 
 
-async def test_a_body_of_another_kind(client: Client, namespace: str) -> None:
+async def test_delete_options_of_another_kind_are_rejected(client: Client, namespace: str) -> None:
     await client.create(SECRET, new(SECRET, "a"), namespace)
     with pytest.raises(BadRequest):
         await client.transport.request(
@@ -304,7 +308,7 @@ async def test_a_body_of_another_kind(client: Client, namespace: str) -> None:
         )
 
 
-async def test_a_body_that_is_no_json(client: Client, namespace: str) -> None:
+async def test_delete_options_that_are_no_json_are_rejected(client: Client, namespace: str) -> None:
     await client.create(SECRET, new(SECRET, "a"), namespace)
     with pytest.raises(BadRequest):
         await client.transport.request(Request("DELETE", SECRET.path(namespace, "a"), {}, b"{"))

@@ -27,7 +27,7 @@ async def get(raw: Raw, path: str, accept: str = "application/json") -> Any:
     return answer.json()
 
 
-async def test_core_versions(raw: Raw) -> None:
+async def test_core_group_lists_its_versions(raw: Raw) -> None:
     found = await get(raw, "/api")
     assert (found["kind"], found["versions"]) == ("APIVersions", ["v1"])
     [address] = found["serverAddressByClientCIDRs"]
@@ -35,7 +35,7 @@ async def test_core_versions(raw: Raw) -> None:
     assert ":" in address["serverAddress"]
 
 
-async def test_groups(raw: Raw) -> None:
+async def test_groups_are_listed(raw: Raw) -> None:
     found = await get(raw, "/apis")
     assert (found["kind"], found["apiVersion"]) == ("APIGroupList", "v1")
     by_name = {group["name"]: group for group in found["groups"]}
@@ -47,7 +47,7 @@ async def test_groups(raw: Raw) -> None:
     }
 
 
-async def test_one_group(raw: Raw) -> None:
+async def test_one_group_lists_its_versions(raw: Raw) -> None:
     assert await get(raw, "/apis/coordination.k8s.io") == {
         "kind": "APIGroup",
         "apiVersion": "v1",
@@ -58,7 +58,7 @@ async def test_one_group(raw: Raw) -> None:
 
 
 @pytest.mark.parametrize("type", BUILT_IN, ids=str)
-async def test_built_in_kinds(raw: Raw, type: ResourceType) -> None:
+async def test_built_in_kinds_have_the_verbs_of_kubernetes(raw: Raw, type: ResourceType) -> None:
     """Ours and the real ones have the same names and verbs, and the subresources that are part of the object; what
     only a node can answer, such as logs, is there when nodes are."""
     found = await get(raw, type.base_path)
@@ -79,7 +79,7 @@ async def test_built_in_kinds(raw: Raw, type: ResourceType) -> None:
 
 
 @pytest.mark.parametrize("accept", [AGGREGATED, KUBECTL], ids=["v2", "kubectl"])
-async def test_aggregated(raw: Raw, accept: str) -> None:
+async def test_aggregated_discovery_lists_all_groups(raw: Raw, accept: str) -> None:
     answer = await raw("GET", "/apis", headers={"Accept": accept})
     assert answer.content_type == AGGREGATED
     found = answer.json()
@@ -102,7 +102,7 @@ async def test_aggregated(raw: Raw, accept: str) -> None:
     assert sorted(by_subresource["status"]["verbs"]) == ["get", "patch", "update"]
 
 
-async def test_the_core_group_aggregated(raw: Raw) -> None:
+async def test_aggregated_discovery_lists_the_core_group(raw: Raw) -> None:
     found = await get(raw, "/api", AGGREGATED)
     [group] = found["items"]
     assert not group["metadata"].get("name")
@@ -112,21 +112,21 @@ async def test_the_core_group_aggregated(raw: Raw) -> None:
     assert {"status", "binding", "eviction"} <= {each["subresource"] for each in resources["pods"]["subresources"]}
 
 
-async def test_a_version_of_discovery_nobody_has(raw: Raw) -> None:
+async def test_unknown_version_of_discovery_is_not_acceptable(raw: Raw) -> None:
     accept = "application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList"
     assert (await raw("GET", "/apis", headers={"Accept": accept})).status == 406
     found = await get(raw, "/apis", accept + ",application/json")
     assert found["kind"] == "APIGroupList"
 
 
-async def test_an_answer_that_has_not_changed(raw: Raw) -> None:
+async def test_unchanged_discovery_is_not_modified(raw: Raw) -> None:
     headers = {"Accept": AGGREGATED}
     answer = await raw("GET", "/apis", headers=headers)
     again = await raw("GET", "/apis", headers={**headers, "If-None-Match": answer.headers["etag"]})
     assert (again.status, again.body) == (304, b"")
 
 
-async def test_custom_kinds_aggregated(raw: Raw, client: Client, namespace: str) -> None:
+async def test_custom_kinds_are_in_aggregated_discovery(raw: Raw, client: Client, namespace: str) -> None:
     type = custom_type(f"{namespace}.example.com")
     await install(client, definition(type, subresources=("status",)))
 
@@ -145,11 +145,11 @@ async def test_custom_kinds_aggregated(raw: Raw, client: Client, namespace: str)
 
 
 @pytest.mark.parametrize("path", ["/apis/nowhere.example.com", "/apis/apps/v9", "/api/v9", "/api/v1/nothings"])
-async def test_what_is_not_there(raw: Raw, path: str) -> None:
+async def test_unknown_groups_and_versions_are_not_found(raw: Raw, path: str) -> None:
     assert (await raw("GET", path)).status == 404
 
 
-async def test_version(raw: Raw) -> None:
+async def test_version_names_the_kubernetes_version(raw: Raw) -> None:
     found = await get(raw, "/version")
     assert (found["major"], found["minor"].isdigit()) == ("1", True)
     assert found["gitVersion"].startswith(f"v1.{found['minor']}.")
@@ -158,7 +158,7 @@ async def test_version(raw: Raw) -> None:
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
-async def test_health(raw: Raw, path: str) -> None:
+async def test_health_endpoints_answer_ok(raw: Raw, path: str) -> None:
     answer = await raw("GET", path)
     assert (answer.status, answer.body) == (200, b"ok")
     assert answer.content_type.startswith("text/plain")
@@ -166,7 +166,7 @@ async def test_health(raw: Raw, path: str) -> None:
     assert b"check passed" in verbose.body
 
 
-async def test_the_root_lists_paths(raw: Raw) -> None:
+async def test_root_lists_the_paths(raw: Raw) -> None:
     assert {"/api", "/apis", "/apis/apps/v1", "/healthz", "/openapi/v3", "/version"} <= set(
         (await get(raw, "/"))["paths"]
     )

@@ -13,7 +13,7 @@ from sandpool.testing.waiting import take
 from tests.support.extra_verbs import delete_collection, replace
 
 
-async def test_create(client: Client, namespace: str) -> None:
+async def test_dry_run_of_create_returns_defaults_and_persists_nothing(client: Client, namespace: str) -> None:
     created = await client.create(POD, pod("a"), namespace, dry_run=True)
     assert created["spec"]["restartPolicy"] == "Always"
     assert created["metadata"]["uid"]
@@ -22,23 +22,23 @@ async def test_create(client: Client, namespace: str) -> None:
         await client.get(POD, "a", namespace)
 
 
-async def test_create_of_what_exists(client: Client, namespace: str) -> None:
+async def test_dry_run_of_create_reports_an_existing_name(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     with pytest.raises(AlreadyExists, match=r'configmaps "a" already exists'):
         await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace, dry_run=True)
 
 
-async def test_create_of_what_is_invalid(client: Client, namespace: str) -> None:
+async def test_dry_run_of_create_reports_an_invalid_object(client: Client, namespace: str) -> None:
     with pytest.raises(Invalid):
         await client.create(CONFIG_MAP, new(CONFIG_MAP, "A"), namespace, dry_run=True)
 
 
-async def test_create_in_a_missing_namespace(client: Client, namespace: str) -> None:
+async def test_dry_run_of_create_reports_a_missing_namespace(client: Client, namespace: str) -> None:
     with pytest.raises(NotFound):
         await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace + "-missing", dry_run=True)
 
 
-async def test_update(client: Client, namespace: str) -> None:
+async def test_dry_run_of_update_persists_nothing(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "1"}), namespace)
     updated = await replace(client, CONFIG_MAP, {**created, "data": {"k": "2"}}, namespace, dryRun="All")
     assert updated["data"] == {"k": "2"}
@@ -46,14 +46,14 @@ async def test_update(client: Client, namespace: str) -> None:
     assert await client.get(CONFIG_MAP, "a", namespace) == created
 
 
-async def test_update_of_a_stale_version(client: Client, namespace: str) -> None:
+async def test_dry_run_of_update_reports_a_stale_version(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "1"}), namespace)
     await client.patch(CONFIG_MAP, "a", MergePatch({"data": {"k": "2"}}), namespace)
     with pytest.raises(Conflict):
         await replace(client, CONFIG_MAP, {**created, "data": {"k": "3"}}, namespace, dryRun="All")
 
 
-async def test_patch(client: Client, namespace: str, gadgets: ResourceType) -> None:
+async def test_dry_run_of_patch_persists_nothing(client: Client, namespace: str, gadgets: ResourceType) -> None:
     created = await client.create(gadgets, new(gadgets, "a", spec={"n": 1}), namespace)
     patched = await client.patch(gadgets, "a", MergePatch({"spec": {"n": 2}}), namespace, dry_run=True)
     assert patched["spec"] == {"n": 2}
@@ -67,13 +67,13 @@ async def test_patch(client: Client, namespace: str, gadgets: ResourceType) -> N
     assert await client.get(gadgets, "a", namespace) == created
 
 
-async def test_delete(client: Client, namespace: str) -> None:
+async def test_dry_run_of_delete_persists_nothing(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     await client.delete(CONFIG_MAP, "a", namespace, dry_run=True)
     assert await client.get(CONFIG_MAP, "a", namespace) == created
 
 
-async def test_delete_of_what_finalizers_hold(client: Client, namespace: str) -> None:
+async def test_dry_run_of_delete_keeps_an_object_with_finalizers(client: Client, namespace: str) -> None:
     held = new(CONFIG_MAP, "a", metadata={"finalizers": ["example.com/hold"]})
     created = await client.create(CONFIG_MAP, held, namespace)
     await client.delete(CONFIG_MAP, "a", namespace, dry_run=True)
@@ -81,18 +81,18 @@ async def test_delete_of_what_finalizers_hold(client: Client, namespace: str) ->
     await client.patch(CONFIG_MAP, "a", MergePatch({"metadata": {"finalizers": None}}), namespace)
 
 
-async def test_delete_of_a_namespace(client: Client, namespace: str) -> None:
+async def test_dry_run_of_delete_keeps_a_namespace_active(client: Client, namespace: str) -> None:
     await client.delete(NAMESPACE, namespace, dry_run=True)
     assert (await client.get(NAMESPACE, namespace))["status"] == {"phase": "Active"}
 
 
-async def test_delete_collection(client: Client, namespace: str) -> None:
+async def test_dry_run_of_delete_collection_persists_nothing(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     await delete_collection(client, CONFIG_MAP, namespace, dryRun="All")
     assert await client.get(CONFIG_MAP, "a", namespace) == created
 
 
-async def test_nobody_hears_of_it(client: Client, namespace: str) -> None:
+async def test_dry_run_sends_no_watch_event(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "b"), namespace, dry_run=True)
     await client.patch(CONFIG_MAP, "a", MergePatch({"data": {"k": "v"}}), namespace, dry_run=True)
@@ -104,7 +104,7 @@ async def test_nobody_hears_of_it(client: Client, namespace: str) -> None:
     assert (event.type, event.object["metadata"]["name"]) == ("ADDED", "end")
 
 
-async def test_only_all_is_a_value(client: Client, namespace: str) -> None:
+async def test_dry_run_accepts_only_all(client: Client, namespace: str) -> None:
     from sandpool.kube.transport import Request
 
     with pytest.raises(Invalid) as refused:

@@ -16,7 +16,7 @@ from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
 
 
-async def test_leadership_passes_on(client: Client, namespace: str) -> None:
+async def test_released_lease_passes_to_the_next_contender(client: Client, namespace: str) -> None:
     terms = LeaseTiming(duration=4, deadline=3, retry=0.2)
     one, two = (
         LeaderElector(client, "lease", namespace, name, SystemClock(), Random(1), terms=terms)
@@ -52,7 +52,7 @@ async def test_leadership_passes_on(client: Client, namespace: str) -> None:
     assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("", 1, 1)
 
 
-async def test_events_are_counted(client: Client, namespace: str) -> None:
+async def test_repeated_events_are_counted(client: Client, namespace: str) -> None:
     regarding = ObjectReference.to(await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace))
     recorder = EventRecorder(client, SystemClock(), "host", spacing=0.1)
     recorder.start()

@@ -42,7 +42,7 @@ def modern(namespace: str) -> Object:
     )
 
 
-async def test_a_core_event_in_the_other_group(client: Client, namespace: str) -> None:
+async def test_core_event_is_served_in_events_v1(client: Client, namespace: str) -> None:
     created = await client.create(CORE_EVENT, core(namespace), namespace)
     seen = await client.get(EVENT, "e", namespace)
     assert (seen["apiVersion"], seen["kind"]) == ("events.k8s.io/v1", "Event")
@@ -57,7 +57,7 @@ async def test_a_core_event_in_the_other_group(client: Client, namespace: str) -
     assert not {"involvedObject", "message", "count", "source", "firstTimestamp"} & seen.keys()
 
 
-async def test_a_modern_event_in_the_core_group(client: Client, namespace: str) -> None:
+async def test_events_v1_event_is_served_in_core(client: Client, namespace: str) -> None:
     created = await client.create(EVENT, modern(namespace), namespace)
     assert created["eventTime"] == "2026-01-01T00:00:00.123456Z"
     seen = await client.get(CORE_EVENT, "e", namespace)
@@ -69,7 +69,7 @@ async def test_a_modern_event_in_the_core_group(client: Client, namespace: str) 
     assert not {"regarding", "note", "reportingController"} & seen.keys()
 
 
-async def test_lists_watches_and_deletions(client: Client, namespace: str) -> None:
+async def test_both_groups_list_watch_and_delete_the_same_events(client: Client, namespace: str) -> None:
     start = (await client.list(EVENT, namespace))["metadata"]["resourceVersion"]
     await client.create(CORE_EVENT, core(namespace), namespace)
     assert [item["note"] for item in (await client.list(EVENT, namespace))["items"]] == ["Placed on n1"]
@@ -84,13 +84,13 @@ async def test_lists_watches_and_deletions(client: Client, namespace: str) -> No
         ]
 
 
-async def test_selectors_use_the_names_of_their_group(client: Client, namespace: str) -> None:
+async def test_selectors_use_the_field_names_of_their_group(client: Client, namespace: str) -> None:
     await client.create(CORE_EVENT, core(namespace), namespace)
     for type, selector in ((CORE_EVENT, "involvedObject.name=p"), (EVENT, "regarding.name=p")):
         assert len((await client.list(type, namespace, field_selector=selector))["items"]) == 1
 
 
-async def test_a_series(client: Client, namespace: str) -> None:
+async def test_patch_of_the_series_counts_an_event(client: Client, namespace: str) -> None:
     """How a recorder counts: the first event is created, later ones patch its series."""
     await client.create(EVENT, modern(namespace), namespace)
     series = {"count": 2, "lastObservedTime": "2026-01-01T00:02:00.000000Z"}
@@ -99,14 +99,14 @@ async def test_a_series(client: Client, namespace: str) -> None:
     assert (await client.get(CORE_EVENT, "e", namespace))["series"] == series
 
 
-async def test_the_namespace_must_fit(client: Client, namespace: str) -> None:
+async def test_namespace_of_the_event_must_match_its_object(client: Client, namespace: str) -> None:
     wanted = core("elsewhere")
     with pytest.raises(Invalid, match=r"involvedObject.namespace: Invalid value"):
         await client.create(CORE_EVENT, wanted, namespace)
 
 
 @pytest.mark.parametrize("missing", ["reportingController", "reportingInstance", "action", "reason"])
-async def test_modern_events_are_complete(client: Client, namespace: str, missing: str) -> None:
+async def test_incomplete_events_v1_events_are_rejected(client: Client, namespace: str, missing: str) -> None:
     wanted = modern(namespace)
     del wanted[missing]
     with pytest.raises(Invalid) as refused:
@@ -114,7 +114,7 @@ async def test_modern_events_are_complete(client: Client, namespace: str, missin
     assert f"{missing}: Required value" in refused.value.message
 
 
-async def test_core_events_need_little(client: Client, namespace: str) -> None:
+async def test_core_events_need_only_an_object(client: Client, namespace: str) -> None:
     wanted = new(CORE_EVENT, "e", involvedObject={"namespace": namespace})
     created = await client.create(CORE_EVENT, wanted, namespace)
     assert created["eventTime"] is None

@@ -23,7 +23,7 @@ async def post(raw: Raw, namespace: str, query: str, body: bytes = BOTH) -> Answ
     )
 
 
-async def test_strict_refuses(raw: Raw, namespace: str) -> None:
+async def test_strict_rejects_unknown_and_duplicate_fields(raw: Raw, namespace: str) -> None:
     answer = await post(raw, namespace, "?fieldValidation=Strict")
     assert answer.status == 400
     assert answer.json()["message"] == (
@@ -34,7 +34,7 @@ async def test_strict_refuses(raw: Raw, namespace: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["?fieldValidation=Warn", ""])
-async def test_warn_warns_and_is_the_default(raw: Raw, namespace: str, query: str) -> None:
+async def test_warn_is_the_default_and_sends_warnings(raw: Raw, namespace: str, query: str) -> None:
     answer = await post(raw, namespace, query)
     assert answer.status == 201
     assert answer.json()["data"] == {"k": "2"}
@@ -42,14 +42,14 @@ async def test_warn_warns_and_is_the_default(raw: Raw, namespace: str, query: st
     assert answer.warnings == ('299 - "unknown field \\"unknown\\""', '299 - "duplicate field \\"data.k\\""')
 
 
-async def test_ignore_ignores(raw: Raw, namespace: str) -> None:
+async def test_ignore_sends_no_warning(raw: Raw, namespace: str) -> None:
     answer = await post(raw, namespace, "?fieldValidation=Ignore")
     assert answer.status == 201
     assert answer.json()["data"] == {"k": "2"}
     assert answer.warnings == ()
 
 
-async def test_no_other_value(raw: Raw, namespace: str) -> None:
+async def test_other_field_validation_values_are_rejected(raw: Raw, namespace: str) -> None:
     answer = await post(raw, namespace, "?fieldValidation=Frob")
     assert answer.status == 422
     assert answer.json()["message"] == (
@@ -58,7 +58,7 @@ async def test_no_other_value(raw: Raw, namespace: str) -> None:
     )
 
 
-async def test_the_path_of_a_field(client: Client, namespace: str) -> None:
+async def test_strict_error_names_the_path_of_the_field(client: Client, namespace: str) -> None:
     wanted = pod("a", spec={"containers": [{"name": "a", "image": "i", "x": 1, "ports": [{"containerport": 1}]}]})
     with pytest.raises(BadRequest) as refused:
         await client.create(POD, wanted, namespace, field_validation="Strict")
@@ -69,13 +69,13 @@ async def test_the_path_of_a_field(client: Client, namespace: str) -> None:
     }
 
 
-async def test_unknown_fields_in_metadata(client: Client, namespace: str) -> None:
+async def test_strict_rejects_unknown_metadata(client: Client, namespace: str) -> None:
     wanted = new(CONFIG_MAP, "a", metadata={"unknown": 1})
     with pytest.raises(BadRequest, match=r'strict decoding error: unknown field "metadata.unknown"'):
         await client.create(CONFIG_MAP, wanted, namespace, field_validation="Strict")
 
 
-async def test_put(client: Client, namespace: str) -> None:
+async def test_strict_rejects_unknown_fields_of_an_update(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     with pytest.raises(BadRequest, match=r'strict decoding error: unknown field "unknown"'):
         await replace(client, CONFIG_MAP, new(CONFIG_MAP, "a", unknown=1), namespace, fieldValidation="Strict")
@@ -90,7 +90,9 @@ async def test_put(client: Client, namespace: str) -> None:
     ],
     ids=["merge", "strategic", "json"],
 )
-async def test_patches(client: Client, namespace: str, patch: MergePatch | StrategicPatch | JsonPatch) -> None:
+async def test_strict_rejects_unknown_fields_of_a_patch(
+    client: Client, namespace: str, patch: MergePatch | StrategicPatch | JsonPatch
+) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     with pytest.raises(Invalid, match=r'strict decoding error: unknown field "unknown"') as refused:
         await client.patch(CONFIG_MAP, "a", patch, namespace, field_validation="Strict")
@@ -98,7 +100,7 @@ async def test_patches(client: Client, namespace: str, patch: MergePatch | Strat
     assert await client.patch(CONFIG_MAP, "a", patch, namespace, field_validation="Warn") == created
 
 
-async def test_a_patch_with_duplicates_warns(raw: Raw, client: Client, namespace: str) -> None:
+async def test_patch_with_duplicate_fields_warns(raw: Raw, client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     answer = await raw(
         "PATCH",
@@ -127,7 +129,9 @@ async def pruned(client: Client, namespace: str) -> ResourceType:
     return type
 
 
-async def test_custom_kinds(raw: Raw, client: Client, namespace: str, pruned: ResourceType) -> None:
+async def test_strict_rejects_unknown_fields_of_a_custom_kind(
+    raw: Raw, client: Client, namespace: str, pruned: ResourceType
+) -> None:
     wanted = new(pruned, "a", spec={"known": "x", "unknown": 1}, other=2)
     with pytest.raises(BadRequest) as refused:
         await client.create(pruned, wanted, namespace, field_validation="Strict")

@@ -42,7 +42,9 @@ async def family(client: Client, namespace: str, *, block: bool = False) -> tupl
 
 
 @pytest.mark.parametrize("policy", ["Background", None])
-async def test_background(client: Client, namespace: str, policy: str | None) -> None:
+async def test_background_deletion_deletes_dependents_after_the_owner(
+    client: Client, namespace: str, policy: str | None
+) -> None:
     await family(client, namespace)
     await client.delete(CONFIG_MAP, "owner", namespace, propagation_policy=policy)
     assert await found(client, CONFIG_MAP, "owner", namespace) is None
@@ -50,7 +52,9 @@ async def test_background(client: Client, namespace: str, policy: str | None) ->
     await gone(client, CONFIG_MAP, "grandchild", namespace)
 
 
-async def test_foreground(client: Client, namespace: str) -> None:
+async def test_foreground_deletion_keeps_the_owner_until_its_dependents_are_gone(
+    client: Client, namespace: str
+) -> None:
     """The owner stays until its dependants are gone."""
     await family(client, namespace, block=True)
     hold = MergePatch({"metadata": {"finalizers": ["example.com/hold"]}})
@@ -78,13 +82,13 @@ async def test_foreground(client: Client, namespace: str) -> None:
     await gone(client, CONFIG_MAP, "owner", namespace)
 
 
-async def test_foreground_without_dependants(client: Client, namespace: str) -> None:
+async def test_foreground_deletion_without_dependents_completes(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "owner"), namespace)
     await client.delete(CONFIG_MAP, "owner", namespace, propagation_policy="Foreground")
     await gone(client, CONFIG_MAP, "owner", namespace)
 
 
-async def test_orphan(client: Client, namespace: str) -> None:
+async def test_orphan_deletion_keeps_dependents_without_the_owner(client: Client, namespace: str) -> None:
     await family(client, namespace)
     deleting = await client.delete(CONFIG_MAP, "owner", namespace, propagation_policy="Orphan")
     assert deleting["metadata"]["finalizers"] == ["orphan"]
@@ -94,7 +98,7 @@ async def test_orphan(client: Client, namespace: str) -> None:
     assert await found(client, CONFIG_MAP, "grandchild", namespace) is not None
 
 
-async def test_one_owner_of_two_is_enough(client: Client, namespace: str) -> None:
+async def test_dependent_with_one_remaining_owner_is_kept(client: Client, namespace: str) -> None:
     owners = [await client.create(CONFIG_MAP, new(CONFIG_MAP, name), namespace) for name in ("one", "two")]
     references = [owner_reference(owner) for owner in owners]
     await client.create(SECRET, new(SECRET, "child", metadata={"ownerReferences": references}), namespace)
@@ -109,14 +113,14 @@ async def test_one_owner_of_two_is_enough(client: Client, namespace: str) -> Non
     await gone(client, SECRET, "child", namespace)
 
 
-async def test_an_owner_that_never_was(client: Client, namespace: str) -> None:
+async def test_dependent_of_a_nonexistent_owner_is_deleted(client: Client, namespace: str) -> None:
     uid = "00000000-0000-0000-0000-000000000001"
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": uid}
     await client.create(SECRET, new(SECRET, "child", metadata={"ownerReferences": [reference]}), namespace)
     await gone(client, SECRET, "child", namespace)
 
 
-async def test_an_owner_of_that_name_but_another_uid(client: Client, namespace: str) -> None:
+async def test_dependent_of_an_owner_with_another_uid_is_deleted(client: Client, namespace: str) -> None:
     owner = await client.create(CONFIG_MAP, new(CONFIG_MAP, "owner"), namespace)
     reference = {**owner_reference(owner), "uid": "00000000-0000-0000-0000-000000000001"}
     await client.create(SECRET, new(SECRET, "child", metadata={"ownerReferences": [reference]}), namespace)
@@ -133,7 +137,7 @@ async def test_owner_references_added_later_count(client: Client, namespace: str
     await gone(client, SECRET, "child", namespace)
 
 
-async def test_pods_of_a_replica_set(client: Client, namespace: str) -> None:
+async def test_deleting_a_deployment_deletes_replica_sets_and_pods(client: Client, namespace: str) -> None:
     """A scheduled pod is deleted with its grace, so it lingers; the rest of the chain goes."""
     template = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
     spec = {"selector": {"matchLabels": {"app": "a"}}, "template": template}
@@ -156,13 +160,15 @@ async def test_pods_of_a_replica_set(client: Client, namespace: str) -> None:
         ({"apiVersion": ""}, "metadata.ownerReferences.apiVersion: Invalid value"),
     ],
 )
-async def test_incomplete_references(client: Client, namespace: str, change: Object, message: str) -> None:
+async def test_incomplete_owner_references_are_rejected(
+    client: Client, namespace: str, change: Object, message: str
+) -> None:
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u", **change}
     with pytest.raises(Invalid, match=message):
         await client.create(SECRET, new(SECRET, "a", metadata={"ownerReferences": [reference]}), namespace)
 
 
-async def test_only_one_controller(client: Client, namespace: str) -> None:
+async def test_second_controller_reference_is_rejected(client: Client, namespace: str) -> None:
     references = [
         {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": name, "controller": True} for name in "ab"
     ]

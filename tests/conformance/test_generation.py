@@ -8,12 +8,12 @@ from sandpool.kube.client import Client, MergePatch, StrategicPatch
 from sandpool.testing.objects import new, pod
 
 
-async def test_starts_at_one(client: Client, namespace: str, gadgets: ResourceType) -> None:
+async def test_generation_starts_at_one(client: Client, namespace: str, gadgets: ResourceType) -> None:
     created = await client.create(gadgets, new(gadgets, "a", spec={"mode": "Running"}), namespace)
     assert created["metadata"]["generation"] == 1
 
 
-async def test_a_spec_change_counts(client: Client, namespace: str, gadgets: ResourceType) -> None:
+async def test_spec_change_increments_the_generation(client: Client, namespace: str, gadgets: ResourceType) -> None:
     await client.create(gadgets, new(gadgets, "a", spec={"mode": "Running"}), namespace)
     suspend = MergePatch({"spec": {"mode": "Suspended"}})
     assert (await client.patch(gadgets, "a", suspend, namespace))["metadata"]["generation"] == 2
@@ -21,7 +21,7 @@ async def test_a_spec_change_counts(client: Client, namespace: str, gadgets: Res
     assert (await client.patch(gadgets, "a", resume, namespace))["metadata"]["generation"] == 3
 
 
-async def test_a_metadata_change_does_not_count(client: Client, namespace: str, gadgets: ResourceType) -> None:
+async def test_metadata_change_keeps_the_generation(client: Client, namespace: str, gadgets: ResourceType) -> None:
     created = await client.create(gadgets, new(gadgets, "a", spec={"mode": "Running"}), namespace)
     patch = MergePatch({"metadata": {"labels": {"l": "1"}, "annotations": {"a": "1"}}})
     patched = await client.patch(gadgets, "a", patch, namespace)
@@ -29,7 +29,7 @@ async def test_a_metadata_change_does_not_count(client: Client, namespace: str, 
     assert patched["metadata"]["resourceVersion"] != created["metadata"]["resourceVersion"]
 
 
-async def test_a_status_change_does_not_count(client: Client, namespace: str, gadgets: ResourceType) -> None:
+async def test_status_change_keeps_the_generation(client: Client, namespace: str, gadgets: ResourceType) -> None:
     created = await client.create(gadgets, new(gadgets, "a", spec={"mode": "Running"}), namespace)
     patch = MergePatch({"status": {"nodeName": "n"}})
     patched = await client.patch(gadgets, "a", patch, namespace, subresource="status")
@@ -37,7 +37,7 @@ async def test_a_status_change_does_not_count(client: Client, namespace: str, ga
     assert patched["metadata"]["resourceVersion"] != created["metadata"]["resourceVersion"]
 
 
-async def test_a_write_that_changes_nothing_changes_nothing(
+async def test_write_without_changes_keeps_generation_and_version(
     client: Client, namespace: str, gadgets: ResourceType
 ) -> None:
     created = await client.create(gadgets, new(gadgets, "a", spec={"mode": "Running"}), namespace)
@@ -46,13 +46,13 @@ async def test_a_write_that_changes_nothing_changes_nothing(
         assert patched == created
 
 
-async def test_it_cannot_be_written(client: Client, namespace: str, gadgets: ResourceType) -> None:
+async def test_generation_cannot_be_written(client: Client, namespace: str, gadgets: ResourceType) -> None:
     created = await client.create(gadgets, new(gadgets, "a", spec={"mode": "Running"}), namespace)
     patched = await client.patch(gadgets, "a", MergePatch({"metadata": {"generation": 5}}), namespace)
     assert patched == created
 
 
-async def test_without_a_status_subresource_everything_but_metadata_counts(
+async def test_change_outside_metadata_increments_the_generation_without_status_subresource(
     client: Client, namespace: str, widgets: ResourceType
 ) -> None:
     await client.create(widgets, new(widgets, "a", spec={"n": 1}), namespace)
@@ -62,14 +62,14 @@ async def test_without_a_status_subresource_everything_but_metadata_counts(
     assert patched["metadata"]["generation"] == 2
 
 
-async def test_kinds_without_a_spec_have_none(client: Client, namespace: str) -> None:
+async def test_kinds_without_spec_have_no_generation(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     assert "generation" not in created["metadata"]
     patched = await client.patch(CONFIG_MAP, "a", MergePatch({"data": {"k": "v"}}), namespace)
     assert "generation" not in patched["metadata"]
 
 
-async def test_deletion_counts(client: Client, namespace: str, gadgets: ResourceType) -> None:
+async def test_deletion_increments_the_generation(client: Client, namespace: str, gadgets: ResourceType) -> None:
     held = new(gadgets, "a", metadata={"finalizers": ["example.com/hold"]}, spec={"mode": "Running"})
     await client.create(gadgets, held, namespace)
     await client.delete(gadgets, "a", namespace)
@@ -78,7 +78,7 @@ async def test_deletion_counts(client: Client, namespace: str, gadgets: Resource
     await client.patch(gadgets, "a", MergePatch({"metadata": {"finalizers": None}}), namespace)
 
 
-async def test_a_pod_counts_too(client: Client, namespace: str) -> None:
+async def test_pod_has_a_generation(client: Client, namespace: str) -> None:
     created = await client.create(POD, pod("a"), namespace)
     assert created["metadata"]["generation"] == 1
     image = {"spec": {"containers": [{"name": "main", "image": "example.com/image:2"}]}}
@@ -86,7 +86,7 @@ async def test_a_pod_counts_too(client: Client, namespace: str) -> None:
     assert patched["metadata"]["generation"] == 2
 
 
-async def test_a_deployment_counts(client: Client, namespace: str) -> None:
+async def test_deployment_has_a_generation(client: Client, namespace: str) -> None:
     template = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
     spec = {"selector": {"matchLabels": {"app": "a"}}, "template": template}
     created = await client.create(DEPLOYMENT, new(DEPLOYMENT, "a", spec=spec), namespace)

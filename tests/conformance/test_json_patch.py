@@ -41,7 +41,7 @@ SPEC: dict[str, Any] = {"a": 1, "list": [1, 2, 3], "map": {"x": 1}, "with/slash"
     ],
     ids=lambda value: value[-1]["op"] + value[-1]["path"].replace("/", "-") if isinstance(value, list) else "",
 )
-async def test_operations(
+async def test_json_patch_operations_are_applied(
     client: Client, namespace: str, widgets: ResourceType, operations: list[Any], expected: dict[str, Any]
 ) -> None:
     await client.create(widgets, new(widgets, "a", spec=SPEC), namespace)
@@ -64,7 +64,7 @@ async def test_operations(
     ],
     ids=lambda operation: operation["op"] + operation["path"].replace("/", "-"),
 )
-async def test_operations_that_do_not_apply(
+async def test_failing_json_patch_operation_changes_nothing(
     client: Client, namespace: str, widgets: ResourceType, operation: dict[str, Any]
 ) -> None:
     created = await client.create(widgets, new(widgets, "a", spec=SPEC), namespace)
@@ -84,21 +84,23 @@ async def test_operations_that_do_not_apply(
         b"[{",
     ],
 )
-async def test_a_body_that_is_no_patch(client: Client, namespace: str, widgets: ResourceType, body: Any) -> None:
+async def test_body_that_is_no_json_patch_is_rejected(
+    client: Client, namespace: str, widgets: ResourceType, body: Any
+) -> None:
     created = await client.create(widgets, new(widgets, "a", spec=SPEC), namespace)
     with pytest.raises(BadRequest):
         await client.transport.request(Request("PATCH", widgets.path(namespace, "a"), {}, body, JSON_PATCH))
     assert await client.get(widgets, "a", namespace) == created
 
 
-async def test_an_unknown_operation(client: Client, namespace: str, widgets: ResourceType) -> None:
+async def test_unknown_json_patch_operation_is_rejected(client: Client, namespace: str, widgets: ResourceType) -> None:
     await client.create(widgets, new(widgets, "a", spec=SPEC), namespace)
     with pytest.raises(ApiError) as refused:
         await client.patch(widgets, "a", JsonPatch([{"op": "frob", "path": "/spec/a"}]), namespace)
     assert refused.value.code in (400, 422)
 
 
-async def test_too_many_operations(client: Client, namespace: str, widgets: ResourceType) -> None:
+async def test_more_than_10000_operations_are_rejected(client: Client, namespace: str, widgets: ResourceType) -> None:
     await client.create(widgets, new(widgets, "a", spec=SPEC), namespace)
     operations = [{"op": "replace", "path": "/spec/a", "value": n} for n in range(10_001)]
     with pytest.raises(ApiError) as refused:
@@ -109,12 +111,12 @@ async def test_too_many_operations(client: Client, namespace: str, widgets: Reso
     )
 
 
-async def test_an_empty_patch_changes_nothing(client: Client, namespace: str, widgets: ResourceType) -> None:
+async def test_empty_json_patch_changes_nothing(client: Client, namespace: str, widgets: ResourceType) -> None:
     created = await client.create(widgets, new(widgets, "a", spec=SPEC), namespace)
     assert await client.patch(widgets, "a", JsonPatch([]), namespace) == created
 
 
-async def test_a_resource_version_is_a_precondition(client: Client, namespace: str) -> None:
+async def test_resource_version_in_a_json_patch_is_a_precondition(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "0"}), namespace)
     patch = JsonPatch(
         [
@@ -127,7 +129,7 @@ async def test_a_resource_version_is_a_precondition(client: Client, namespace: s
         await client.patch(CONFIG_MAP, "a", patch, namespace)
 
 
-async def test_a_test_of_the_resource_version(client: Client, namespace: str) -> None:
+async def test_operation_on_the_resource_version_is_a_precondition(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "0"}), namespace)
     patch = JsonPatch(
         [

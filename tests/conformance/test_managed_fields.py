@@ -47,7 +47,7 @@ async def test_create_records_every_field(client: Client, namespace: str) -> Non
     assert created["metadata"]["managedFields"][0]["time"] == created["metadata"]["creationTimestamp"]
 
 
-async def test_defaults_belong_to_the_creator(client: Client, namespace: str) -> None:
+async def test_defaults_are_owned_by_the_creator(client: Client, namespace: str) -> None:
     created = await client.create(POD, pod("a"), namespace, field_manager="creator")
     [only] = entries(created)
     container = only["fieldsV1"]["f:spec"]["f:containers"]['k:{"name":"main"}']
@@ -64,7 +64,7 @@ async def test_defaults_belong_to_the_creator(client: Client, namespace: str) ->
     assert "f:status" not in only["fieldsV1"]
 
 
-async def test_a_patch_records_what_it_changed(client: Client, namespace: str) -> None:
+async def test_patch_records_the_changed_fields(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"a": "1", "b": "1"}), namespace, field_manager="one")
     patch = MergePatch({"data": {"b": "2", "c": "2"}})
     patched = await client.patch(CONFIG_MAP, "a", patch, namespace, field_manager="two")
@@ -74,13 +74,13 @@ async def test_a_patch_records_what_it_changed(client: Client, namespace: str) -
     ]
 
 
-async def test_setting_the_same_value_takes_nothing(client: Client, namespace: str) -> None:
+async def test_setting_the_same_value_takes_no_ownership(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"a": "1"}), namespace, field_manager="one")
     patched = await client.patch(CONFIG_MAP, "a", MergePatch({"data": {"a": "1"}}), namespace, field_manager="two")
     assert patched == created
 
 
-async def test_put_records_what_it_changed(client: Client, namespace: str) -> None:
+async def test_update_records_the_changed_fields(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"a": "1", "b": "1"}), namespace, field_manager="one")
     updated = await replace(
         client, CONFIG_MAP, new(CONFIG_MAP, "a", data={"a": "2", "b": "1"}), namespace, fieldManager="two"
@@ -97,7 +97,7 @@ async def test_removed_fields_have_no_owner(client: Client, namespace: str) -> N
     assert entries(patched) == [entry("one", "Update", {"f:data": {".": {}, "f:a": {}}})]
 
 
-async def test_apply_records_what_it_wants(client: Client, namespace: str) -> None:
+async def test_apply_records_the_applied_fields(client: Client, namespace: str) -> None:
     wanted = ApplyPatch(new(CONFIG_MAP, "a", metadata={"labels": {"l": "1"}}, data={"k": "v"}))
     applied = await client.patch(CONFIG_MAP, "a", wanted, namespace, field_manager="applier")
     assert entries(applied) == [
@@ -105,7 +105,7 @@ async def test_apply_records_what_it_wants(client: Client, namespace: str) -> No
     ]
 
 
-async def test_one_manager_applying_and_updating_has_two_entries(client: Client, namespace: str) -> None:
+async def test_apply_and_update_of_one_manager_have_two_entries(client: Client, namespace: str) -> None:
     wanted = ApplyPatch(new(CONFIG_MAP, "a", data={"k": "v"}))
     await client.patch(CONFIG_MAP, "a", wanted, namespace, field_manager="one")
     patched = await client.patch(CONFIG_MAP, "a", MergePatch({"data": {"l": "w"}}), namespace, field_manager="one")
@@ -115,7 +115,7 @@ async def test_one_manager_applying_and_updating_has_two_entries(client: Client,
     ]
 
 
-async def test_status_has_an_entry_of_its_own(client: Client, namespace: str, gadgets: ResourceType) -> None:
+async def test_status_has_a_separate_entry(client: Client, namespace: str, gadgets: ResourceType) -> None:
     await client.create(gadgets, new(gadgets, "a", spec={"n": 1}), namespace, field_manager="one")
     patched = await client.patch(
         gadgets, "a", MergePatch({"status": {"n": 1}}), namespace, field_manager="one", subresource="status"
@@ -131,7 +131,7 @@ async def test_status_has_an_entry_of_its_own(client: Client, namespace: str, ga
     ]
 
 
-async def test_identity_is_nobodys(client: Client, namespace: str) -> None:
+async def test_identity_fields_have_no_owner(client: Client, namespace: str) -> None:
     """Names, uids, versions, times and the managedFields themselves are never owned."""
     created = await client.create(
         CONFIG_MAP, new(CONFIG_MAP, None, metadata={"generateName": "a-"}), namespace, field_manager="one"
@@ -139,7 +139,7 @@ async def test_identity_is_nobodys(client: Client, namespace: str) -> None:
     assert entries(created) == [entry("one", "Update", {"f:metadata": {"f:generateName": {}}})]
 
 
-async def test_the_manager_defaults_to_the_user_agent(raw: Raw, namespace: str) -> None:
+async def test_field_manager_defaults_to_the_user_agent(raw: Raw, namespace: str) -> None:
     answer = await raw(
         "POST",
         CONFIG_MAP.path(namespace),
@@ -149,14 +149,14 @@ async def test_the_manager_defaults_to_the_user_agent(raw: Raw, namespace: str) 
     assert [each["manager"] for each in answer.json()["metadata"]["managedFields"]] == ["my-tool"]
 
 
-async def test_an_empty_list_gives_up_all_ownership(client: Client, namespace: str) -> None:
+async def test_empty_managed_fields_clear_all_ownership(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "v"}), namespace, field_manager="one")
     patch = JsonPatch([{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}])
     patched = await client.patch(CONFIG_MAP, "a", patch, namespace, field_manager="two")
     assert "managedFields" not in patched["metadata"]
 
 
-async def test_ownership_can_be_written(client: Client, namespace: str) -> None:
+async def test_managed_fields_can_be_written(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "v"}), namespace, field_manager="one")
     [mine] = created["metadata"]["managedFields"]
     patch = MergePatch({"metadata": {"managedFields": [{**mine, "manager": "renamed"}]}})
@@ -164,7 +164,7 @@ async def test_ownership_can_be_written(client: Client, namespace: str) -> None:
     assert [each["manager"] for each in entries(patched)] == ["renamed"]
 
 
-async def test_lists_by_key_are_recorded_by_key(client: Client, namespace: str) -> None:
+async def test_keyed_lists_are_recorded_by_key(client: Client, namespace: str) -> None:
     containers = [{"name": "main", "image": "i", "env": [{"name": "A", "value": "1"}], "args": ["x"]}]
     template = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": containers}}
     spec = {"selector": {"matchLabels": {"app": "a"}}, "template": template}

@@ -30,7 +30,7 @@ async def gone(client: Client, type: ResourceType, name: str, namespace: str | N
     await until(probe, within=WITHIN)
 
 
-async def test_a_new_one_is_active_and_labelled(client: Client, namespace: str) -> None:
+async def test_new_namespace_is_active_and_labelled(client: Client, namespace: str) -> None:
     created = await client.get(NAMESPACE, namespace)
     assert created["metadata"]["labels"] == {"kubernetes.io/metadata.name": namespace}
     assert created["spec"] == {"finalizers": ["kubernetes"]}
@@ -38,29 +38,29 @@ async def test_a_new_one_is_active_and_labelled(client: Client, namespace: str) 
 
 
 @pytest.mark.parametrize("name", ["default", "kube-system", "kube-public", "kube-node-lease"])
-async def test_the_ones_there_from_the_start(client: Client, name: str) -> None:
+async def test_initial_namespaces_exist(client: Client, name: str) -> None:
     assert (await client.get(NAMESPACE, name))["status"] == {"phase": "Active"}
 
 
-async def test_the_name_label_cannot_be_changed_for_long(client: Client, namespace: str) -> None:
+async def test_name_label_of_a_namespace_is_restored(client: Client, namespace: str) -> None:
     patch = MergePatch({"metadata": {"labels": {"kubernetes.io/metadata.name": None, "l": "1"}}})
     patched = await client.patch(NAMESPACE, namespace, patch)
     assert patched["metadata"]["labels"] == {"kubernetes.io/metadata.name": namespace, "l": "1"}
 
 
-async def test_a_default_service_account_appears(client: Client, namespace: str) -> None:
+async def test_namespace_gets_a_default_service_account(client: Client, namespace: str) -> None:
     async def account() -> Object | None:
         return await found(client, SERVICE_ACCOUNT, "default", namespace)
 
     assert await until(account)
 
 
-async def test_its_spec_is_not_writable(client: Client, namespace: str) -> None:
+async def test_spec_of_a_namespace_is_read_only(client: Client, namespace: str) -> None:
     patched = await client.patch(NAMESPACE, namespace, MergePatch({"spec": {"finalizers": []}}))
     assert patched["spec"] == {"finalizers": ["kubernetes"]}
 
 
-async def test_deletion_takes_the_content_along(client: Client, namespace: str, widgets: ResourceType) -> None:
+async def test_deleting_a_namespace_deletes_its_objects(client: Client, namespace: str, widgets: ResourceType) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     await client.create(SECRET, new(SECRET, "a"), namespace)
     await client.create(widgets, new(widgets, "a", spec={}), namespace)
@@ -73,7 +73,7 @@ async def test_deletion_takes_the_content_along(client: Client, namespace: str, 
         assert (await client.list(type, namespace))["items"] == []
 
 
-async def test_held_content_holds_the_namespace(client: Client, namespace: str) -> None:
+async def test_objects_with_finalizers_delay_the_deletion_of_the_namespace(client: Client, namespace: str) -> None:
     held = new(CONFIG_MAP, "held", metadata={"finalizers": ["example.com/hold"]})
     await client.create(CONFIG_MAP, held, namespace)
     await client.delete(NAMESPACE, namespace)
@@ -107,7 +107,7 @@ async def test_held_content_holds_the_namespace(client: Client, namespace: str) 
     await gone(client, NAMESPACE, namespace)
 
 
-async def test_pods_go_first(client: Client, namespace: str) -> None:
+async def test_pods_of_a_terminating_namespace_are_deleted_first(client: Client, namespace: str) -> None:
     """What pods may still need stays until they are gone."""
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "needed"), namespace)
     running = pod("running", spec={"nodeName": "n", "terminationGracePeriodSeconds": 1})
@@ -123,7 +123,7 @@ async def test_pods_go_first(client: Client, namespace: str) -> None:
     await gone(client, NAMESPACE, namespace)
 
 
-async def test_finalize_is_a_subresource(client: Client, namespace: str) -> None:
+async def test_spec_finalizer_is_removed_through_finalize(client: Client, namespace: str) -> None:
     """A spec finalizer of somebody's own keeps the namespace until its owner takes it away through finalize."""
     name = namespace + "-final"
     await client.create(NAMESPACE, new(NAMESPACE, name, spec={"finalizers": ["example.com/hold"]}))
@@ -141,7 +141,7 @@ async def test_finalize_is_a_subresource(client: Client, namespace: str) -> None
     await gone(client, NAMESPACE, name)
 
 
-async def test_metadata_finalizers_hold_it_too(client: Client, namespace: str) -> None:
+async def test_metadata_finalizers_delay_the_deletion_of_a_namespace(client: Client, namespace: str) -> None:
     name = namespace + "-held"
     await client.create(NAMESPACE, new(NAMESPACE, name, metadata={"finalizers": ["example.com/hold"]}))
     await client.delete(NAMESPACE, name)
@@ -154,7 +154,7 @@ async def test_metadata_finalizers_hold_it_too(client: Client, namespace: str) -
     await gone(client, NAMESPACE, name)
 
 
-async def test_it_can_be_made_again(client: Client, namespace: str) -> None:
+async def test_deleted_namespace_can_be_created_again(client: Client, namespace: str) -> None:
     before = await client.get(NAMESPACE, namespace)
     await client.create(SECRET, new(SECRET, "a"), namespace)
     await client.delete(NAMESPACE, namespace)
@@ -165,13 +165,13 @@ async def test_it_can_be_made_again(client: Client, namespace: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["default", "kube-system"])
-async def test_the_important_ones_stay(client: Client, name: str) -> None:
+async def test_system_namespaces_cannot_be_deleted(client: Client, name: str) -> None:
     with pytest.raises(Forbidden) as refused:
         await client.delete(NAMESPACE, name)
     assert refused.value.message == (f'namespaces "{name}" is forbidden: this namespace may not be deleted')
 
 
-async def test_the_phase_is_not_for_the_creator(client: Client, namespace: str) -> None:
+async def test_phase_of_a_created_namespace_is_ignored(client: Client, namespace: str) -> None:
     name = namespace + "-other"
     created = await client.create(NAMESPACE, new(NAMESPACE, name, status={"phase": "Terminating"}))
     assert created["status"] == {"phase": "Active"}

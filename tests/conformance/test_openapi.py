@@ -56,7 +56,7 @@ def field(found: Any, schema: Any, path: str) -> Any:
     return resolve(found, schema) | {key: value for key, value in schema.items() if key.startswith("x-")}
 
 
-async def test_the_index(raw: Raw) -> None:
+async def test_index_lists_the_documents(raw: Raw) -> None:
     answer = await raw("GET", "/openapi/v3")
     index = answer.json()["paths"]
     assert {
@@ -68,13 +68,13 @@ async def test_the_index(raw: Raw) -> None:
     assert index["api/v1"]["serverRelativeURL"].startswith("/openapi/v3/api/v1?hash=")
 
 
-async def test_a_document(raw: Raw) -> None:
+async def test_document_has_info_paths_and_components(raw: Raw) -> None:
     found = await document(raw, CONFIG_MAP)
     assert found["openapi"].startswith("3.0")
     assert {"info", "paths", "components"} <= found.keys()
 
 
-async def test_every_reference_leads_somewhere(raw: Raw) -> None:
+async def test_every_reference_resolves(raw: Raw) -> None:
     found = await document(raw, CONFIG_MAP)
     schemas = found["components"]["schemas"]
     pending, seen = [schema_of(found, POD), schema_of(found, CONFIG_MAP)], set()
@@ -92,7 +92,7 @@ async def test_every_reference_leads_somewhere(raw: Raw) -> None:
 
 
 @pytest.mark.parametrize("type", [CONFIG_MAP, DEPLOYMENT, SANDBOX], ids=str)
-async def test_patch_operations_know_field_validation(raw: Raw, sandbox_kinds: None, type: ResourceType) -> None:
+async def test_patch_operations_declare_field_validation(raw: Raw, sandbox_kinds: None, type: ResourceType) -> None:
     """kubectl looks for this parameter to decide whether the server validates; without it, it refuses to apply."""
     found = await document(raw, type)
     path = f"{type.base_path}/namespaces/{{namespace}}/{type.plural}/{{name}}"
@@ -130,19 +130,19 @@ async def test_only_built_in_kinds_have_strategic_patches(raw: Raw, sandbox_kind
         ("status.phase", {"type": "string"}),
     ],
 )
-async def test_the_schema_of_a_pod(raw: Raw, path: str, expected: dict[str, Any]) -> None:
+async def test_schema_of_a_pod_has_types_and_list_keys(raw: Raw, path: str, expected: dict[str, Any]) -> None:
     found = await document(raw, POD)
     schema = field(found, schema_of(found, POD), path)
     assert {key: schema.get(key) for key in expected} == expected
 
 
-async def test_required_fields(raw: Raw) -> None:
+async def test_required_fields_are_listed(raw: Raw) -> None:
     found = await document(raw, POD)
     assert "containers" in field(found, schema_of(found, POD), "spec")["required"]
     assert field(found, schema_of(found, POD), "spec.containers.[]")["required"] == ["name"]
 
 
-async def test_our_own_kinds(raw: Raw, sandbox_kinds: None) -> None:
+async def test_schema_of_the_sandbox_kinds_is_served(raw: Raw, sandbox_kinds: None) -> None:
     found = await document(raw, SANDBOX_WARM_POOL)
     replicas = field(found, schema_of(found, SANDBOX_WARM_POOL), "spec.replicas")
     assert (replicas["type"], replicas["default"], replicas["minimum"]) == ("integer", 1, 0)
@@ -150,7 +150,7 @@ async def test_our_own_kinds(raw: Raw, sandbox_kinds: None) -> None:
     assert field(found, schema_of(found, SANDBOX), "spec.podTemplate.spec.containers.[].image")["type"] == "string"
 
 
-async def test_a_custom_kind(raw: Raw, client: Client, namespace: str) -> None:
+async def test_schema_of_a_custom_kind_is_served(raw: Raw, client: Client, namespace: str) -> None:
     type = custom_type(f"{namespace}.example.com")
     spec = {"type": "object", "description": "All of it.", "properties": {"n": {"type": "integer", "minimum": 1}}}
     await install(client, definition(type, {"type": "object", "properties": {"spec": spec}}))
@@ -161,11 +161,11 @@ async def test_a_custom_kind(raw: Raw, client: Client, namespace: str) -> None:
     assert {"apiVersion", "kind", "metadata"} <= schema["properties"].keys()
 
 
-async def test_a_document_that_has_not_changed(raw: Raw) -> None:
+async def test_unchanged_document_is_not_modified(raw: Raw) -> None:
     answer = await raw("GET", "/openapi/v3/apis/apps/v1")
     again = await raw("GET", "/openapi/v3/apis/apps/v1", headers={"If-None-Match": answer.headers["etag"]})
     assert again.status == 304
 
 
-async def test_a_document_nobody_has(raw: Raw) -> None:
+async def test_unknown_document_is_not_found(raw: Raw) -> None:
     assert (await raw("GET", "/openapi/v3/apis/nowhere.example.com/v1")).status == 404

@@ -30,7 +30,7 @@ def token(listed: Object) -> str | None:
     return found
 
 
-async def test_pages(client: Client, namespace: str) -> None:
+async def test_list_continues_in_pages(client: Client, namespace: str) -> None:
     expected = await fill(client, namespace, 7)
     first = await client.list(SECRET, namespace, limit=3)
     second = await client.list(SECRET, namespace, limit=3, continue_token=token(first))
@@ -41,7 +41,7 @@ async def test_pages(client: Client, namespace: str) -> None:
     assert len({page["metadata"]["resourceVersion"] for page in (first, second, third)}) == 1
 
 
-async def test_a_limit_that_is_not_reached(client: Client, namespace: str) -> None:
+async def test_list_below_the_limit_has_no_continue_token(client: Client, namespace: str) -> None:
     expected = await fill(client, namespace, 2)
     for limit in (2, 3, 500):
         listed = await client.list(SECRET, namespace, limit=limit)
@@ -49,7 +49,7 @@ async def test_a_limit_that_is_not_reached(client: Client, namespace: str) -> No
         assert not {"continue", "remainingItemCount"} & listed["metadata"].keys()
 
 
-async def test_a_page_shows_the_moment_of_the_first(client: Client, namespace: str) -> None:
+async def test_pages_show_the_version_of_the_first(client: Client, namespace: str) -> None:
     expected = await fill(client, namespace, 4)
     first = await client.list(SECRET, namespace, limit=2)
     await client.delete(SECRET, "s02", namespace)
@@ -61,14 +61,14 @@ async def test_a_page_shows_the_moment_of_the_first(client: Client, namespace: s
     assert "new" not in second["items"][1]["metadata"]["labels"]
 
 
-async def test_the_page_size_may_change(client: Client, namespace: str) -> None:
+async def test_page_size_can_change(client: Client, namespace: str) -> None:
     expected = await fill(client, namespace, 5)
     first = await client.list(SECRET, namespace, limit=1)
     rest = await client.list(SECRET, namespace, continue_token=token(first))
     assert names(first) + names(rest) == expected
 
 
-async def test_pages_of_a_selection(client: Client, namespace: str) -> None:
+async def test_pages_honour_a_selector(client: Client, namespace: str) -> None:
     expected = await fill(client, namespace, 7)
     first = await client.list(SECRET, namespace, limit=2, label_selector="odd=1")
     assert names(first) == [expected[1], expected[3]]
@@ -78,7 +78,7 @@ async def test_pages_of_a_selection(client: Client, namespace: str) -> None:
     assert token(rest) is None
 
 
-async def test_pages_across_namespaces(client: Client, namespace: str) -> None:
+async def test_pages_span_namespaces(client: Client, namespace: str) -> None:
     await fill(client, namespace, 3)
     seen: list[str] = []
     listed = await client.list(SECRET, limit=2)
@@ -89,7 +89,7 @@ async def test_pages_across_namespaces(client: Client, namespace: str) -> None:
     assert seen.count(namespace) == 3
 
 
-async def test_pages_of_a_custom_kind(client: Client, namespace: str, widgets: ResourceType) -> None:
+async def test_custom_kind_is_listed_in_pages(client: Client, namespace: str, widgets: ResourceType) -> None:
     for name in "abc":
         await client.create(widgets, new(widgets, name, spec={}), namespace)
     first = await client.list(widgets, namespace, limit=2)
@@ -98,12 +98,12 @@ async def test_pages_of_a_custom_kind(client: Client, namespace: str, widgets: R
 
 
 @pytest.mark.parametrize("bad", ["nonsense", "e30", "bm90IGpzb24", "!!!!"])
-async def test_a_bad_token(client: Client, namespace: str, bad: str) -> None:
+async def test_invalid_continue_token_is_rejected(client: Client, namespace: str, bad: str) -> None:
     with pytest.raises(BadRequest, match=r"continue key is not valid"):
         await client.list(SECRET, namespace, limit=2, continue_token=bad)
 
 
-async def test_a_token_with_a_version(client: Client, namespace: str) -> None:
+async def test_continue_token_with_a_resource_version_is_rejected(client: Client, namespace: str) -> None:
     await fill(client, namespace, 3)
     first = await client.list(SECRET, namespace, limit=1)
     with pytest.raises(BadRequest, match=r"specifying resource version is not allowed when using continue"):
@@ -111,12 +111,14 @@ async def test_a_token_with_a_version(client: Client, namespace: str) -> None:
 
 
 @pytest.mark.parametrize("limit", ["-1", "x", "1.5"])
-async def test_a_bad_limit(raw: Raw, namespace: str, limit: str) -> None:
+async def test_invalid_limit_does_not_fail_the_server(raw: Raw, namespace: str, limit: str) -> None:
     answer = await raw("GET", SECRET.path(namespace) + f"?limit={limit}")
     assert answer.status in (200, 400)
 
 
-async def test_an_expired_token(api: Endpoint, raw: Raw, client: Client, namespace: str) -> None:
+async def test_expired_continue_token_answers_a_new_one(
+    api: Endpoint, raw: Raw, client: Client, namespace: str
+) -> None:
     """The answer carries a token for going on with what is there now, at the price of consistency."""
     expected = await fill(client, namespace, 4)
     first = await client.list(SECRET, namespace, limit=2)

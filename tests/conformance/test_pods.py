@@ -27,7 +27,7 @@ POD_SPEC: Object = {
 }
 
 
-async def test_a_pod(client: Client, namespace: str) -> None:
+async def test_pod_gets_its_defaults(client: Client, namespace: str) -> None:
     created = await client.create(POD, pod("p", spec={"containers": [CONTAINER]}), namespace)
     spec = created["spec"]
     assert spec["containers"] == [FILLED]
@@ -71,7 +71,7 @@ async def test_a_pod(client: Client, namespace: str) -> None:
         ),
     ],
 )
-async def test_containers(client: Client, namespace: str, container: Object, filled: Object) -> None:
+async def test_containers_get_their_defaults(client: Client, namespace: str, container: Object, filled: Object) -> None:
     created = await client.create(POD, pod("p", spec={"containers": [{**CONTAINER, **container}]}), namespace)
     [stored] = created["spec"]["containers"]
     assert {key: stored[key] for key in filled} == filled
@@ -95,7 +95,7 @@ async def test_containers(client: Client, namespace: str, container: Object, fil
         ),
     ],
 )
-async def test_volumes(client: Client, namespace: str, volume: Object, filled: Object) -> None:
+async def test_volumes_get_their_defaults(client: Client, namespace: str, volume: Object, filled: Object) -> None:
     await client.create(SERVICE_ACCOUNT, new(SERVICE_ACCOUNT, "robot"), namespace)
     spec = {"containers": [CONTAINER], "serviceAccountName": "robot", "volumes": [{"name": "v", **volume}]}
     created = await client.create(POD, pod("p", spec=spec), namespace)
@@ -110,12 +110,12 @@ async def test_volumes(client: Client, namespace: str, volume: Object, filled: O
         ({"limits": {"cpu": "1", "memory": "1Gi"}}, "Guaranteed"),
     ],
 )
-async def test_quality_of_service(client: Client, namespace: str, resources: Object, quality: str) -> None:
+async def test_qos_class_follows_the_resources(client: Client, namespace: str, resources: Object, quality: str) -> None:
     spec = {"containers": [{**CONTAINER, "resources": resources}]}
     assert (await client.create(POD, pod("p", spec=spec), namespace))["status"]["qosClass"] == quality
 
 
-async def test_quantities_become_canonical(client: Client, namespace: str) -> None:
+async def test_quantities_are_stored_in_canonical_form(client: Client, namespace: str) -> None:
     requests = {"cpu": "1000m", "memory": "1024Mi", "ephemeral-storage": "0.5Gi"}
     spec = {"containers": [{**CONTAINER, "resources": {"requests": requests}}]}
     created = await client.create(POD, pod("p", spec=spec), namespace)
@@ -126,7 +126,7 @@ async def test_quantities_become_canonical(client: Client, namespace: str) -> No
     }
 
 
-async def test_numbers_are_quantities(client: Client, namespace: str) -> None:
+async def test_numbers_are_accepted_as_quantities(client: Client, namespace: str) -> None:
     spec = {"containers": [{**CONTAINER, "resources": {"requests": {"cpu": 2}}}]}
     created = await client.create(POD, pod("p", spec=spec), namespace)
     assert created["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "2"}
@@ -171,20 +171,20 @@ LABEL = "a lowercase RFC 1123 label must consist of lower case alphanumeric char
         ({"nodeSelector": {"bad key": "v"}}, 'spec.nodeSelector: Invalid value: "bad key"'),
     ],
 )
-async def test_bad_pods(client: Client, namespace: str, spec: Object, message: str) -> None:
+async def test_invalid_pods_are_rejected(client: Client, namespace: str, spec: Object, message: str) -> None:
     with pytest.raises(Invalid) as refused:
         await client.create(POD, pod("p", spec={"containers": [CONTAINER], **spec}), namespace)
     assert refused.value.message.startswith(f'Pod "p" is invalid: {message}')
 
 
-async def test_a_bad_quantity(client: Client, namespace: str) -> None:
+async def test_invalid_quantity_is_rejected(client: Client, namespace: str) -> None:
     spec = {"containers": [{**CONTAINER, "resources": {"requests": {"cpu": "x"}}}]}
     with pytest.raises(ApiError, match=r"quantities must match the regular expression") as refused:
         await client.create(POD, pod("p", spec=spec), namespace)
     assert refused.value.code == 400
 
 
-async def test_a_pod_is_bound_to_a_node(client: Client, namespace: str) -> None:
+async def test_binding_assigns_a_pod_to_a_node(client: Client, namespace: str) -> None:
     """What a scheduler does."""
     await client.create(POD, pod("p"), namespace)
     binding = {
@@ -205,7 +205,7 @@ async def test_a_pod_is_bound_to_a_node(client: Client, namespace: str) -> None:
     assert "pod p is already assigned to node" in refused.value.message
 
 
-async def test_a_pod_is_evicted(client: Client, namespace: str) -> None:
+async def test_eviction_deletes_a_pod_with_its_grace_period(client: Client, namespace: str) -> None:
     """Deletion by another name, with the grace of the pod; where a disruption budget allows it."""
     await client.create(POD, pod("p", spec={"nodeName": "n1"}), namespace)
     eviction = {

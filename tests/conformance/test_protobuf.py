@@ -54,7 +54,7 @@ async def send(raw: Raw, type: ResourceType, namespace: str | None, message: byt
     )
 
 
-async def test_a_config_map(raw: Raw, client: Client, namespace: str) -> None:
+async def test_config_map_is_decoded_from_protobuf(raw: Raw, client: Client, namespace: str) -> None:
     labels = entry(11, "l", "1") + entry(12, "annotation", "2")
     message = metadata("a", labels) + entry(2, "k", "v") + entry(2, "empty", "") + entry(3, "b", b"\0\1") + field(4, 1)
     answer = await send(raw, CONFIG_MAP, namespace, message, "?fieldManager=kubectl-create&fieldValidation=Strict")
@@ -66,7 +66,7 @@ async def test_a_config_map(raw: Raw, client: Client, namespace: str) -> None:
     assert (created["binaryData"], created["immutable"]) == ({"b": "AAE="}, True)
 
 
-async def test_a_secret(raw: Raw, client: Client, namespace: str) -> None:
+async def test_secret_is_decoded_from_protobuf(raw: Raw, client: Client, namespace: str) -> None:
     message = metadata("a") + entry(2, "k", b"\xff\0") + field(3, "example.com/kind") + entry(4, "text", "t")
     assert (await send(raw, SECRET, namespace, message)).status == 201
     created = await client.get(SECRET, "a", namespace)
@@ -74,13 +74,13 @@ async def test_a_secret(raw: Raw, client: Client, namespace: str) -> None:
     assert created["data"] == {"k": base64.b64encode(b"\xff\0").decode(), "text": "dA=="}
 
 
-async def test_a_namespace(raw: Raw, client: Client, namespace: str) -> None:
+async def test_namespace_is_decoded_from_protobuf(raw: Raw, client: Client, namespace: str) -> None:
     name = namespace + "-proto"
     assert (await send(raw, NAMESPACE, None, metadata(name) + field(2, b"") + field(3, b""))).status == 201
     assert (await client.get(NAMESPACE, name))["status"] == {"phase": "Active"}
 
 
-async def test_a_service_account(raw: Raw, client: Client, namespace: str) -> None:
+async def test_service_account_is_decoded_from_protobuf(raw: Raw, client: Client, namespace: str) -> None:
     message = metadata("robot") + field(3, field(1, "pull-secret")) + field(4, 0)
     assert (await send(raw, SERVICE_ACCOUNT, namespace, message)).status == 201
     created = await client.get(SERVICE_ACCOUNT, "robot", namespace)
@@ -88,7 +88,7 @@ async def test_a_service_account(raw: Raw, client: Client, namespace: str) -> No
     assert created["automountServiceAccountToken"] is False
 
 
-async def test_an_access_review(raw: Raw, namespace: str) -> None:
+async def test_access_review_is_decoded_from_protobuf(raw: Raw, namespace: str) -> None:
     """What ``kubectl auth can-i`` sends; JSON is a fine answer."""
     attributes = field(1, namespace) + field(2, "get") + field(5, "pods")
     message = metadata() + field(2, field(1, attributes)) + field(3, b"")
@@ -99,14 +99,14 @@ async def test_an_access_review(raw: Raw, namespace: str) -> None:
     assert answer.json()["status"]["allowed"] is True
 
 
-async def test_generated_names(raw: Raw, client: Client, namespace: str) -> None:
+async def test_generate_name_is_decoded_from_protobuf(raw: Raw, client: Client, namespace: str) -> None:
     message = field(1, field(2, "made-")) + entry(2, "k", "v")
     assert (await send(raw, CONFIG_MAP, namespace, message)).status == 201
     listed = await client.list(CONFIG_MAP, namespace)
     assert any(item["metadata"]["name"].startswith("made-") for item in listed["items"])
 
 
-async def test_validation_is_the_same(raw: Raw, namespace: str) -> None:
+async def test_protobuf_object_is_validated(raw: Raw, namespace: str) -> None:
     answer = await raw(
         "POST",
         CONFIG_MAP.path(namespace),
@@ -117,7 +117,7 @@ async def test_validation_is_the_same(raw: Raw, namespace: str) -> None:
     assert 'metadata.name: Invalid value: "Bad Name"' in answer.json()["message"]
 
 
-async def test_another_kind_is_refused(raw: Raw, namespace: str) -> None:
+async def test_protobuf_body_of_another_kind_is_rejected(raw: Raw, namespace: str) -> None:
     answer = await raw(
         "POST",
         CONFIG_MAP.path(namespace),
@@ -127,7 +127,7 @@ async def test_another_kind_is_refused(raw: Raw, namespace: str) -> None:
     assert answer.status == 400
 
 
-async def test_an_update(raw: Raw, client: Client, namespace: str) -> None:
+async def test_update_is_decoded_from_protobuf(raw: Raw, client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "1"}), namespace)
     answer = await raw(
         "PUT",
@@ -139,7 +139,7 @@ async def test_an_update(raw: Raw, client: Client, namespace: str) -> None:
 
 
 @pytest.mark.parametrize("cut", [10, 25, -3])
-async def test_truncated(raw: Raw, client: Client, namespace: str, cut: int) -> None:
+async def test_truncated_protobuf_is_rejected(raw: Raw, client: Client, namespace: str, cut: int) -> None:
     body = envelope(CONFIG_MAP, metadata("a") + entry(2, "key", "value"))[:cut]
     headers = {"Content-Type": PROTOBUF, "Accept": "application/json"}
     answer = await raw("POST", CONFIG_MAP.path(namespace), body=body, headers=headers)

@@ -17,7 +17,7 @@ PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 
 
-async def test_metadata_of_an_object(raw: Raw, client: Client, namespace: str) -> None:
+async def test_partial_metadata_of_an_object_are_served(raw: Raw, client: Client, namespace: str) -> None:
     created = await client.create(SECRET, new(SECRET, "a", stringData={"k": "v"}), namespace)
     answer = await raw("GET", SECRET.path(namespace, "a"), headers={"Accept": PARTIAL})
     assert answer.json() == {
@@ -27,7 +27,9 @@ async def test_metadata_of_an_object(raw: Raw, client: Client, namespace: str) -
     }
 
 
-async def test_metadata_of_a_list(raw: Raw, client: Client, namespace: str, widgets: ResourceType) -> None:
+async def test_partial_metadata_of_a_list_are_served(
+    raw: Raw, client: Client, namespace: str, widgets: ResourceType
+) -> None:
     created = await client.create(widgets, new(widgets, "a", spec={"n": 1}), namespace)
     answer = await raw("GET", widgets.path(namespace), headers={"Accept": PARTIAL_LIST})
     listed = answer.json()
@@ -38,7 +40,7 @@ async def test_metadata_of_a_list(raw: Raw, client: Client, namespace: str, widg
     assert "spec" not in item
 
 
-async def test_metadata_of_a_watch(raw: Raw, client: Client, namespace: str) -> None:
+async def test_partial_metadata_of_a_watch_are_served(raw: Raw, client: Client, namespace: str) -> None:
     start = (await client.list(SECRET, namespace))["metadata"]["resourceVersion"]
     created = await client.create(SECRET, new(SECRET, "a", stringData={"k": "v"}), namespace)
     target = SECRET.path(namespace) + f"?watch=true&resourceVersion={start}&timeoutSeconds=1"
@@ -52,7 +54,7 @@ async def test_metadata_of_a_watch(raw: Raw, client: Client, namespace: str) -> 
     }
 
 
-async def test_yaml(raw: Raw, client: Client, namespace: str) -> None:
+async def test_yaml_is_served_on_request(raw: Raw, client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "yes"}), namespace)
     answer = await raw("GET", CONFIG_MAP.path(namespace, "a"), headers={"Accept": "application/yaml"})
     assert answer.content_type == "application/yaml"
@@ -60,30 +62,30 @@ async def test_yaml(raw: Raw, client: Client, namespace: str) -> None:
 
 
 @pytest.mark.parametrize("accept", ["application/json", "*/*", "text/html,*/*;q=0.8"])
-async def test_json(raw: Raw, namespace: str, accept: str) -> None:
+async def test_json_is_served_on_request(raw: Raw, namespace: str, accept: str) -> None:
     answer = await raw("GET", SECRET.path(namespace), headers={"Accept": accept})
     assert (answer.status, answer.content_type) == (200, "application/json")
 
 
-async def test_without_a_preference(raw: Raw, namespace: str) -> None:
+async def test_json_is_the_default(raw: Raw, namespace: str) -> None:
     answer = await raw("GET", SECRET.path(namespace))
     assert (answer.status, answer.content_type) == (200, "application/json")
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/json;as=Frob;v=v1;g=meta.k8s.io"])
-async def test_what_there_is_not(raw: Raw, namespace: str, accept: str) -> None:
+async def test_unknown_media_type_is_not_acceptable(raw: Raw, namespace: str, accept: str) -> None:
     answer = await raw("GET", SECRET.path(namespace), headers={"Accept": accept})
     assert answer.status == 406
     assert answer.json()["reason"] == "NotAcceptable"
 
 
-async def test_a_preference_that_can_be_met(raw: Raw, namespace: str) -> None:
+async def test_first_acceptable_media_type_is_served(raw: Raw, namespace: str) -> None:
     accept = "application/json;as=Frob;v=v1;g=meta.k8s.io,application/json"
     answer = await raw("GET", SECRET.path(namespace), headers={"Accept": accept})
     assert answer.json()["kind"] == "SecretList"
 
 
-async def test_large_answers_are_compressed_for_those_who_ask(raw: Raw, client: Client, namespace: str) -> None:
+async def test_large_responses_are_compressed_on_request(raw: Raw, client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "v" * 300_000}), namespace)
     path = CONFIG_MAP.path(namespace, "a")
     answer = await raw("GET", path, headers={"Accept-Encoding": "gzip"})
@@ -95,13 +97,13 @@ async def test_large_answers_are_compressed_for_those_who_ask(raw: Raw, client: 
     assert plain.json() == created
 
 
-async def test_pretty(raw: Raw, client: Client, namespace: str) -> None:
+async def test_pretty_indents_the_response(raw: Raw, client: Client, namespace: str) -> None:
     await client.create(SECRET, new(SECRET, "a"), namespace)
     answer = await raw("GET", SECRET.path(namespace, "a") + "?pretty=true")
     assert answer.body.startswith(b'{\n  "kind": "Secret",\n')
 
 
-async def test_answers_name_themselves(raw: Raw, namespace: str) -> None:
+async def test_responses_have_an_audit_id_and_are_not_cached(raw: Raw, namespace: str) -> None:
     """An audit id to quote in a complaint, and no caching of what may change at any moment."""
     answer = await raw("GET", SECRET.path(namespace))
     assert answer.headers["audit-id"]

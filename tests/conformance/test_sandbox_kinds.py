@@ -51,7 +51,9 @@ async def create(client: Client, namespace: str, type: ResourceType, **spec: Any
     ],
     ids=str,
 )
-async def test_defaults(client: Client, namespace: str, type: ResourceType, defaults: Object) -> None:
+async def test_missing_fields_get_their_defaults(
+    client: Client, namespace: str, type: ResourceType, defaults: Object
+) -> None:
     created = await create(client, namespace, type)
     assert created["spec"] == {**SPECS[type], **defaults}
     assert created["metadata"]["generation"] == 1
@@ -70,14 +72,14 @@ async def test_defaults(client: Client, namespace: str, type: ResourceType, defa
         ),
     ],
 )
-async def test_defaults_inside(
+async def test_nested_fields_get_their_defaults(
     client: Client, namespace: str, type: ResourceType, field: str, given: Any, stored: Any
 ) -> None:
     created = await create(client, namespace, type, **{field: given})
     assert created["spec"][field] == stored
 
 
-async def test_defaults_of_the_pod_schema(client: Client, namespace: str) -> None:
+async def test_ports_of_the_pod_template_get_a_protocol(client: Client, namespace: str) -> None:
     """Ports get their protocol from the schema; what kube-apiserver fills into real pods is not filled in here."""
     container = {"name": "main", "image": "i", "ports": [{"containerPort": 80}]}
     created = await create(client, namespace, SANDBOX, podTemplate={"spec": {"containers": [container]}})
@@ -110,7 +112,9 @@ async def test_defaults_of_the_pod_schema(client: Client, namespace: str) -> Non
         (SANDBOX_CLAIM, {"warmPoolRef": {"name": "p"}, "env": [{"name": "A"}]}, "spec.env[0].value"),
     ],
 )
-async def test_required_fields(client: Client, namespace: str, type: ResourceType, spec: Object, field: str) -> None:
+async def test_missing_required_fields_are_rejected(
+    client: Client, namespace: str, type: ResourceType, spec: Object, field: str
+) -> None:
     with pytest.raises(Invalid) as refused:
         await client.create(type, new(type, "a", spec=spec), namespace)
     assert {"reason": "FieldValueRequired", "message": "Required value", "field": field} in refused.value.details[
@@ -150,7 +154,7 @@ async def test_required_fields(client: Client, namespace: str, type: ResourceTyp
         ),
     ],
 )
-async def test_enums(
+async def test_enums_are_enforced(
     client: Client, namespace: str, type: ResourceType, spec: Object, field: str, supported: list[str]
 ) -> None:
     with pytest.raises(Invalid) as refused:
@@ -174,7 +178,7 @@ async def test_enums(
         (SANDBOX, {"service": "yes"}, "spec.service"),
     ],
 )
-async def test_values_that_are_refused(
+async def test_invalid_values_are_rejected(
     client: Client, namespace: str, type: ResourceType, spec: Object, field: str
 ) -> None:
     with pytest.raises(Invalid) as refused:
@@ -204,7 +208,9 @@ async def test_values_that_are_refused(
         ),
     ],
 )  # fmt: skip
-async def test_values_that_are_kept(client: Client, namespace: str, type: ResourceType, spec: Object) -> None:
+async def test_valid_values_are_stored_unchanged(
+    client: Client, namespace: str, type: ResourceType, spec: Object
+) -> None:
     created = await create(client, namespace, type, **spec)
     assert {key: created["spec"][key] for key in spec} == spec
 
@@ -239,7 +245,7 @@ async def test_volume_claim_templates_are_immutable(client: Client, namespace: s
     assert await client.get(SANDBOX, "a", namespace) == created
 
 
-async def test_everything_else_of_a_sandbox_is_mutable(client: Client, namespace: str) -> None:
+async def test_other_fields_of_a_sandbox_are_mutable(client: Client, namespace: str) -> None:
     await create(client, namespace, SANDBOX, volumeClaimTemplates=[VOLUME])
     changed = {"spec": {"containers": [{"name": "other", "image": "j"}]}}
     patch = MergePatch({"spec": {"podTemplate": changed, "service": True, "operatingMode": "Suspended"}})
@@ -248,7 +254,7 @@ async def test_everything_else_of_a_sandbox_is_mutable(client: Client, namespace
     assert patched["metadata"]["generation"] == 2
 
 
-async def test_the_rule_holds_for_apply(client: Client, namespace: str) -> None:
+async def test_volume_claim_templates_are_immutable_for_apply(client: Client, namespace: str) -> None:
     wanted = new(SANDBOX, "a", spec={**SPECS[SANDBOX], "volumeClaimTemplates": [VOLUME]})
     await client.patch(SANDBOX, "a", ApplyPatch(wanted), namespace, field_manager="one")
     with pytest.raises(Invalid, match=r"volumeClaimTemplates is immutable"):
@@ -260,7 +266,7 @@ async def test_the_rule_holds_for_apply(client: Client, namespace: str) -> None:
 # Status and scale
 
 
-async def test_status(client: Client, namespace: str) -> None:
+async def test_status_is_written_through_its_subresource(client: Client, namespace: str) -> None:
     await create(client, namespace, SANDBOX)
     condition = {
         "type": "Ready",
@@ -291,7 +297,7 @@ async def test_status(client: Client, namespace: str) -> None:
         ({"lastTransitionTime": "yesterday"}, "status.conditions[0].lastTransitionTime"),
     ],
 )
-async def test_conditions_have_a_schema(client: Client, namespace: str, change: Object, field: str) -> None:
+async def test_conditions_are_validated(client: Client, namespace: str, change: Object, field: str) -> None:
     await create(client, namespace, SANDBOX_CLAIM)
     condition = {
         "type": "Ready",
@@ -308,14 +314,14 @@ async def test_conditions_have_a_schema(client: Client, namespace: str, change: 
     assert refused.value.details["causes"][0]["field"] == field
 
 
-async def test_a_template_has_no_status(client: Client, namespace: str) -> None:
+async def test_template_has_no_status(client: Client, namespace: str) -> None:
     created = await client.create(
         SANDBOX_TEMPLATE, new(SANDBOX_TEMPLATE, "a", spec=SPECS[SANDBOX_TEMPLATE], status={"x": 1}), namespace
     )
     assert "status" not in created
 
 
-async def test_a_pool_scales(client: Client, namespace: str) -> None:
+async def test_pool_is_scaled_through_its_subresource(client: Client, namespace: str) -> None:
     await create(client, namespace, SANDBOX_WARM_POOL, replicas=2)
     status = {"replicas": 2, "readyReplicas": 1, "selector": "pool=a"}
     await client.patch(SANDBOX_WARM_POOL, "a", MergePatch({"status": status}), namespace, subresource="status")
@@ -327,7 +333,7 @@ async def test_a_pool_scales(client: Client, namespace: str) -> None:
     assert (pool["spec"]["replicas"], pool["metadata"]["generation"]) == (5, 2)
 
 
-async def test_there_is_no_strategic_patch(client: Client, namespace: str) -> None:
+async def test_strategic_patch_is_unsupported(client: Client, namespace: str) -> None:
     await create(client, namespace, SANDBOX)
     with pytest.raises(UnsupportedMediaType):
         await client.patch(SANDBOX, "a", StrategicPatch({"spec": {"service": True}}), namespace)
@@ -346,7 +352,9 @@ async def test_there_is_no_strategic_patch(client: Client, namespace: str) -> No
     ],
     ids=str,
 )
-async def test_columns(raw: Raw, client: Client, namespace: str, type: ResourceType, columns: list[str]) -> None:
+async def test_tables_have_the_columns_of_the_go_implementation(
+    raw: Raw, client: Client, namespace: str, type: ResourceType, columns: list[str]
+) -> None:
     await create(client, namespace, type)
     answer = await raw("GET", type.path(namespace), headers={"Accept": TABLE})
     table = answer.json()
@@ -354,7 +362,7 @@ async def test_columns(raw: Raw, client: Client, namespace: str, type: ResourceT
     assert len(table["rows"][0]["cells"]) == len(columns)
 
 
-async def test_cells_of_a_claim(raw: Raw, client: Client, namespace: str) -> None:
+async def test_table_of_a_claim_has_ready_sandbox_and_reason(raw: Raw, client: Client, namespace: str) -> None:
     await create(client, namespace, SANDBOX_CLAIM)
     conditions = [
         {
@@ -382,7 +390,7 @@ async def test_cells_of_a_claim(raw: Raw, client: Client, namespace: str) -> Non
     ],
     ids=str,
 )
-async def test_names_in_discovery(
+async def test_discovery_has_short_names_and_categories(
     raw: Raw, type: ResourceType, short_names: list[str], subresources: list[str]
 ) -> None:
     listed = (await raw("GET", type.base_path)).json()["resources"]

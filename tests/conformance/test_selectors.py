@@ -40,7 +40,7 @@ def names(listed: Object) -> str:
         (" app = x , tier = back ", "b"),
     ],
 )
-async def test_label_selectors(client: Client, namespace: str, selector: str, expected: str) -> None:
+async def test_label_selectors_filter_a_list(client: Client, namespace: str, selector: str, expected: str) -> None:
     for name, labels in (
         ("a", {"app": "x", "tier": "front", "size": "1"}),
         ("b", {"app": "x", "tier": "back", "size": "2"}),
@@ -51,7 +51,7 @@ async def test_label_selectors(client: Client, namespace: str, selector: str, ex
     assert names(await client.list(SECRET, namespace, label_selector=selector)) == expected
 
 
-async def test_an_empty_value(client: Client, namespace: str) -> None:
+async def test_empty_label_value_is_selected(client: Client, namespace: str) -> None:
     await client.create(SECRET, new(SECRET, "a", metadata={"labels": {"app": ""}}), namespace)
     await client.create(SECRET, new(SECRET, "b"), namespace)
     assert names(await client.list(SECRET, namespace, label_selector="app=")) == "a"
@@ -89,7 +89,9 @@ async def test_an_empty_value(client: Client, namespace: str) -> None:
         ),
     ],
 )
-async def test_bad_label_selectors(client: Client, namespace: str, selector: str, message: str) -> None:
+async def test_invalid_label_selectors_are_rejected(
+    client: Client, namespace: str, selector: str, message: str
+) -> None:
     with pytest.raises(BadRequest) as refused:
         await client.list(SECRET, namespace, label_selector=selector)
     assert refused.value.message == message
@@ -106,13 +108,17 @@ async def test_bad_label_selectors(client: Client, namespace: str, selector: str
         ("metadata.namespace=elsewhere", ""),
     ],
 )
-async def test_field_selectors(client: Client, namespace: str, selector: str, expected: str) -> None:
+async def test_field_selectors_filter_by_name_and_namespace(
+    client: Client, namespace: str, selector: str, expected: str
+) -> None:
     for name in "abc":
         await client.create(SECRET, new(SECRET, name), namespace)
     assert names(await client.list(SECRET, namespace, field_selector=selector)) == expected
 
 
-async def test_field_selectors_of_custom_kinds(client: Client, namespace: str, widgets: ResourceType) -> None:
+async def test_field_selectors_of_custom_kinds_filter_by_name(
+    client: Client, namespace: str, widgets: ResourceType
+) -> None:
     for name in "ab":
         await client.create(widgets, new(widgets, name, spec={"n": 1}), namespace)
     assert names(await client.list(widgets, namespace, field_selector="metadata.name=b")) == "b"
@@ -121,14 +127,14 @@ async def test_field_selectors_of_custom_kinds(client: Client, namespace: str, w
         await client.list(widgets, namespace, field_selector="spec.n=1")
 
 
-async def test_both_selectors(client: Client, namespace: str) -> None:
+async def test_label_and_field_selectors_combine(client: Client, namespace: str) -> None:
     for name in "ab":
         await client.create(SECRET, new(SECRET, name, metadata={"labels": {"l": "1"}}), namespace)
     listed = await client.list(SECRET, namespace, label_selector="l=1", field_selector="metadata.name=b")
     assert names(listed) == "b"
 
 
-async def test_fields_of_pods(client: Client, namespace: str) -> None:
+async def test_pods_are_selected_by_their_fields(client: Client, namespace: str) -> None:
     await client.create(SERVICE_ACCOUNT, new(SERVICE_ACCOUNT, "sa"), namespace)
     await client.create(POD, pod("a", spec={"nodeName": "n1"}), namespace)
     await client.create(POD, pod("b", spec={"restartPolicy": "Never", "serviceAccountName": "sa"}), namespace)
@@ -151,7 +157,7 @@ async def test_fields_of_pods(client: Client, namespace: str) -> None:
         assert names(await client.list(POD, namespace, field_selector=selector)) == expected, selector
 
 
-async def test_fields_of_events(client: Client, namespace: str) -> None:
+async def test_events_are_selected_by_their_fields(client: Client, namespace: str) -> None:
     for name, kind in (("a", "Pod"), ("b", "Service")):
         event = new(
             CORE_EVENT,
@@ -173,7 +179,7 @@ async def test_fields_of_events(client: Client, namespace: str) -> None:
         assert names(await client.list(CORE_EVENT, namespace, field_selector=selector)) == expected, selector
 
 
-async def test_fields_of_namespaces_secrets_and_nodes(client: Client, namespace: str) -> None:
+async def test_namespaces_secrets_and_nodes_are_selected_by_their_fields(client: Client, namespace: str) -> None:
     selector = f"metadata.name={namespace},status.phase=Active"
     assert names(await client.list(NAMESPACE, field_selector=selector)) == namespace
     await client.create(SECRET, new(SECRET, "a", type="example.com/kind"), namespace)
@@ -193,7 +199,7 @@ async def test_fields_of_namespaces_secrets_and_nodes(client: Client, namespace:
         (CONFIG_MAP, "metadata.name", "invalid selector: 'metadata.name'; can't understand 'metadata.name'"),
     ],
 )
-async def test_bad_field_selectors(
+async def test_invalid_field_selectors_are_rejected(
     client: Client, namespace: str, type: ResourceType, selector: str, message: str
 ) -> None:
     with pytest.raises(BadRequest) as refused:

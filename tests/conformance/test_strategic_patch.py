@@ -38,7 +38,7 @@ async def patched_containers(client: Client, namespace: str, pod_spec: Object) -
     return containers
 
 
-async def test_lists_merge_by_key(client: Client, namespace: str) -> None:
+async def test_strategic_patch_merges_lists_by_key(client: Client, namespace: str) -> None:
     one, two = await patched_containers(client, namespace, {"containers": [{"name": "one", "image": "i3"}]})
     assert (one["name"], one["image"], two["name"], two["image"]) == ("one", "i3", "two", "i2")
     assert one["args"] == ["x", "y"]
@@ -61,7 +61,7 @@ async def test_ports_merge_by_container_port(client: Client, namespace: str) -> 
     assert {each["containerPort"]: each.get("name") for each in one["ports"]} == {80: None, 81: "http"}
 
 
-async def test_lists_of_plain_values_are_replaced(client: Client, namespace: str) -> None:
+async def test_lists_of_scalars_are_replaced(client: Client, namespace: str) -> None:
     one, _ = await patched_containers(client, namespace, {"containers": [{"name": "one", "args": ["z"]}]})
     assert one["args"] == ["z"]
 
@@ -71,7 +71,7 @@ async def test_patch_delete_removes_an_item(client: Client, namespace: str) -> N
     assert [each["name"] for each in containers] == ["one"]
 
 
-async def test_patch_delete_of_a_nested_item(client: Client, namespace: str) -> None:
+async def test_patch_delete_removes_a_nested_item(client: Client, namespace: str) -> None:
     change = {"name": "one", "env": [{"name": "A", "$patch": "delete"}]}
     one, _ = await patched_containers(client, namespace, {"containers": [change]})
     assert one["env"] == [{"name": "B", "value": "2"}]
@@ -83,26 +83,26 @@ async def test_patch_replace_replaces_the_list(client: Client, namespace: str) -
     assert [each["name"] for each in containers] == ["three"]
 
 
-async def test_patch_replace_of_a_map(client: Client, namespace: str) -> None:
+async def test_patch_replace_replaces_a_map(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"a": "1", "b": "2"}), namespace)
     patched = await client.patch(CONFIG_MAP, "a", StrategicPatch({"data": {"$patch": "replace", "c": "3"}}), namespace)
     assert patched["data"] == {"c": "3"}
 
 
-async def test_patch_delete_of_a_map(client: Client, namespace: str) -> None:
+async def test_patch_delete_removes_a_map(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"a": "1"}, binaryData={"b": "AA=="}), namespace)
     patched = await client.patch(CONFIG_MAP, "a", StrategicPatch({"data": {"$patch": "delete"}}), namespace)
     assert "data" not in patched
     assert patched["binaryData"] == {"b": "AA=="}
 
 
-async def test_null_removes(client: Client, namespace: str) -> None:
+async def test_null_removes_a_field(client: Client, namespace: str) -> None:
     one, _ = await patched_containers(client, namespace, {"containers": [{"name": "one", "args": None, "env": None}]})
     assert "args" not in one
     assert "env" not in one
 
 
-async def test_set_element_order(client: Client, namespace: str) -> None:
+async def test_set_element_order_orders_the_list(client: Client, namespace: str) -> None:
     change = {
         "$setElementOrder/containers": [{"name": "two"}, {"name": "three"}, {"name": "one"}],
         "containers": [{"name": "three", "image": "i3"}],
@@ -111,13 +111,13 @@ async def test_set_element_order(client: Client, namespace: str) -> None:
     assert [each["name"] for each in containers] == ["two", "three", "one"]
 
 
-async def test_set_element_order_alone(client: Client, namespace: str) -> None:
+async def test_set_element_order_alone_orders_the_list(client: Client, namespace: str) -> None:
     change = {"$setElementOrder/containers": [{"name": "two"}, {"name": "one"}]}
     containers = await patched_containers(client, namespace, change)
     assert [each["name"] for each in containers] == ["two", "one"]
 
 
-async def test_delete_from_primitive_list(client: Client, namespace: str) -> None:
+async def test_delete_from_primitive_list_removes_values(client: Client, namespace: str) -> None:
     """Finalizers are a list of plain values that merges."""
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"finalizers": ["x.io/a", "x.io/b"]}), namespace)
     patched = await client.patch(CONFIG_MAP, "a", StrategicPatch({"metadata": {"finalizers": ["x.io/c"]}}), namespace)
@@ -132,7 +132,7 @@ async def test_delete_from_primitive_list(client: Client, namespace: str) -> Non
     await client.patch(CONFIG_MAP, "a", StrategicPatch({"metadata": {"finalizers": None}}), namespace)
 
 
-async def test_retain_keys(client: Client, namespace: str) -> None:
+async def test_retain_keys_drops_other_keys(client: Client, namespace: str) -> None:
     """A deployment strategy is a union: naming the keys to retain drops the settings of the other strategy."""
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}
     await client.create(DEPLOYMENT, deployment(TWO, strategy=rolling), namespace)
@@ -170,7 +170,7 @@ async def test_lists_without_a_merge_key_are_replaced(client: Client, namespace:
     assert patched["imagePullSecrets"] == [{"name": "two"}]
 
 
-async def test_a_resource_version_is_a_precondition(client: Client, namespace: str) -> None:
+async def test_resource_version_in_a_patch_is_a_precondition(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     patch = StrategicPatch(
         {"metadata": {"resourceVersion": created["metadata"]["resourceVersion"]}, "data": {"k": "1"}}
@@ -180,7 +180,7 @@ async def test_a_resource_version_is_a_precondition(client: Client, namespace: s
         await client.patch(CONFIG_MAP, "a", patch, namespace)
 
 
-async def test_an_item_without_its_key(client: Client, namespace: str) -> None:
+async def test_item_without_its_merge_key_is_rejected(client: Client, namespace: str) -> None:
     await client.create(DEPLOYMENT, deployment(TWO), namespace)
     patch = StrategicPatch({"spec": {"template": {"spec": {"containers": [{"image": "i"}]}}}})
     with pytest.raises(ApiError, match=r"does not contain declared merge key: name") as refused:
@@ -188,14 +188,14 @@ async def test_an_item_without_its_key(client: Client, namespace: str) -> None:
     assert refused.value.code in (400, 500)
 
 
-async def test_an_unknown_directive(client: Client, namespace: str) -> None:
+async def test_unknown_directive_is_rejected(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"a": "1"}), namespace)
     with pytest.raises(ApiError) as refused:
         await client.patch(CONFIG_MAP, "a", StrategicPatch({"data": {"$patch": "frob"}}), namespace)
     assert refused.value.code in (400, 422, 500)
 
 
-async def test_custom_kinds_do_not_have_it(client: Client, namespace: str, widgets: ResourceType) -> None:
+async def test_custom_kinds_have_no_strategic_patch(client: Client, namespace: str, widgets: ResourceType) -> None:
     await client.create(widgets, new(widgets, "a", spec={"n": 1}), namespace)
     with pytest.raises(UnsupportedMediaType) as refused:
         await client.patch(widgets, "a", StrategicPatch({"spec": {"n": 2}}), namespace)

@@ -21,12 +21,12 @@ def deployment(name: str, replicas: int = 1) -> Object:
 # Status
 
 
-async def test_a_status_given_at_creation_is_dropped(client: Client, namespace: str, gadgets: ResourceType) -> None:
+async def test_status_given_at_creation_is_dropped(client: Client, namespace: str, gadgets: ResourceType) -> None:
     created = await client.create(gadgets, new(gadgets, "a", spec={"n": 1}, status={"n": 1}), namespace)
     assert "status" not in created
 
 
-async def test_the_main_resource_does_not_write_status(client: Client, namespace: str, gadgets: ResourceType) -> None:
+async def test_main_resource_does_not_write_status(client: Client, namespace: str, gadgets: ResourceType) -> None:
     created = await client.create(gadgets, new(gadgets, "a", spec={"n": 1}), namespace)
     updated = await replace(client, gadgets, {**created, "spec": {"n": 2}, "status": {"n": 2}}, namespace)
     assert updated["spec"] == {"n": 2}
@@ -53,7 +53,9 @@ async def test_status_of_a_custom_kind_does_not_write_metadata(
     assert "annotations" not in patched["metadata"]
 
 
-async def test_the_main_resource_keeps_the_status(client: Client, namespace: str, gadgets: ResourceType) -> None:
+async def test_update_of_the_main_resource_keeps_the_status(
+    client: Client, namespace: str, gadgets: ResourceType
+) -> None:
     await client.create(gadgets, new(gadgets, "a", spec={"n": 1}), namespace)
     reported = await client.patch(gadgets, "a", MergePatch({"status": {"n": 1}}), namespace, subresource="status")
     without = {key: value for key, value in reported.items() if key != "status"}
@@ -61,31 +63,37 @@ async def test_the_main_resource_keeps_the_status(client: Client, namespace: str
     assert (updated["spec"], updated["status"]) == ({"n": 2}, {"n": 1})
 
 
-async def test_get_of_status_is_the_whole_object(client: Client, namespace: str, gadgets: ResourceType) -> None:
+async def test_get_of_status_returns_the_whole_object(client: Client, namespace: str, gadgets: ResourceType) -> None:
     created = await client.create(gadgets, new(gadgets, "a", spec={"n": 1}), namespace)
     assert await client.get(gadgets, "a", namespace, subresource="status") == created
 
 
-async def test_status_has_the_same_lock(client: Client, namespace: str, gadgets: ResourceType) -> None:
+async def test_status_update_with_a_stale_version_conflicts(
+    client: Client, namespace: str, gadgets: ResourceType
+) -> None:
     created = await client.create(gadgets, new(gadgets, "a"), namespace)
     await client.patch(gadgets, "a", MergePatch({"spec": {"n": 1}}), namespace)
     with pytest.raises(Conflict, match=r"the object has been modified"):
         await replace(client, gadgets, {**created, "status": {"n": 1}}, namespace, subresource="status")
 
 
-async def test_status_of_a_missing_object(client: Client, namespace: str, gadgets: ResourceType) -> None:
+async def test_status_patch_of_a_missing_object_is_not_found(
+    client: Client, namespace: str, gadgets: ResourceType
+) -> None:
     with pytest.raises(NotFound, match=r'gadgets.conformance.example.com "missing" not found'):
         await client.patch(gadgets, "missing", MergePatch({"status": {}}), namespace, subresource="status")
 
 
-async def test_a_status_patch_that_changes_nothing(client: Client, namespace: str, gadgets: ResourceType) -> None:
+async def test_status_patch_without_changes_keeps_the_version(
+    client: Client, namespace: str, gadgets: ResourceType
+) -> None:
     await client.create(gadgets, new(gadgets, "a"), namespace)
     status = MergePatch({"status": {"n": 1}})
     first = await client.patch(gadgets, "a", status, namespace, subresource="status")
     assert await client.patch(gadgets, "a", status, namespace, subresource="status") == first
 
 
-async def test_pod_status_by_strategic_patch(client: Client, namespace: str) -> None:
+async def test_strategic_patch_of_the_pod_status_merges_conditions(client: Client, namespace: str) -> None:
     """What a kubelet does: conditions merge by type."""
     await client.create(POD, pod("a"), namespace)
     for name, status in (("Ready", "False"), ("Initialized", "True"), ("Ready", "True")):
@@ -107,7 +115,7 @@ async def test_pod_status_does_not_write_the_spec(client: Client, namespace: str
     assert patched["status"]["podIPs"] == [{"ip": "10.0.0.1"}]
 
 
-async def test_namespace_status_cannot_be_made_up(client: Client, namespace: str) -> None:
+async def test_phase_of_a_namespace_cannot_be_invented(client: Client, namespace: str) -> None:
     patched = await client.patch(NAMESPACE, namespace, MergePatch({"status": {"phase": "Terminating"}}))
     assert patched["status"] == {"phase": "Active"}
 
@@ -115,7 +123,7 @@ async def test_namespace_status_cannot_be_made_up(client: Client, namespace: str
 # Scale
 
 
-async def test_scale_of_a_deployment(client: Client, namespace: str) -> None:
+async def test_scale_of_a_deployment_has_replicas_and_selector(client: Client, namespace: str) -> None:
     created = await client.create(DEPLOYMENT, deployment("a", 2), namespace)
     scale = await client.get(DEPLOYMENT, "a", namespace, subresource="scale")
     metadata = created["metadata"]
@@ -130,7 +138,7 @@ async def test_scale_of_a_deployment(client: Client, namespace: str) -> None:
     }
 
 
-async def test_scale_by_merge_patch(client: Client, namespace: str) -> None:
+async def test_scale_is_changed_by_a_merge_patch(client: Client, namespace: str) -> None:
     await client.create(DEPLOYMENT, deployment("a", 2), namespace)
     scale = await client.patch(DEPLOYMENT, "a", MergePatch({"spec": {"replicas": 5}}), namespace, subresource="scale")
     assert (scale["kind"], scale["spec"]) == ("Scale", {"replicas": 5})
@@ -140,7 +148,7 @@ async def test_scale_by_merge_patch(client: Client, namespace: str) -> None:
     assert scaled["metadata"]["resourceVersion"] == scale["metadata"]["resourceVersion"]
 
 
-async def test_scale_by_put(client: Client, namespace: str) -> None:
+async def test_scale_is_changed_by_an_update(client: Client, namespace: str) -> None:
     await client.create(DEPLOYMENT, deployment("a", 2), namespace)
     scale = await client.get(DEPLOYMENT, "a", namespace, subresource="scale")
     scaled = await replace(client, DEPLOYMENT, {**scale, "spec": {"replicas": 3}}, namespace, subresource="scale")
@@ -149,13 +157,13 @@ async def test_scale_by_put(client: Client, namespace: str) -> None:
         await replace(client, DEPLOYMENT, {**scale, "spec": {"replicas": 4}}, namespace, subresource="scale")
 
 
-async def test_scale_must_not_be_negative(client: Client, namespace: str) -> None:
+async def test_negative_scale_is_rejected(client: Client, namespace: str) -> None:
     await client.create(DEPLOYMENT, deployment("a"), namespace)
     with pytest.raises(Invalid, match=r"spec.replicas: Invalid value: -1: must be greater than or equal to 0"):
         await client.patch(DEPLOYMENT, "a", MergePatch({"spec": {"replicas": -1}}), namespace, subresource="scale")
 
 
-async def test_scale_of_a_custom_kind(client: Client, namespace: str, gadgets: ResourceType) -> None:
+async def test_scale_of_a_custom_kind_follows_its_paths(client: Client, namespace: str, gadgets: ResourceType) -> None:
     await client.create(gadgets, new(gadgets, "a", spec={"replicas": 2, "n": 1}), namespace)
     reported = await client.patch(
         gadgets, "a", MergePatch({"status": {"replicas": 1, "selector": "x=y"}}), namespace, subresource="status"
@@ -177,18 +185,18 @@ async def test_scale_of_a_custom_kind(client: Client, namespace: str, gadgets: R
     assert (await client.get(gadgets, "a", namespace))["spec"] == {"replicas": 7, "n": 1}
 
 
-async def test_scale_before_replicas_are_known(client: Client, namespace: str, gadgets: ResourceType) -> None:
+async def test_scale_without_status_has_zero_replicas(client: Client, namespace: str, gadgets: ResourceType) -> None:
     await client.create(gadgets, new(gadgets, "a", spec={"replicas": 2}), namespace)
     scale = await client.get(gadgets, "a", namespace, subresource="scale")
     assert scale["status"] == {"replicas": 0}
 
 
-async def test_scale_of_a_missing_object(client: Client, namespace: str, gadgets: ResourceType) -> None:
+async def test_scale_of_a_missing_object_is_not_found(client: Client, namespace: str, gadgets: ResourceType) -> None:
     with pytest.raises(NotFound, match=r'gadgets.conformance.example.com "missing" not found'):
         await client.get(gadgets, "missing", namespace, subresource="scale")
 
 
-async def test_scale_takes_nothing_but_a_scale(client: Client, namespace: str) -> None:
+async def test_scale_rejects_another_kind(client: Client, namespace: str) -> None:
     created = await client.create(DEPLOYMENT, deployment("a"), namespace)
     with pytest.raises(BadRequest, match=r"Deployment"):
         await replace(client, DEPLOYMENT, created, namespace, subresource="scale")

@@ -50,7 +50,7 @@ async def cells(raw: Raw, target: str) -> dict[str, Any]:
     return dict(zip((column["name"] for column in found["columnDefinitions"]), row["cells"], strict=True))
 
 
-async def test_a_list(raw: Raw, client: Client, namespace: str) -> None:
+async def test_list_is_served_as_a_table(raw: Raw, client: Client, namespace: str) -> None:
     created = await client.create(SECRET, new(SECRET, "a", metadata={"labels": {"l": "1"}}), namespace)
     found = await table(raw, SECRET.path(namespace))
     assert (found["kind"], found["apiVersion"]) == ("Table", "meta.k8s.io/v1")
@@ -62,20 +62,20 @@ async def test_a_list(raw: Raw, client: Client, namespace: str) -> None:
     assert row["object"].keys() == {"kind", "apiVersion", "metadata"}
 
 
-async def test_one_object(raw: Raw, client: Client, namespace: str) -> None:
+async def test_object_is_served_as_a_table(raw: Raw, client: Client, namespace: str) -> None:
     created = await client.create(SECRET, new(SECRET, "a"), namespace)
     found = await table(raw, SECRET.path(namespace, "a"))
     assert found["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
     assert [row["cells"][0] for row in found["rows"]] == ["a"]
 
 
-async def test_nothing(raw: Raw, namespace: str) -> None:
+async def test_empty_list_is_a_table_without_rows(raw: Raw, namespace: str) -> None:
     found = await table(raw, SECRET.path(namespace))
     assert found["rows"] == []
     assert found["columnDefinitions"][0]["name"] == "Name"
 
 
-async def test_pages(raw: Raw, client: Client, namespace: str) -> None:
+async def test_tables_are_served_in_pages(raw: Raw, client: Client, namespace: str) -> None:
     for name in "abc":
         await client.create(SECRET, new(SECRET, name), namespace)
     found = await table(raw, SECRET.path(namespace) + "?limit=2")
@@ -85,7 +85,7 @@ async def test_pages(raw: Raw, client: Client, namespace: str) -> None:
     assert [row["cells"][0] for row in rest["rows"]] == ["c"]
 
 
-async def test_what_a_row_carries(raw: Raw, client: Client, namespace: str) -> None:
+async def test_include_object_decides_what_a_row_carries(raw: Raw, client: Client, namespace: str) -> None:
     await client.create(SECRET, new(SECRET, "a"), namespace)
     path = SECRET.path(namespace, "a")
     assert (await table(raw, path + "?includeObject=None"))["rows"][0]["object"] is None
@@ -96,19 +96,19 @@ async def test_what_a_row_carries(raw: Raw, client: Client, namespace: str) -> N
     assert "must be 'Metadata', 'Object', 'None', or empty" in answer.json()["message"]
 
 
-async def test_an_error_is_no_table(raw: Raw, namespace: str) -> None:
+async def test_error_is_not_a_table(raw: Raw, namespace: str) -> None:
     answer = await raw("GET", SECRET.path(namespace, "missing"), headers={"Accept": TABLE})
     assert (answer.status, answer.json()["kind"]) == (404, "Status")
 
 
-async def test_the_second_choice(raw: Raw, namespace: str) -> None:
+async def test_first_known_table_version_is_served(raw: Raw, namespace: str) -> None:
     """kubectl asks for tables first and for plain objects otherwise."""
     accept = f"application/json;as=Table;v=v1beta9;g=meta.k8s.io,{TABLE},application/json"
     answer = await raw("GET", SECRET.path(namespace), headers={"Accept": accept})
     assert answer.json()["kind"] == "Table"
 
 
-async def test_a_watch_of_tables(raw: Raw, client: Client, namespace: str) -> None:
+async def test_watch_sends_tables(raw: Raw, client: Client, namespace: str) -> None:
     start = (await client.list(SECRET, namespace))["metadata"]["resourceVersion"]
     for name in "ab":
         await client.create(SECRET, new(SECRET, name), namespace)
@@ -160,7 +160,9 @@ async def test_a_watch_of_tables(raw: Raw, client: Client, namespace: str) -> No
     ],
     ids=str,
 )
-async def test_columns(raw: Raw, namespace: str, type: ResourceType, columns: str) -> None:
+async def test_tables_have_the_columns_of_kubernetes(
+    raw: Raw, namespace: str, type: ResourceType, columns: str
+) -> None:
     """A plus marks the columns that only a wide table shows."""
     found = await table(raw, type.path(namespace) + "?limit=1")
     names = [
@@ -171,7 +173,7 @@ async def test_columns(raw: Raw, namespace: str, type: ResourceType, columns: st
     assert (by_name["Name"]["type"], by_name["Name"]["format"]) == ("string", "name")
 
 
-async def test_cells_of_a_pod(raw: Raw, client: Client, namespace: str) -> None:
+async def test_table_of_a_pod_has_ready_restarts_and_node(raw: Raw, client: Client, namespace: str) -> None:
     spec = {"nodeName": "n1", "containers": [{"name": "a", "image": "i"}, {"name": "b", "image": "i"}]}
     await client.create(POD, pod("p", spec=spec), namespace)
     row = await cells(raw, POD.path(namespace, "p"))
@@ -215,7 +217,7 @@ async def test_cells_of_a_pod(raw: Raw, client: Client, namespace: str) -> None:
         ({"phase": "Pending"}, {"waiting": {"reason": "ContainerCreating"}}, "ContainerCreating"),
     ],
 )
-async def test_the_status_of_a_pod(
+async def test_status_column_of_a_pod_follows_its_containers(
     raw: Raw, client: Client, namespace: str, status: Object, state: Object | None, shown: str
 ) -> None:
     await client.create(POD, pod("p", spec={"nodeName": "n1"}), namespace)
@@ -226,7 +228,7 @@ async def test_the_status_of_a_pod(
     assert (await cells(raw, POD.path(namespace, "p")))["Status"] == shown
 
 
-async def test_cells_of_services(raw: Raw, client: Client, namespace: str) -> None:
+async def test_table_of_services_has_addresses_and_ports(raw: Raw, client: Client, namespace: str) -> None:
     ports = [{"name": "a", "port": 80}, {"name": "b", "port": 53, "protocol": "UDP"}]
     await client.create(SERVICE, new(SERVICE, "s", spec={"selector": {"a": "b"}, "ports": ports}), namespace)
     row = await cells(raw, SERVICE.path(namespace, "s"))
@@ -241,7 +243,7 @@ async def test_cells_of_services(raw: Raw, client: Client, namespace: str) -> No
     assert (row["Cluster-IP"], row["Port(s)"], row["Selector"]) == ("None", "<none>", "<none>")
 
 
-async def test_cells_of_a_deployment(raw: Raw, client: Client, namespace: str) -> None:
+async def test_table_of_a_deployment_has_replica_counts(raw: Raw, client: Client, namespace: str) -> None:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
     spec = {"replicas": 3, "selector": {"matchLabels": {"a": "b"}}, "template": template}
     await client.create(DEPLOYMENT, new(DEPLOYMENT, "d", spec=spec), namespace)
@@ -250,7 +252,7 @@ async def test_cells_of_a_deployment(raw: Raw, client: Client, namespace: str) -
     assert (row["Containers"], row["Images"], row["Selector"]) == ("main", "i", "a=b")
 
 
-async def test_cells_of_a_node(raw: Raw, client: Client, namespace: str) -> None:
+async def test_table_of_a_node_has_status_and_roles(raw: Raw, client: Client, namespace: str) -> None:
     labels = {"node-role.kubernetes.io/worker": ""}
     await client.create(NODE, new(NODE, namespace, metadata={"labels": labels}, spec={"unschedulable": True}))
     status = {
@@ -278,7 +280,7 @@ async def test_cells_of_a_node(raw: Raw, client: Client, namespace: str) -> None
     await client.delete(NODE, namespace)
 
 
-async def test_cells_of_an_event(raw: Raw, client: Client, namespace: str) -> None:
+async def test_table_of_an_event_has_reason_and_object(raw: Raw, client: Client, namespace: str) -> None:
     event = new(
         CORE_EVENT,
         "e",
@@ -304,7 +306,7 @@ async def test_cells_of_an_event(raw: Raw, client: Client, namespace: str) -> No
     assert row["Last Seen"].endswith("y")
 
 
-async def test_printer_columns_of_a_custom_kind(raw: Raw, client: Client, namespace: str) -> None:
+async def test_table_of_a_custom_kind_has_its_printer_columns(raw: Raw, client: Client, namespace: str) -> None:
     type = custom_type(f"{namespace}.example.com")
     columns: list[Object] = [
         {"name": "Text", "type": "string", "jsonPath": ".spec.text"},
@@ -348,7 +350,9 @@ async def test_printer_columns_of_a_custom_kind(raw: Raw, client: Client, namesp
     assert row["When"].endswith("y"), "dates are shown as ages"
 
 
-async def test_a_custom_kind_without_columns(raw: Raw, client: Client, namespace: str, widgets: ResourceType) -> None:
+async def test_table_of_a_custom_kind_without_columns_has_name_and_age(
+    raw: Raw, client: Client, namespace: str, widgets: ResourceType
+) -> None:
     await client.create(widgets, new(widgets, "a", spec={}), namespace)
     row = await cells(raw, widgets.path(namespace, "a"))
     assert row.keys() == {"Name", "Age"}

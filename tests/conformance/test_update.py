@@ -13,7 +13,7 @@ from tests.support.api_access import Raw
 from tests.support.extra_verbs import replace
 
 
-async def test_replaces_the_whole_object(client: Client, namespace: str) -> None:
+async def test_update_replaces_the_whole_object(client: Client, namespace: str) -> None:
     created = await client.create(
         CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"labels": {"l": "1"}}, data={"a": "1", "b": "2"}), namespace
     )
@@ -25,7 +25,7 @@ async def test_replaces_the_whole_object(client: Client, namespace: str) -> None
     assert await client.get(CONFIG_MAP, "a", namespace) == updated
 
 
-async def test_keeps_the_identity(client: Client, namespace: str) -> None:
+async def test_update_keeps_the_identity(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     changed = new(
         CONFIG_MAP, "a", metadata={"creationTimestamp": "2001-01-01T00:00:00Z", "generation": 9}, data={"k": "v"}
@@ -36,14 +36,14 @@ async def test_keeps_the_identity(client: Client, namespace: str) -> None:
     assert "generation" not in updated["metadata"]
 
 
-async def test_without_a_version_the_last_writer_wins(client: Client, namespace: str) -> None:
+async def test_update_without_a_version_is_last_writer_wins(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "1"}), namespace)
     for value in ("2", "3"):
         updated = await replace(client, CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": value}), namespace)
         assert updated["data"] == {"k": value}
 
 
-async def test_a_stale_version_is_refused(client: Client, namespace: str) -> None:
+async def test_update_with_a_stale_version_conflicts(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     await replace(client, CONFIG_MAP, {**created, "data": {"k": "1"}}, namespace)
     with pytest.raises(Conflict) as refused:
@@ -64,20 +64,20 @@ async def test_a_stale_version_is_refused(client: Client, namespace: str) -> Non
     assert (await client.get(CONFIG_MAP, "a", namespace))["data"] == {"k": "1"}
 
 
-async def test_a_future_version_is_refused_too(client: Client, namespace: str) -> None:
+async def test_update_with_a_future_version_conflicts(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     future = str(int(created["metadata"]["resourceVersion"]) + 1_000_000)
     with pytest.raises(Conflict, match=r"the object has been modified"):
         await replace(client, CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"resourceVersion": future}), namespace)
 
 
-async def test_a_version_that_is_no_number(client: Client, namespace: str) -> None:
+async def test_update_with_a_malformed_version_is_rejected(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     with pytest.raises(ApiError):
         await replace(client, CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"resourceVersion": "x"}), namespace)
 
 
-async def test_another_uid_is_refused(client: Client, namespace: str) -> None:
+async def test_update_with_another_uid_conflicts(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     other = "00000000-0000-0000-0000-000000000001"
     with pytest.raises(Conflict) as refused:
@@ -87,19 +87,19 @@ async def test_another_uid_is_refused(client: Client, namespace: str) -> None:
     )
 
 
-async def test_a_write_that_changes_nothing_keeps_the_version(client: Client, namespace: str) -> None:
+async def test_update_without_changes_keeps_the_version(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "v"}), namespace)
     for same in (created, new(CONFIG_MAP, "a", data={"k": "v"})):
         updated = await replace(client, CONFIG_MAP, same, namespace, fieldManager="sandpool")
         assert updated["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
 
 
-async def test_a_missing_object_is_not_created(client: Client, namespace: str) -> None:
+async def test_update_does_not_create_a_missing_object(client: Client, namespace: str) -> None:
     with pytest.raises(NotFound, match=r'configmaps "missing" not found'):
         await replace(client, CONFIG_MAP, new(CONFIG_MAP, "missing"), namespace)
 
 
-async def test_a_missing_lease_is_created(raw: Raw, namespace: str) -> None:
+async def test_update_creates_a_missing_lease(raw: Raw, namespace: str) -> None:
     """Leases are among the few kinds that a PUT may create."""
     answer = await raw(
         "PUT",
@@ -111,26 +111,26 @@ async def test_a_missing_lease_is_created(raw: Raw, namespace: str) -> None:
     assert answer.json()["metadata"]["name"] == "a"
 
 
-async def test_another_name_in_the_body_is_refused(client: Client, namespace: str) -> None:
+async def test_another_name_in_the_body_is_rejected(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     with pytest.raises(BadRequest) as refused:
         await replace(client, CONFIG_MAP, new(CONFIG_MAP, "b"), namespace, name="a")
     assert refused.value.message == "the name of the object (b) does not match the name on the URL (a)"
 
 
-async def test_a_name_in_the_body_is_required(client: Client, namespace: str) -> None:
+async def test_name_in_the_body_is_required(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     with pytest.raises(BadRequest, match=r"name must be provided"):
         await replace(client, CONFIG_MAP, new(CONFIG_MAP, None), namespace, name="a")
 
 
-async def test_another_namespace_in_the_body_is_refused(client: Client, namespace: str) -> None:
+async def test_another_namespace_in_the_body_is_rejected(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     with pytest.raises(BadRequest, match=r"the namespace of the provided object does not match the namespace sent"):
         await replace(client, CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"namespace": "other"}), namespace)
 
 
-async def test_an_immutable_object(client: Client, namespace: str) -> None:
+async def test_immutable_config_map_cannot_be_changed(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "v"}, immutable=True), namespace)
     with pytest.raises(Invalid) as refused:
         await replace(client, CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "w"}, immutable=True), namespace)
@@ -141,13 +141,15 @@ async def test_an_immutable_object(client: Client, namespace: str) -> None:
         await replace(client, CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "v"}), namespace)
 
 
-async def test_the_type_of_a_secret_is_immutable(client: Client, namespace: str) -> None:
+async def test_type_of_a_secret_is_immutable(client: Client, namespace: str) -> None:
     await client.create(SECRET, new(SECRET, "a"), namespace)
     with pytest.raises(Invalid, match=r"type: Invalid value: .*: field is immutable"):
         await replace(client, SECRET, new(SECRET, "a", type="example.com/other"), namespace)
 
 
-async def test_a_custom_kind_must_be_told_the_version(client: Client, namespace: str, widgets: ResourceType) -> None:
+async def test_update_of_a_custom_object_requires_a_version(
+    client: Client, namespace: str, widgets: ResourceType
+) -> None:
     """Custom resources do not allow unconditional updates."""
     created = await client.create(widgets, new(widgets, "a", spec={"n": 1}), namespace)
     with pytest.raises(Invalid) as refused:

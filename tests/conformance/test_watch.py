@@ -34,7 +34,7 @@ async def now(client: Client, namespace: str, type: ResourceType = CONFIG_MAP) -
 # Where it starts
 
 
-async def test_from_a_version_it_replays_what_came_after(client: Client, namespace: str) -> None:
+async def test_watch_replays_events_after_its_version(client: Client, namespace: str) -> None:
     start = await now(client, namespace)
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     patched = await client.patch(CONFIG_MAP, "a", MergePatch({"data": {"k": "v"}}), namespace)
@@ -46,7 +46,7 @@ async def test_from_a_version_it_replays_what_came_after(client: Client, namespa
     assert seen(events) == [("DELETED", "a")]
 
 
-async def test_then_it_goes_on_live(client: Client, namespace: str) -> None:
+async def test_watch_continues_with_live_events(client: Client, namespace: str) -> None:
     start = await now(client, namespace)
     async with Listener(client.watch(CONFIG_MAP, namespace, resource_version=start)) as listener:
         for name in "abc":
@@ -55,7 +55,7 @@ async def test_then_it_goes_on_live(client: Client, namespace: str) -> None:
 
 
 @pytest.mark.parametrize("start", [None, "0"])
-async def test_without_a_version_it_starts_with_what_is_there(
+async def test_watch_without_a_version_starts_with_existing_objects(
     client: Client, namespace: str, widgets: ResourceType, start: str | None
 ) -> None:
     for name in "ab":
@@ -75,7 +75,7 @@ async def test_every_event_has_kind_and_version(client: Client, namespace: str) 
         assert (event.object["kind"], event.object["apiVersion"]) == ("ConfigMap", "v1")
 
 
-async def test_versions_grow_along_the_stream(client: Client, namespace: str) -> None:
+async def test_versions_increase_along_the_stream(client: Client, namespace: str) -> None:
     start = await now(client, namespace)
     for name in "abcde":
         await client.create(CONFIG_MAP, new(CONFIG_MAP, name), namespace)
@@ -87,7 +87,7 @@ async def test_versions_grow_along_the_stream(client: Client, namespace: str) ->
     assert versions[0] > int(start)
 
 
-async def test_a_deletion_carries_the_last_state_with_a_new_version(client: Client, namespace: str) -> None:
+async def test_deletion_event_has_the_last_state_with_a_new_version(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "v"}), namespace)
     await client.delete(CONFIG_MAP, "a", namespace)
     [event] = await take(client.watch(CONFIG_MAP, namespace, resource_version=version(created)), 1)
@@ -97,7 +97,7 @@ async def test_a_deletion_carries_the_last_state_with_a_new_version(client: Clie
     assert int(version(event.object)) > int(version(created))
 
 
-async def test_writes_that_change_nothing_are_not_seen(client: Client, namespace: str) -> None:
+async def test_writes_without_changes_send_no_event(client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "v"}), namespace)
     await client.patch(CONFIG_MAP, "a", MergePatch({"data": {"k": "v"}}), namespace)
     await replace(client, CONFIG_MAP, created, namespace, fieldManager="sandpool")
@@ -106,7 +106,7 @@ async def test_writes_that_change_nothing_are_not_seen(client: Client, namespace
     assert seen([event]) == [("ADDED", "end")]
 
 
-async def test_status_writes_are_seen(client: Client, namespace: str, gadgets: ResourceType) -> None:
+async def test_status_writes_send_an_event(client: Client, namespace: str, gadgets: ResourceType) -> None:
     created = await client.create(gadgets, new(gadgets, "a", spec={}), namespace)
     status = MergePatch({"status": {"n": 1}})
     patched = await client.patch(gadgets, "a", status, namespace, subresource="status")
@@ -114,7 +114,7 @@ async def test_status_writes_are_seen(client: Client, namespace: str, gadgets: R
     assert (event.type, event.object) == ("MODIFIED", patched)
 
 
-async def test_finalized_deletion_is_a_modification_first(client: Client, namespace: str) -> None:
+async def test_deletion_with_finalizers_is_a_modification_first(client: Client, namespace: str) -> None:
     held = new(CONFIG_MAP, "a", metadata={"finalizers": ["example.com/hold"]})
     created = await client.create(CONFIG_MAP, held, namespace)
     await client.delete(CONFIG_MAP, "a", namespace)
@@ -127,7 +127,7 @@ async def test_finalized_deletion_is_a_modification_first(client: Client, namesp
 # What it shows
 
 
-async def test_only_its_namespace(client: Client, namespace: str) -> None:
+async def test_watch_is_limited_to_its_namespace(client: Client, namespace: str) -> None:
     other = namespace + "-other"
     await client.create(NAMESPACE, new(NAMESPACE, other))
     start = await now(client, namespace)
@@ -138,11 +138,11 @@ async def test_only_its_namespace(client: Client, namespace: str) -> None:
     assert seen(await take(everywhere, 2)) == [("ADDED", "elsewhere"), ("ADDED", "here")]
 
 
-async def test_a_missing_namespace_is_watched_in_vain(client: Client, namespace: str) -> None:
+async def test_watch_of_a_missing_namespace_sends_nothing(client: Client, namespace: str) -> None:
     assert await drain(client.watch(CONFIG_MAP, namespace + "-missing", timeout_seconds=1, allow_bookmarks=False)) == []
 
 
-async def test_one_name(client: Client, namespace: str) -> None:
+async def test_watch_is_limited_to_one_name(client: Client, namespace: str) -> None:
     start = await now(client, namespace)
     for name in "ab":
         await client.create(CONFIG_MAP, new(CONFIG_MAP, name), namespace)
@@ -150,7 +150,7 @@ async def test_one_name(client: Client, namespace: str) -> None:
     assert seen(await take(watch, 1)) == [("ADDED", "b")]
 
 
-async def test_entering_and_leaving_a_selection(client: Client, namespace: str) -> None:
+async def test_object_entering_or_leaving_a_selector_is_added_or_deleted(client: Client, namespace: str) -> None:
     """An object that starts to match appears as ADDED; one that stops matching as DELETED, in its last matching
     state, whatever happened to it really."""
     start = await now(client, namespace)
@@ -174,7 +174,7 @@ async def test_entering_and_leaving_a_selection(client: Client, namespace: str) 
     assert version(gone) == version(left)
 
 
-async def test_field_selectors_of_the_status(client: Client, namespace: str) -> None:
+async def test_field_selectors_of_the_status_filter_a_watch(client: Client, namespace: str) -> None:
     start = await now(client, namespace, POD)
     await client.create(POD, pod("a", spec={"nodeName": "n1"}), namespace)
     await client.create(POD, pod("b"), namespace)
@@ -190,14 +190,14 @@ async def test_field_selectors_of_the_status(client: Client, namespace: str) -> 
 # How it ends
 
 
-async def test_it_ends_after_the_timeout(client: Client, namespace: str) -> None:
+async def test_watch_ends_after_its_timeout(client: Client, namespace: str) -> None:
     started = asyncio.get_running_loop().time()
     events = await drain(client.watch(CONFIG_MAP, namespace, timeout_seconds=1, field_selector="metadata.name=none"))
     assert [event.type for event in events] in ([], ["BOOKMARK"])
     assert asyncio.get_running_loop().time() - started >= 0.9
 
 
-async def test_many_watch_at_once(client: Client, namespace: str) -> None:
+async def test_concurrent_watches_see_the_same_events(client: Client, namespace: str) -> None:
     start = await now(client, namespace)
     watches = [
         asyncio.create_task(take(client.watch(CONFIG_MAP, namespace, resource_version=start), 5)) for _ in "0" * 20
@@ -208,7 +208,9 @@ async def test_many_watch_at_once(client: Client, namespace: str) -> None:
         assert seen(await watch) == [("ADDED", name) for name in "abcde"]
 
 
-async def test_too_old(api: Endpoint, client: Client, namespace: str, widgets: ResourceType) -> None:
+async def test_watch_from_an_old_version_is_expired(
+    api: Endpoint, client: Client, namespace: str, widgets: ResourceType
+) -> None:
     await client.create(widgets, new(widgets, "a", spec={}), namespace)
     await api.forget_history()
     with pytest.raises(Expired) as refused:
@@ -217,7 +219,7 @@ async def test_too_old(api: Endpoint, client: Client, namespace: str, widgets: R
     assert refused.value.message.startswith("too old resource version: 1 (")
 
 
-async def test_too_old_is_an_error_event(
+async def test_expired_watch_sends_an_error_event(
     api: Endpoint, raw: Raw, client: Client, namespace: str, widgets: ResourceType
 ) -> None:
     await client.create(widgets, new(widgets, "a", spec={}), namespace)
@@ -235,7 +237,7 @@ async def test_too_old_is_an_error_event(
     }
 
 
-async def test_the_version_of_a_current_object_is_never_too_old_at_once(
+async def test_version_of_a_current_object_can_be_watched(
     client: Client, namespace: str, widgets: ResourceType
 ) -> None:
     created = await client.create(widgets, new(widgets, "a", spec={}), namespace)
@@ -245,7 +247,7 @@ async def test_the_version_of_a_current_object_is_never_too_old_at_once(
     ]
 
 
-async def test_a_version_of_the_future_sees_nothing_yet(client: Client, namespace: str) -> None:
+async def test_watch_from_a_future_version_sends_nothing(client: Client, namespace: str) -> None:
     future = str(int(await now(client, namespace)) + 1_000_000)
     watch = client.watch(CONFIG_MAP, namespace, resource_version=future, timeout_seconds=1, allow_bookmarks=False)
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
@@ -253,7 +255,7 @@ async def test_a_version_of_the_future_sees_nothing_yet(client: Client, namespac
 
 
 @pytest.mark.parametrize("bad", ["x", "-1"])
-async def test_a_bad_version(client: Client, namespace: str, bad: str) -> None:
+async def test_invalid_resource_version_is_rejected(client: Client, namespace: str, bad: str) -> None:
     with pytest.raises(ApiError, match=r"resourceVersion: Invalid value"):
         await drain(client.watch(CONFIG_MAP, namespace, resource_version=bad, timeout_seconds=1))
 
@@ -268,13 +270,15 @@ async def test_a_bad_version(client: Client, namespace: str, bad: str) -> None:
         ),
     ],
 )
-async def test_bad_selectors(client: Client, namespace: str, options: dict[str, Any], message: str) -> None:
+async def test_invalid_selectors_are_rejected(
+    client: Client, namespace: str, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(BadRequest) as refused:
         await drain(client.watch(CONFIG_MAP, namespace, timeout_seconds=1, **options))
     assert refused.value.message == message
 
 
-async def test_a_bad_timeout(raw: Raw, namespace: str) -> None:
+async def test_invalid_timeout_is_rejected(raw: Raw, namespace: str) -> None:
     answer = await raw("GET", CONFIG_MAP.path(namespace) + "?watch=true&timeoutSeconds=x")
     assert answer.status == 400
 
@@ -283,7 +287,7 @@ async def test_a_bad_timeout(raw: Raw, namespace: str) -> None:
 
 
 @pytest.mark.parametrize("flag", ["true", "True", "1"])
-async def test_lines_of_json(raw: Raw, client: Client, namespace: str, flag: str) -> None:
+async def test_watch_sends_lines_of_json(raw: Raw, client: Client, namespace: str, flag: str) -> None:
     start = await now(client, namespace)
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     answer = await raw("GET", CONFIG_MAP.path(namespace) + f"?watch={flag}&resourceVersion={start}&timeoutSeconds=1")
@@ -293,7 +297,7 @@ async def test_lines_of_json(raw: Raw, client: Client, namespace: str, flag: str
     assert answer.lines()[0] == {"type": "ADDED", "object": created}
 
 
-async def test_the_old_path_of_watches(api: Endpoint, raw: Raw, client: Client, namespace: str) -> None:
+async def test_legacy_watch_paths_are_served(api: Endpoint, raw: Raw, client: Client, namespace: str) -> None:
     start = await now(client, namespace)
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     query = f"?resourceVersion={start}&timeoutSeconds=1"
@@ -305,7 +309,7 @@ async def test_the_old_path_of_watches(api: Endpoint, raw: Raw, client: Client, 
         assert [line["type"] for line in answer.lines()] == ["ADDED"]
 
 
-async def test_a_watch_of_one_object_is_a_get(raw: Raw, client: Client, namespace: str) -> None:
+async def test_watch_parameter_is_ignored_for_one_object(raw: Raw, client: Client, namespace: str) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     answer = await raw("GET", CONFIG_MAP.path(namespace, "a") + "?watch=true")
     assert answer.json() == created

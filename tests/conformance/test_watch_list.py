@@ -14,7 +14,7 @@ from tests.support.api_access import Raw
 END = "k8s.io/initial-events-end"
 
 
-async def test_the_state_then_a_bookmark_then_changes(client: Client, namespace: str) -> None:
+async def test_initial_events_end_with_a_bookmark_followed_by_changes(client: Client, namespace: str) -> None:
     for name in "ab":
         await client.create(SECRET, new(SECRET, name), namespace)
     before = await client.list(SECRET, namespace)
@@ -37,7 +37,7 @@ async def test_the_state_then_a_bookmark_then_changes(client: Client, namespace:
         assert (live.type, live.object["metadata"]["name"]) == ("ADDED", "c")
 
 
-async def test_a_bookmark_is_an_object_of_the_kind_with_nothing_but_a_version(client: Client, namespace: str) -> None:
+async def test_bookmark_has_kind_and_version_only(client: Client, namespace: str) -> None:
     watch = client.watch(SECRET, namespace, send_initial_events=True, timeout_seconds=5)
     async with Listener(watch, bookmarks=True) as listener:
         end = await listener.next()
@@ -46,7 +46,7 @@ async def test_a_bookmark_is_an_object_of_the_kind_with_nothing_but_a_version(cl
     assert end.object.keys() == {"kind", "apiVersion", "metadata"}
 
 
-async def test_the_bookmark_is_where_to_go_on(client: Client, namespace: str) -> None:
+async def test_watch_resumes_from_a_bookmark(client: Client, namespace: str) -> None:
     await client.create(SECRET, new(SECRET, "a"), namespace)
     async with Listener(client.watch(SECRET, namespace, send_initial_events=True), bookmarks=True) as listener:
         await listener.next()
@@ -57,7 +57,7 @@ async def test_the_bookmark_is_where_to_go_on(client: Client, namespace: str) ->
         assert (await listener.next()).object["metadata"]["name"] == "b"
 
 
-async def test_at_least_as_new_as_asked(client: Client, namespace: str) -> None:
+async def test_initial_events_are_not_older_than_the_requested_version(client: Client, namespace: str) -> None:
     created = await client.create(SECRET, new(SECRET, "a"), namespace)
     version = created["metadata"]["resourceVersion"]
     watch = client.watch(SECRET, namespace, send_initial_events=True, resource_version=version)
@@ -68,7 +68,7 @@ async def test_at_least_as_new_as_asked(client: Client, namespace: str) -> None:
         assert int(end.object["metadata"]["resourceVersion"]) >= int(version)
 
 
-async def test_selections(client: Client, namespace: str) -> None:
+async def test_initial_events_honour_a_selector(client: Client, namespace: str) -> None:
     for name in "ab":
         await client.create(SECRET, new(SECRET, name, metadata={"labels": {"n": name}}), namespace)
     watch = client.watch(SECRET, namespace, send_initial_events=True, label_selector="n=b")
@@ -80,13 +80,13 @@ async def test_selections(client: Client, namespace: str) -> None:
     ]
 
 
-async def test_without_bookmarks_nobody_says_where_it_ends(client: Client, namespace: str) -> None:
+async def test_initial_events_without_bookmarks_have_no_end_mark(client: Client, namespace: str) -> None:
     await client.create(SECRET, new(SECRET, "a"), namespace)
     watch = client.watch(SECRET, namespace, send_initial_events=True, allow_bookmarks=False, timeout_seconds=1)
     assert [event.type for event in await drain(watch)] == ["ADDED"]
 
 
-async def test_without_bookmarks_there_are_none(client: Client, namespace: str) -> None:
+async def test_watch_without_bookmarks_sends_none(client: Client, namespace: str) -> None:
     version = (await client.list(SECRET, namespace))["metadata"]["resourceVersion"]
     watch = client.watch(SECRET, namespace, resource_version=version, allow_bookmarks=False, timeout_seconds=2)
     assert await drain(watch) == []
@@ -110,13 +110,13 @@ async def test_without_bookmarks_there_are_none(client: Client, namespace: str) 
         ),
     ],
 )
-async def test_options_that_do_not_go_together(raw: Raw, namespace: str, query: str, message: str) -> None:
+async def test_conflicting_watch_options_are_rejected(raw: Raw, namespace: str, query: str, message: str) -> None:
     answer = await raw("GET", SECRET.path(namespace) + f"?timeoutSeconds=1&{query}")
     assert answer.status == 422
     assert answer.json()["message"] == f'ListOptions.meta.k8s.io "" is invalid: {message}'
 
 
-async def test_no_other_match(client: Client, namespace: str) -> None:
+async def test_other_resource_version_match_is_rejected(client: Client, namespace: str) -> None:
     with pytest.raises(Invalid, match=r"resourceVersionMatch: Unsupported value"):
         await drain(
             client.watch(
