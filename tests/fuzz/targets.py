@@ -18,9 +18,11 @@ import orjson
 
 from sandpool.api.kinds import POD
 from sandpool.api.schema.shape import Shape
+from sandpool.kube import spdy
 from sandpool.kube.errors import BadRequest, PatchError, TooLarge
 from sandpool.kube.jsonpatch import json_patch
 from sandpool.kube.patches import merge_patch
+from sandpool.kube.spdy_session import SpdySession
 from sandpool.kube.strategic import strategic_merge_patch
 from sandpool.node.network.cluster_dns import OutsideClusterDomain
 from sandpool.node.network.dns import DnsServer
@@ -29,11 +31,9 @@ from sandpool.router.headers import RequestHeaders
 from sandpool.sandboxd import http1 as sandboxd_http1
 from sandpool.sandboxd import process_messages
 from sandpool.server.request import body
-from sandpool.server.streams import spdy
 from sandpool.server.streams.options import StdStreams
 from sandpool.server.streams.port_forward import forward
 from sandpool.server.streams.remote_command import over_websocket
-from sandpool.server.streams.spdy_session import SpdySession
 from sandpool.server.streams.websocket import WebSocket
 from tests.server.streams.test_hostile_streams import Dialler, Script, lived, work
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import ssl
 import subprocess
 import sys
@@ -112,8 +113,8 @@ async def test_several_files_are_one_and_the_first_wins(tmp_path: Path) -> None:
         ("clusters: [{name: a}]", "has a cluster without name or without content"),
         ("users: [{user: {}}]", "has a user without name or without content"),
         ("contexts: [text]", "has a context without name or without content"),
-        ("{}", "No current context set"),
-        ("current-context: nope", "Context 'nope' not found"),
+        ("{}", "no current context set"),
+        ("current-context: nope", "context 'nope' not found"),
         (yaml.safe_dump({**config(), "clusters": []}), "names the cluster or user 'main'"),
         (yaml.safe_dump({**config(), "users": None}), "names the cluster or user 'main'"),
         (yaml.safe_dump(config({"server": "example.com"})), "is not a server address"),
@@ -273,10 +274,17 @@ def test_in_a_pod_without_its_service_account(tmp_path: Path, authority: Any, mi
         kubeconfig.in_cluster(environ=IN_POD, service_account=folder)
 
 
-def test_lightkube_is_imported_only_for_a_kubeconfig() -> None:
-    """In a pod, and next to the embedded server, nobody pays for it."""
-    code = "import sys, sandpool.kube.http, sandpool.kube.kubeconfig; sys.exit('lightkube' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def test_a_kubeconfig_in_json_is_read_without_yaml(tmp_path: Path) -> None:
+    """It is the kubeconfig of ``sandpool up``, and every command reads it."""
+    path = tmp_path / "config"
+    path.write_text("# A comment.\n" + json.dumps(config({"server": "https://127.0.0.1:6443"}, {"token": "t"})))
+    code = (
+        "import sys; from sandpool.kube import kubeconfig; "
+        f"print(kubeconfig.load({str(path)!r}).server); "
+        "print([name for name in ('yaml', 'aiohttp', 'urllib.request') if name in sys.modules])"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout == "https://127.0.0.1:6443\n[]\n"
 
 
 def test_not_in_a_pod() -> None:

@@ -4,34 +4,33 @@ Requests share a pool of keep-alive connections (``kube.connection_pool``). Each
 lasts for minutes, and watches in the pool would block requests. Connecting, a whole request and the time between two
 watch events have timeouts, because a connection to a vanished peer looks exactly like an idle one.
 
-Watches and requests through a proxy use aiohttp.
+Requests through a proxy use aiohttp, which is imported when the first one is sent: it takes longer to import than
+everything else here together.
 """
 
 from __future__ import annotations
 
 import asyncio
 import io
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import aiohttp
 import orjson
-from yarl import URL
 
-from sandpool import __version__
 from sandpool.kube.connection import Connection
 from sandpool.kube.connection_pool import ConnectionPool, HttpResponse
 from sandpool.kube.credentials import RequestAuth
 from sandpool.kube.errors import ApiError, from_status
+from sandpool.kube.http_stream import USER_AGENT, StreamedResponse, default_tls, open_stream
 from sandpool.kube.request_encoder import RequestEncoder, target
 from sandpool.kube.retry import Retry
 from sandpool.kube.transport import JSON, Request, WatchEvent
 
-_USER_AGENT = f"sandpool/{__version__}"
+if TYPE_CHECKING:
+    import aiohttp
+
 # Objects are limited to 3 MiB, so a longer line is not a watch event.
 _MAX_LINE = 32 * 1024 * 1024
 _LARGE = 1024 * 1024
@@ -63,11 +62,10 @@ class HttpTransport:
         self.retry = retry or Retry()
         self.sleep = sleep
         self._base = connection.server.rstrip("/")
-        self._encoder = RequestEncoder(self._base, _USER_AGENT)
+        self._encoder = RequestEncoder(self._base, USER_AGENT)
         self._closed = False
         self._pool: ConnectionPool | None = None
         self._requests: aiohttp.ClientSession | None = None
-        self._watches: aiohttp.ClientSession | None = None
         # Timeouts of all current waits for the network; ``close`` expires them.
         self._waiting: set[asyncio.Timeout] = set()
 
@@ -83,12 +81,11 @@ class HttpTransport:
         """See ``Transport.stream``."""
         try:
             response = await self._opened(request)
-            async with response:
-                try:
-                    async for line in self._lines(response):
-                        yield _event(line)
-                finally:
-                    _abort(response)
+            try:
+                async for line in self._lines(response):
+                    yield _event(line)
+            finally:
+                response.abort()
         except ConnectionError:
             if not self._closed:
                 raise
@@ -100,9 +97,8 @@ class HttpTransport:
                 waiting.reschedule(asyncio.get_running_loop().time())
         if self._pool is not None:
             self._pool.close()
-        for session in (self._requests, self._watches):
-            if session is not None:
-                await session.close()
+        if self._requests is not None:
+            await self._requests.close()
 
     @asynccontextmanager
     async def _network(self, limit: float) -> AsyncIterator[None]:
@@ -123,18 +119,16 @@ class HttpTransport:
             if self._closed:
                 raise ConnectionError("the transport was closed") from error
             raise TimeoutError(f"{self._base} did not answer in time") from error
-        except (aiohttp.ClientError, OSError) as error:
-            # aiohttp's message for a failed connect is mostly about aiohttp; the OS error has the reason.
-            cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-            raise ConnectionError(f"no answer from {self._base}: {str(cause) or type(cause).__name__}") from error
+        except OSError as error:
+            raise ConnectionError(f"no answer from {self._base}: {str(error) or type(error).__name__}") from error
 
-    def _session(self, **limits: Any) -> aiohttp.ClientSession:
-        if self._closed:
-            raise ConnectionError("the transport is closed")
+    def _session(self) -> aiohttp.ClientSession:
+        import aiohttp
+
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(**limits),
+            connector=aiohttp.TCPConnector(limit=self.max_connections, keepalive_timeout=60.0),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self.connect_timeout),
-            headers={"User-Agent": _USER_AGENT, "Accept": JSON, "Accept-Encoding": "gzip"},
+            headers={"User-Agent": USER_AGENT, "Accept": JSON, "Accept-Encoding": "gzip"},
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 
@@ -170,7 +164,7 @@ class HttpTransport:
         pool = self._pool
         if pool is None:
             pool = self._pool = self._new_pool()
-        tls = (auth.tls or self.connection.tls or _default_tls()) if self._base.startswith("https:") else None
+        tls = (auth.tls or self.connection.tls or default_tls()) if self._base.startswith("https:") else None
         name = self.connection.tls_server_name
         message = self._encoder.encode(request, auth.authorization)
         try:
@@ -186,39 +180,80 @@ class HttpTransport:
         port = url.port or (443 if url.scheme == "https" else 80)
         return ConnectionPool(url.hostname, port, limit=self.max_connections, connect_timeout=self.connect_timeout)
 
-    # -- with aiohttp ------------------------------------------------------------------------------------------------
+    # -- on a connection of its own ----------------------------------------------------------------------------------
 
-    async def _through_proxy(self, request: Request, auth: RequestAuth) -> HttpResponse:
-        if self._requests is None:
-            self._requests = self._session(limit=self.max_connections, keepalive_timeout=60.0)
-        async with (
-            self._network(self.request_timeout),
-            await self._respond(self._requests, request, auth) as response,
-        ):
-            return HttpResponse(response.status, _lower(response), await response.read())
-
-    async def _opened(self, request: Request) -> aiohttp.ClientResponse:
+    async def _opened(self, request: Request) -> StreamedResponse:
         """Open a watch and return the response with its body unread."""
-        if self._watches is None:
-            self._watches = self._session(limit=0, force_close=True)
-        watches, opened = self._watches, list[aiohttp.ClientResponse]()
+        opened = list[StreamedResponse]()
 
         async def begin(request: Request, auth: RequestAuth) -> HttpResponse:
             # Only the time until the head of the response is limited, not the watch itself.
             async with self._network(self.request_timeout):
-                response = await self._respond(watches, request, auth)
+                response = await open_stream(
+                    self.connection,
+                    auth,
+                    request.method,
+                    target(request),
+                    {"Accept": JSON},
+                    connect_timeout=self.connect_timeout,
+                )
                 if response.status < 300:
                     opened.append(response)
                     return HttpResponse(response.status, {}, b"")
-                async with response:
-                    return HttpResponse(response.status, _lower(response), await response.read())
+                body = b"".join([piece async for piece in response.body()])
+                return HttpResponse(response.status, response.headers, body)
 
         await self._send_with_retries(request, begin)
         return opened[-1]
 
+    async def _lines(self, response: StreamedResponse) -> AsyncIterator[bytes]:
+        """Yield the lines of a body as they arrive."""
+        parts: list[bytes] = []  # of the incomplete line
+        size = 0
+        pieces = response.body()
+        while True:
+            async with self._network(self.watch_idle_timeout):
+                chunk = await anext(pieces, b"")
+            if not chunk:
+                break
+            *ended, rest = chunk.split(b"\n")
+            for line in ended:
+                parts.append(line)
+                yield b"".join(parts)
+                parts.clear()
+                size = 0
+            if rest:
+                parts.append(rest)
+                size += len(rest)
+                if size > _MAX_LINE:
+                    raise ConnectionError(f"{self._base} sent a watch event of more than {_MAX_LINE} bytes")
+        if not response.complete:
+            raise ConnectionError(f"{self._base} closed the connection in the middle of a watch")
+        if parts:
+            yield b"".join(parts)
+
+    # -- with aiohttp ------------------------------------------------------------------------------------------------
+
+    async def _through_proxy(self, request: Request, auth: RequestAuth) -> HttpResponse:
+        import aiohttp
+
+        if self._requests is None:
+            self._requests = self._session()
+        async with self._network(self.request_timeout):
+            try:
+                async with await self._respond(self._requests, request, auth) as response:
+                    return HttpResponse(response.status, _lower(response), await response.read())
+            except aiohttp.ClientConnectorError as error:
+                # aiohttp's message for a failed connect is mostly about aiohttp; the OS error has the reason.
+                raise error.os_error from error
+            except aiohttp.ClientError as error:
+                raise OSError(str(error) or type(error).__name__) from error
+
     async def _respond(
         self, session: aiohttp.ClientSession, request: Request, auth: RequestAuth
     ) -> aiohttp.ClientResponse:
+        from yarl import URL
+
         headers = {} if request.body is None else {"Content-Type": request.content_type}
         if auth.authorization is not None:
             headers["Authorization"] = auth.authorization
@@ -234,41 +269,6 @@ class HttpTransport:
             # An API server never redirects. Following one could send credentials to another host.
             allow_redirects=False,
         )
-
-    async def _lines(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        """Yield the lines of a body as they arrive. aiohttp's own line reader fails on long lines."""
-        parts: list[bytes] = []  # of the incomplete line
-        size = 0
-        while True:
-            async with self._network(self.watch_idle_timeout):
-                chunk = await response.content.readany()
-            if not chunk:
-                break
-            *ended, rest = chunk.split(b"\n")
-            for line in ended:
-                parts.append(line)
-                yield b"".join(parts)
-                parts.clear()
-                size = 0
-            if rest:
-                parts.append(rest)
-                size += len(rest)
-                if size > _MAX_LINE:
-                    raise ConnectionError(f"{self._base} sent a watch event of more than {_MAX_LINE} bytes")
-        if parts:
-            yield b"".join(parts)
-
-
-@lru_cache(1)
-def _default_tls() -> ssl.SSLContext:
-    """TLS context that trusts the system's certificate authorities."""
-    return ssl.create_default_context()
-
-
-def _abort(response: aiohttp.ClientResponse) -> None:
-    """Abort the connection of a watch. A graceful TLS shutdown could outlast the event loop."""
-    if response.connection is not None and response.connection.transport is not None:
-        response.connection.transport.abort()
 
 
 def _lower(response: aiohttp.ClientResponse) -> dict[str, str]:

@@ -1,10 +1,9 @@
 """Loads the connection from kubeconfig files or from the service account of the pod.
 
-lightkube parses the file, selects the context and loads client certificates. It was chosen over
-``kubernetes_asyncio`` (48 MB on disk, 38 MB and 0.3 s to import; lightkube 6 MB and 0.1 s) and is imported only when a
-kubeconfig is read. This module and ``kube.execplugin`` add the features it lacks: several files in KUBECONFIG,
-proxy-url, tls-server-name, exec plugins of the v1 API, exec plugins that return certificates, and credentials that
-expire.
+The module reads the file itself: client libraries take 0.1 s (lightkube) to 0.3 s (kubernetes_asyncio) to import, more
+than a whole ``sandpool run`` may take, and lack several files in KUBECONFIG, proxy-url, tls-server-name, exec plugins
+of the v1 API or exec plugins that return certificates. PyYAML is imported only for files that are not JSON, which is
+a subset of YAML: the kubeconfig of ``sandpool up`` is.
 """
 
 from __future__ import annotations
@@ -12,21 +11,16 @@ from __future__ import annotations
 import base64
 import os
 import ssl
-import urllib.request
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
-import yaml
+import orjson
 
 from sandpool.kube.connection import Connection, is_loopback
 from sandpool.kube.credentials import ANONYMOUS, Credentials, CredentialsError, Fixed, TokenFile
 from sandpool.kube.execplugin import ExecPlugin, Plugin
-
-if TYPE_CHECKING:
-    from lightkube.config.kubeconfig import SingleConfig
-    from lightkube.config.models import User
 
 DEFAULT_PATH = "~/.kube/config"
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -103,11 +97,11 @@ def in_cluster(
 def _read(path: Path) -> dict[str, Any]:
     """Read one kubeconfig and make its relative paths absolute."""
     try:
-        config = yaml.safe_load(path.read_text())
+        config = _parse(path.read_text(), path)
     except OSError as error:
         raise KubeconfigError(f"cannot read the kubeconfig {path}: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise KubeconfigError(f"the kubeconfig {path} is not YAML: {error}") from error
+    except UnicodeDecodeError as error:
+        raise KubeconfigError(f"the kubeconfig {path} is not text: {error}") from error
     if not isinstance(config, dict):
         raise KubeconfigError(f"{path} is not a kubeconfig")
     folder = path.absolute().parent
@@ -125,6 +119,22 @@ def _read(path: Path) -> dict[str, Any]:
     return config
 
 
+def _parse(text: str, path: Path) -> Any:
+    # A comment is all that a kubeconfig in JSON may have beside it: YAML allows both.
+    document = text
+    while document.startswith("#"):
+        document = document.partition("\n")[2]
+    try:
+        return orjson.loads(document)
+    except orjson.JSONDecodeError:
+        import yaml
+
+        try:
+            return yaml.safe_load(text)
+        except (yaml.YAMLError, ValueError) as error:
+            raise KubeconfigError(f"the kubeconfig {path} is not YAML: {error}") from error
+
+
 def _merge(merged: dict[str, Any], config: Mapping[str, Any]) -> None:
     for kind in ("clusters", "contexts", "users"):
         known = {entry["name"] for entry in merged[kind]}
@@ -132,92 +142,129 @@ def _merge(merged: dict[str, Any], config: Mapping[str, Any]) -> None:
     merged["current-context"] = merged["current-context"] or config.get("current-context")
 
 
-def _connection(config: Mapping[str, Any], context: str | None, environ: Mapping[str, str]) -> Connection:
-    import msgspec
-    from lightkube.config.kubeconfig import KubeConfig
-    from lightkube.config.models import User
-    from lightkube.core.exceptions import ConfigError
-
+def _connection(config: Mapping[str, Any], name: str | None, environ: Mapping[str, str]) -> Connection:
+    name = name or config["current-context"]
+    if name is None:
+        raise KubeconfigError("the kubeconfig cannot be used: no current context set")
     try:
-        chosen = KubeConfig.from_dict(dict(config)).get(context or config["current-context"])
-        assert chosen is not None
-        server, cluster = chosen.cluster.server, _named(config["clusters"], chosen.context.cluster)["cluster"]
-        return Connection(
-            server=server,
-            tls=_tls(chosen, chosen.user or User()) if server.startswith("https:") else None,
-            credentials=_credentials(chosen, config),
-            namespace=chosen.namespace,
-            proxy=_proxy(cluster.get("proxy-url"), server, environ),
-            tls_server_name=cluster.get("tls-server-name"),
-        )
+        context = _named(config["contexts"], name)["context"]
+    except KeyError:
+        raise KubeconfigError(f"the kubeconfig cannot be used: context {name!r} not found") from None
+    try:
+        cluster = _named(config["clusters"], context.get("cluster"))["cluster"]
+        user = _named(config["users"], context["user"])["user"] if context.get("user") else {}
     except KeyError as error:
         raise KubeconfigError(f"the context names the cluster or user {error}, which the kubeconfig lacks") from error
-    except (ConfigError, CredentialsError, msgspec.ValidationError, OSError, ValueError) as error:
+    try:
+        server = _text(cluster, "server")
+        return Connection(
+            server=server,
+            tls=_tls(cluster, user) if server.startswith("https:") else None,
+            credentials=_credentials(cluster, user),
+            namespace=_text(context, "namespace") or "default",
+            proxy=_proxy(_text(cluster, "proxy-url"), server, environ),
+            tls_server_name=_text(cluster, "tls-server-name") or None,
+        )
+    except (CredentialsError, OSError, ValueError) as error:
         raise KubeconfigError(f"the kubeconfig cannot be used: {error}") from error
 
 
-def _tls(chosen: SingleConfig, user: User) -> ssl.SSLContext:
-    """TLS context with the cluster's CA, by default the system's, and the user's client certificate."""
-    from lightkube.config.client_adapter import user_cert
+def _text(section: Mapping[str, Any], key: str) -> str:
+    """A field that is text; empty if it is missing."""
+    value = section.get(key)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{key} must be text, not {value!r}")
+    return value or ""
 
-    cluster = chosen.cluster
-    authority = cluster.certificate_auth_data
-    if authority:
-        # Strict decoding: data that decodes to nothing would silently select the system's CAs.
-        authority = base64.b64decode("".join(authority.split()), validate=True).decode()
-    context = ssl.create_default_context(cafile=None if authority else cluster.certificate_auth, cadata=authority)
-    if cluster.insecure:
+
+def _decoded(section: Mapping[str, Any], key: str) -> bytes:
+    # Strict decoding: data that decodes to nothing would silently select the system's CAs.
+    return base64.b64decode("".join(_text(section, key).split()), validate=True)
+
+
+def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
+    """TLS context with the cluster's CA, by default the system's, and the user's client certificate."""
+    data = _decoded(cluster, "certificate-authority-data").decode()
+    file = _text(cluster, "certificate-authority")
+    context = ssl.create_default_context(cafile=None if data else file or None, cadata=data or None)
+    if cluster.get("insecure-skip-tls-verify"):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    if bool(user.client_cert or user.client_cert_data) != bool(user.client_key or user.client_key_data):
+    certificate = _decoded(user, "client-certificate-data") or _text(user, "client-certificate")
+    key = _decoded(user, "client-key-data") or _text(user, "client-key")
+    if bool(certificate) != bool(key):
         raise ValueError("a client certificate and its key must be given together")
-    if certificate := user_cert(user, chosen.abs_file):
-        context.load_cert_chain(*certificate)
+    if certificate:
+        _load_certificate(context, certificate, key)
     return context
 
 
+def _load_certificate(context: ssl.SSLContext, certificate: bytes | str, key: bytes | str) -> None:
+    """Load a certificate and its key, each a file or PEM data. OpenSSL reads files only, so data becomes a file for a
+    moment, in memory and readable only for this user."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(
+        prefix="sandpool-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None
+    ) as place:
+
+        def as_file(content: bytes | str, name: str) -> str:
+            if isinstance(content, str):
+                return content
+            path = os.path.join(place, name)
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(content)
+            return path
+
+        context.load_cert_chain(as_file(certificate, "certificate"), as_file(key, "key"))
+
+
 def _named(entries: Iterable[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
-    return next(entry for entry in entries if entry["name"] == name)
+    """The entry with a name. Raises ``KeyError``."""
+    for entry in entries:
+        if entry["name"] == name:
+            return entry
+    raise KeyError(name)
 
 
-def _credentials(chosen: SingleConfig, config: Mapping[str, Any]) -> Credentials:
-    user = chosen.user
-    if user is None:
-        return ANONYMOUS
+def _credentials(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> Credentials:
     # As in kubectl, a token file takes precedence over a token because it may be newer.
-    if user.token_file:
-        return TokenFile(user.token_file)
-    if user.token:
-        return Fixed.token(user.token)
-    if user.username:
-        return Fixed.password(user.username, user.password or "")
-    if user.auth_provider:
-        name = user.auth_provider.get("name")
+    if file := _text(user, "tokenFile"):
+        return TokenFile(file)
+    if token := _text(user, "token"):
+        return Fixed.token(token)
+    if name := _text(user, "username"):
+        return Fixed.password(name, _text(user, "password"))
+    if provider := user.get("auth-provider"):
+        name = provider.get("name")
         raise ValueError(f"auth-provider {name!r} is not supported (nor by Kubernetes any more): use an exec plugin")
-    if user.exec:
-        described = _named(config["users"], chosen.context.user or "")["user"]["exec"]
-        if described.get("interactiveMode") == "Always":
-            raise ValueError(f"the exec plugin {user.exec.command} needs a terminal")
-        cluster = _named(config["clusters"], chosen.context.cluster)["cluster"]
-        plugin = Plugin(
-            command=user.exec.command,
-            api_version=user.exec.apiVersion,
-            args=tuple(user.exec.args or ()),
-            env={variable.name: variable.value for variable in user.exec.env or ()},
-            install_hint=user.exec.installHint or "",
-            cluster=_for_plugin(cluster) if described.get("provideClusterInfo") else None,
-        )
-        return ExecPlugin(plugin, lambda certificate, key: _tls(chosen, _with_certificate(certificate, key)))
+    if described := user.get("exec"):
+        return _plugin(cluster, described)
     return ANONYMOUS
 
 
-def _with_certificate(certificate: str, key: str) -> User:
-    from lightkube.config.models import User
-
-    return User(
-        client_cert_data=base64.b64encode(certificate.encode()).decode(),
-        client_key_data=base64.b64encode(key.encode()).decode(),
+def _plugin(cluster: Mapping[str, Any], described: Mapping[str, Any]) -> ExecPlugin:
+    command, version = _text(described, "command"), _text(described, "apiVersion")
+    if not command or not version:
+        raise ValueError("an exec plugin needs command and apiVersion")
+    if described.get("interactiveMode") == "Always":
+        raise ValueError(f"the exec plugin {command} needs a terminal")
+    plugin = Plugin(
+        command=command,
+        api_version=version,
+        args=tuple(described.get("args") or ()),
+        env={_text(variable, "name"): _text(variable, "value") for variable in described.get("env") or ()},
+        install_hint=_text(described, "installHint"),
+        cluster=_for_plugin(cluster) if described.get("provideClusterInfo") else None,
     )
+    return ExecPlugin(plugin, lambda certificate, key: _tls(cluster, _with_certificate(certificate, key)))
+
+
+def _with_certificate(certificate: str, key: str) -> dict[str, Any]:
+    return {
+        "client-certificate-data": base64.b64encode(certificate.encode()).decode(),
+        "client-key-data": base64.b64encode(key.encode()).decode(),
+    }
 
 
 def _for_plugin(cluster: Mapping[str, Any]) -> dict[str, Any]:
@@ -233,11 +280,13 @@ def _for_plugin(cluster: Mapping[str, Any]) -> dict[str, Any]:
     return told
 
 
-def _proxy(configured: str | None, server: str, environ: Mapping[str, str]) -> str | None:
+def _proxy(configured: str, server: str, environ: Mapping[str, str]) -> str | None:
     """The proxy of the cluster entry, else of the environment (HTTPS_PROXY, NO_PROXY; not for loopback)."""
     url = urlsplit(server)
-    proxy = configured
+    proxy: str | None = configured
     if not proxy and url.hostname and not is_loopback(url.hostname):
+        import urllib.request  # takes as long to import as everything above
+
         lower = {name.lower(): value for name, value in environ.items()}
         if not urllib.request.proxy_bypass_environment(url.hostname, {"no": lower.get("no_proxy", "")}):  # type: ignore[attr-defined]
             proxy = lower.get(f"{url.scheme}_proxy")

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessage
 
+from sandpool.kube import spdy
 from sandpool.kube.pod_access import Size, StreamClient
-from sandpool.server.streams import spdy
+from sandpool.kube.spdy import Control, Data, Encoder
+from sandpool.kube.spdy_session import SpdySession
 from sandpool.server.streams.options import StdStreams
 from sandpool.server.streams.port_forward import forward
 from sandpool.server.streams.remote_command import over_spdy, over_websocket
-from sandpool.server.streams.spdy import Control, Data, Encoder
-from sandpool.server.streams.spdy_session import SpdySession
 from sandpool.server.streams.websocket import WebSocket, WebSocketByteStream
 
 WITHIN = 60.0

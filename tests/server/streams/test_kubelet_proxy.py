@@ -14,9 +14,9 @@ from sandpool.api.labels import KUBELET_CERTIFICATE
 from sandpool.api.resource import Object
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.errors import ApiError, BadRequest, NotFound, ServiceUnavailable
+from sandpool.kube.http_stream import StreamedResponse
 from sandpool.server.request.messages import Response, ServerRequest, User
 from sandpool.server.serving.pki import Authority, server_tls
-from sandpool.server.streams.http_client import KubeletResponse
 from sandpool.server.streams.kubelet_proxy import KubeletEndpoint, KubeletProxy
 from sandpool.server.streams.pods import PodStreams
 from sandpool.testing.objects import new
@@ -198,7 +198,7 @@ async def test_what_was_asked_is_forgotten_without_the_garbage_collector(told: T
         await response.upgrade.run(Client(b"a"))
 
     for use in (read, be_refused, get_nonsense, talk):
-        await freed_at_once(use, KubeletResponse)
+        await freed_at_once(use, StreamedResponse)
 
 
 class Client:

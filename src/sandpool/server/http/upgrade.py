@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from sandpool.server.streams.byte_stream import AsyncioByteStream
+from sandpool.kube.byte_stream import AsyncioByteStream
 
 _BUFFER_BYTES = 1 << 18
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
+from sandpool.kube.byte_stream import ByteStream
 from sandpool.kube.transport import JSON
-from sandpool.server.streams.byte_stream import ByteStream
 
 
 @dataclass(frozen=True, slots=True)

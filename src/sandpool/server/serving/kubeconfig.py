@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
 from pathlib import Path
-
-import yaml
 
 from sandpool.server.auth.private_files import write_private
 
@@ -40,7 +39,8 @@ def write_kubeconfig(path: Path, server: str, ca: str, token: str) -> None:
         "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME}}],
         "users": [{"name": NAME, "user": {"token": token}}],
     }
-    content = _HEADER + yaml.safe_dump(document, sort_keys=False)
+    # JSON is YAML that commands read in a tenth of the time (kube/kubeconfig.py).
+    content = f"{_HEADER}{json.dumps(document, indent=2)}\n"
     if content == present:
         return
     path.parent.mkdir(parents=True, exist_ok=True)

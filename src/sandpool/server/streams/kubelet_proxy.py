@@ -23,11 +23,11 @@ import orjson
 
 from sandpool.api.labels import KUBELET_CERTIFICATE
 from sandpool.api.resource import Object
+from sandpool.kube.byte_stream import ByteStream
 from sandpool.kube.errors import ApiError, ServiceUnavailable, from_status
+from sandpool.kube.http_stream import StreamedResponse, request_head, send_request
 from sandpool.server.request.messages import Response, Upgrade
 from sandpool.server.serving.pki import Identity
-from sandpool.server.streams.byte_stream import ByteStream
-from sandpool.server.streams.http_client import KubeletResponse, request_head, send_request
 from sandpool.server.streams.responses import text_response
 
 # Seconds to connect and to receive the head of a response; the kubelet authorizes the request at the API first.
@@ -123,7 +123,7 @@ class KubeletProxy:
             raise await _error_of(response)
         return text_response(response.body(), response.close)
 
-    async def _send(self, endpoint: KubeletEndpoint, request_: KubeletRequest) -> KubeletResponse:
+    async def _send(self, endpoint: KubeletEndpoint, request_: KubeletRequest) -> StreamedResponse:
         where = f"[{endpoint.host}]:{endpoint.port}" if ":" in endpoint.host else f"{endpoint.host}:{endpoint.port}"
         try:
             async with asyncio.timeout(_TIMEOUT):
@@ -144,7 +144,7 @@ class KubeletProxy:
         return context
 
 
-async def _relay(client: ByteStream, response: KubeletResponse) -> None:
+async def _relay(client: ByteStream, response: StreamedResponse) -> None:
     """Copy bytes until one side ends."""
     kubelet = response.byte_stream()
 
@@ -162,7 +162,7 @@ async def _relay(client: ByteStream, response: KubeletResponse) -> None:
         await asyncio.gather(*ways, return_exceptions=True)
 
 
-async def _error_of(response: KubeletResponse) -> ApiError:
+async def _error_of(response: StreamedResponse) -> ApiError:
     """The error of a kubelet's response, from a Status or plain text."""
     text = b""
     body = response.body()

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 from sandpool.kube.pod_access import PodAccessError
-from sandpool.server.streams.spdy_session import SpdySession, SpdyStream
+from sandpool.kube.spdy_session import SpdySession, SpdyStream
 
 PROTOCOL: Final = "portforward.k8s.io"
 TUNNEL: Final = f"SPDY/3.1+{PROTOCOL}"

@@ -15,8 +15,8 @@ import orjson
 from sandpool.api.resource import Object
 from sandpool.kube.errors import ApiError
 from sandpool.kube.pod_access import PodAccessError, Size, StreamClient
+from sandpool.kube.spdy_session import SpdySession, SpdyStream
 from sandpool.server.streams.options import StdStreams
-from sandpool.server.streams.spdy_session import SpdySession, SpdyStream
 from sandpool.server.streams.websocket import WebSocket
 
 #: In order of preference.

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final
 
+from sandpool.kube.byte_stream import ByteStream
 from sandpool.kube.errors import BadRequest
+from sandpool.kube.spdy_session import SpdySession
 from sandpool.server.request.messages import Response, Upgrade, WatchLine, WatchStream
 from sandpool.server.streams import port_forward, remote_command
-from sandpool.server.streams.byte_stream import ByteStream
 from sandpool.server.streams.options import StdStreams
-from sandpool.server.streams.spdy_session import SpdySession
 from sandpool.server.streams.websocket import WebSocket, WebSocketByteStream, accept_headers
 
 _WEBSOCKET: Final = "websocket"

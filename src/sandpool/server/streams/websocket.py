@@ -11,7 +11,7 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Message, Ping, 
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError, generate_accept_token
 
-from sandpool.server.streams.byte_stream import ByteStream
+from sandpool.kube.byte_stream import ByteStream
 
 _LONGEST: Final = 32 << 20  # of a message
 NORMAL: Final = CloseReason.NORMAL_CLOSURE

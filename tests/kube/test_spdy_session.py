@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from sandpool.server.streams import spdy
-from sandpool.server.streams.spdy import Control, Data, Decoder, Encoder
-from sandpool.server.streams.spdy_session import SpdySession, SpdyStream
+from sandpool.kube import spdy
+from sandpool.kube.spdy import Control, Data, Decoder, Encoder
+from sandpool.kube.spdy_session import SpdySession, SpdyStream
 from sandpool.testing.waiting import WITHIN
 
 

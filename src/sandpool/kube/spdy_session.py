@@ -1,4 +1,7 @@
-"""Streams over one SPDY connection: the client opens them, both sides send, each side ends its half."""
+"""Streams over one SPDY connection: the client opens them, both sides send, each side ends its half.
+
+The same session serves both sides: a server reads the new streams from ``opened``, a client calls ``open``.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from sandpool.server.streams import spdy
-from sandpool.server.streams.byte_stream import ByteStream
-from sandpool.server.streams.spdy import Control, Data, Decoder, Encoder, SpdyError
+from sandpool.kube import spdy
+from sandpool.kube.byte_stream import ByteStream
+from sandpool.kube.spdy import Control, Data, Decoder, Encoder, SpdyError
 
 # Unread bytes of a stream above which the connection is not read. One unread stream blocks the others: Kubernetes uses
 # SPDY without window updates.
@@ -17,7 +20,7 @@ _PIECE: Final = 1 << 15
 
 
 class SpdyStream:
-    """``receive`` returns bytes, empty at the end. ``close`` ends the server's half; a reset ends both."""
+    """``receive`` returns bytes, empty at the end. ``close`` ends the own half; a reset ends both."""
 
     def __init__(self, session: SpdySession, id: int, headers: Mapping[str, str]) -> None:
         self.id = id
@@ -25,8 +28,8 @@ class SpdyStream:
         self._session = session
         self._pieces: list[bytes] = []
         self._size = 0
-        self._ended = False  # by the client
-        self._closed = False  # by the server
+        self._ended = False  # by the peer
+        self._closed = False  # by this side
         self._changed = asyncio.Event()
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -49,7 +52,7 @@ class SpdyStream:
                 await self._session.send(Data(self.id, data[start : start + _PIECE]))
 
     async def close(self) -> None:
-        """End the server's half. Data from the client can still be received."""
+        """End the own half. Data from the peer can still be received."""
         if not self._closed:
             self._closed = True
             await self._session.send(Data(self.id, b"", fin=True))
@@ -94,6 +97,14 @@ class SpdySession:
         self._decoder = Decoder()
         self._streams: dict[int, SpdyStream] = {}
         self._sending = asyncio.Lock()
+        self._last_id = -1  # of the streams opened by this side
+
+    async def open(self, headers: Mapping[str, str]) -> SpdyStream:
+        """Open a stream, as a client."""
+        self._last_id += 2
+        stream = self._streams[self._last_id] = SpdyStream(self, self._last_id, headers)
+        await self.send(Control(spdy.SYN_STREAM, stream.id, headers=headers))
+        return stream
 
     async def run(self) -> None:
         try:

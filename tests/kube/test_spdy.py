@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.server.streams import spdy
-from sandpool.server.streams.spdy import DICTIONARY, Control, Data, Decoder, Encoder, SpdyError
+from sandpool.kube import spdy
+from sandpool.kube.spdy import DICTIONARY, Control, Data, Decoder, Encoder, SpdyError
 
 IDS = st.integers(1, 2**31 - 1)
 HEADERS = st.dictionaries(st.sampled_from(["streamtype", "port", "requestid"]), st.text(st.characters(codec="latin-1")))
