@@ -36,6 +36,16 @@ def pytest_configure() -> None:
     mutation_detector.enable()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_local_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Neither find the home and the context of the developer who runs the tests, nor leave files there."""
+    with pytest.MonkeyPatch.context() as patch:
+        for variable in ("XDG_DATA_HOME", "XDG_CONFIG_HOME"):
+            patch.setenv(variable, str(tmp_path_factory.mktemp(variable.lower())))
+        patch.delenv("SUDO_UID", raising=False)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def no_shared_object_was_changed() -> Iterator[None]:
     """Fail a test in which any code changed an object that it shares with a cache or with the in-process API."""

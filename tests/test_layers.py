@@ -20,6 +20,7 @@ LAYERS = (
     "server",
     "controllers",
     "engine",
+    "home",
     "kube",
     "api",
 )

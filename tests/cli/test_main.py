@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from sandpool import __version__
-from sandpool.cli.main import main
+from sandpool.cli.errors import explain
+from sandpool.cli.main import COMMANDS, GROUPS, main
+from sandpool.kube.errors import NotFound, Unauthorized
 
 
 def test_version() -> None:
@@ -47,3 +51,64 @@ def test_the_server_imports_no_client() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"
+
+
+def test_help_shows_every_command_in_its_group() -> None:
+    output = CliRunner().invoke(main, ["--help"]).output
+    for title, group in GROUPS.items():
+        section = output.partition(f"{title}:\n")[2].partition("\n\n")[0]
+        assert [line.split()[0] for line in section.splitlines() if line.startswith("  ") and line[2] != " "] == list(
+            group
+        )
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_can_be_imported_and_has_help(name: str) -> None:
+    result = CliRunner().invoke(main, [name, "--help"])
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("Usage: ")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["up", "--help"], ["token", "--all", "--secret-file", __file__]], ids=" ".join
+)
+def test_a_closed_pipe_is_no_error(arguments: list[str]) -> None:
+    """As in ``sandpool up --help | head``: the reader is gone before anything is written."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "sandpool.cli.main", *arguments],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_failure_of_the_api_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text("[]")
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    result = CliRunner().invoke(main, ["why", "claim", "mine"])
+    assert (result.exit_code, result.output) == (1, f"Error: {kubeconfig} is not a kubeconfig\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (NotFound("nothing of that name"), "the API refused: nothing of that name"),
+        (Unauthorized("Unauthorized"), "the API rejected the credentials: Unauthorized"),
+        (ConnectionRefusedError(111, "Connection refused"), "[Errno 111] Connection refused"),
+        (ExceptionGroup("tasks", [NotFound("nothing of that name")]), "the API refused: nothing of that name"),
+        (TimeoutError(), "no answer in time; is the home or the cluster running? See `sandpool status`"),
+    ],
+)
+def test_expected_failures_have_a_message(error: Exception, message: str) -> None:
+    assert explain(error) == message
+
+
+def test_a_defect_keeps_its_traceback() -> None:
+    assert explain(KeyError("x")) is None
+    assert explain(ExceptionGroup("tasks", [NotFound("x"), KeyError("y")])) is None

@@ -17,7 +17,6 @@ from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SA
 from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.resource import Object
 from sandpool.bench.server_process import ServerProcess
-from sandpool.cli.serving import data_home
 from sandpool.kube.client import Client
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.kubeconfig import load
@@ -132,16 +131,6 @@ def test_a_port_for_metrics_that_is_taken(tmp_path: Path) -> None:
         )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(f"Error: cannot serve metrics and health at {address} or 0: ")
-
-
-@pytest.mark.parametrize(
-    ("configured", "expected"),
-    [("", "/home/somebody/.local/share"), ("/elsewhere", "/elsewhere"), ("relative", "/home/somebody/.local/share")],
-)
-def test_where_data_is_kept_unless_told(monkeypatch: pytest.MonkeyPatch, configured: str, expected: str) -> None:
-    monkeypatch.setenv("HOME", "/home/somebody")
-    monkeypatch.setenv("XDG_DATA_HOME", configured)
-    assert data_home() == Path(expected)
 
 
 def test_it_has_a_router_unless_told_otherwise() -> None:

@@ -61,6 +61,7 @@ class ServerProcess(Rig):
             *(sys.executable, "-m", "sandpool.cli.main", self.command),
             *("--data-dir", self.data_dir or self.directory / "data", "--port", "0"),
             *("--kubeconfig", self.kubeconfig, "--token-file", self.directory / "tokens.csv"),
+            *(("--unlisted",) if self.command == "up" else ()),
             *self.options,
         ]
         self.process = Component(f"sandpool {self.command}", command, self.directory / "log")

@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 import click
 import uvloop
 
+from sandpool.home import connection as connections
 from sandpool.install.errors import InstallError
-from sandpool.kube import kubeconfig as kubeconfigs
 from sandpool.kube.client import Client
 from sandpool.kube.connection import Connection
 from sandpool.kube.errors import ApiError, Forbidden, Unauthorized
 from sandpool.kube.http import HttpTransport
+from sandpool.kube.kubeconfig import KubeconfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,18 +27,32 @@ def cluster_options(command: F) -> F:
         click.option(
             "--kubeconfig",
             type=click.Path(path_type=Path, dir_okay=False),
-            help="Kubeconfig of the cluster. [default: as kubectl]",
+            help="Kubeconfig of the cluster. [default: KUBECONFIG, the chosen context, the local home]",
         ),
     ):
         command = option(command)
     return command
 
 
-def change(kubeconfig: Path | None, context: str | None, work: Callable[[Client], Awaitable[None]]) -> None:
-    """Run ``work`` with a client of the cluster, and turn failures into one-line error messages."""
+def change(
+    kubeconfig: Path | None,
+    context: str | None,
+    work: Callable[[Client], Awaitable[None]],
+    *,
+    cluster_only: bool = False,
+) -> None:
+    """Run ``work`` with a client of the cluster, and turn failures into one-line error messages.
+
+    ``cluster_only`` is for commands that change an installation, which the local home does not have."""
     try:
-        connection = kubeconfigs.load(kubeconfig, context)
-    except kubeconfigs.KubeconfigError as error:
+        target = connections.resolve(kubeconfig, context)
+        if cluster_only and target.home is not None:
+            raise click.ClickException(
+                f"{target.home.url} is the local home, which needs no installation; "
+                "name a Kubernetes cluster with --kubeconfig or --context"
+            )
+        connection = target.connection()
+    except KubeconfigError as error:
         raise click.ClickException(str(error)) from None
     try:
         uvloop.run(_connected(connection, work))

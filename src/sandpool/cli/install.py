@@ -60,7 +60,7 @@ def install(
         objects = chosen(choice, router=router, monitored=monitored, nodes=nodes)
         await Installer(client, SystemClock(), click.echo, dry_run=dry_run, force=force).install(objects)
 
-    change(kubeconfig, context, work)
+    change(kubeconfig, context, work, cluster_only=True)
     if not dry_run:
         click.echo(f"installed; to see it start: kubectl -n {NAMESPACE} rollout status deployment/{CONTROLLER}")
 

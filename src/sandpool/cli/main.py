@@ -1,48 +1,110 @@
-"""``sandpool``: the command group. Each command is imported on first use."""
+"""``sandpool``: the command group. Each command is imported on first use.
+
+A command is one line in ``GROUPS``: its name, the module that has a click command of that name, and its help line."""
 
 from __future__ import annotations
 
+import os
+import select
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
+from typing import Any, Final, TextIO
 
 import click
 
 from sandpool import __version__
 
-# Command -> its module and its line in ``sandpool --help``.
-_COMMANDS = {
-    "bench": ("sandpool.cli.bench", "Measure latency and cost of claims under load."),
-    "controller": ("sandpool.cli.controller", "Run the controllers for a Kubernetes cluster."),
-    "demo": ("sandpool.cli.demo", "Demonstrate everything on this machine, from start to clean-up."),
-    "image": ("sandpool.cli.image", "List, import and remove images of this machine."),
-    "install": ("sandpool.cli.install", "Install into a Kubernetes cluster."),
-    "node": ("sandpool.cli.node", "Run this machine as a node of a Kubernetes cluster."),
-    "router": ("sandpool.cli.router", "Route HTTP requests to the sandboxes of a Kubernetes cluster."),
-    "server": ("sandpool.cli.server", "Run the embedded Kubernetes API alone."),
-    "uninstall": ("sandpool.cli.uninstall", "Remove an installation from a Kubernetes cluster."),
-    "token": ("sandpool.cli.token", "Issue a token for sandboxes behind the router."),
-    "trace": ("sandpool.cli.trace", "Show every API call about one claim or sandbox, from an audit log."),
-    "up": ("sandpool.cli.up", "Run everything on this machine: the embedded API, the controllers and sandboxes."),
-    "why": ("sandpool.cli.why", "Explain why a claim is ready, or what it waits for."),
+# Group -> command -> its module and its line in ``sandpool --help``. The first group has the commands of every day.
+GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
+    "Everyday commands": {
+        "up": ("sandpool.cli.up", "Start the local home: sandboxes on this machine."),
+    },
+    "The local home": {
+        "demo": ("sandpool.cli.demo", "Demonstrate everything on this machine, from start to clean-up."),
+        "image": ("sandpool.cli.image", "List, import and remove images of this machine."),
+    },
+    "Insight": {
+        "why": ("sandpool.cli.why", "Explain why a claim is ready, or what it waits for."),
+        "trace": ("sandpool.cli.trace", "Show every API call about one claim or sandbox, from an audit log."),
+        "bench": ("sandpool.cli.bench", "Measure latency and cost of claims under load."),
+    },
+    "Kubernetes clusters": {
+        "install": ("sandpool.cli.install", "Install into a Kubernetes cluster."),
+        "uninstall": ("sandpool.cli.uninstall", "Remove an installation from a Kubernetes cluster."),
+        "token": ("sandpool.cli.token", "Issue a token for sandboxes behind the router."),
+    },
+    "Single components": {
+        "controller": ("sandpool.cli.controller", "Run the controllers for a Kubernetes cluster."),
+        "node": ("sandpool.cli.node", "Run this machine as a node of a Kubernetes cluster."),
+        "router": ("sandpool.cli.router", "Route HTTP requests to the sandboxes of a Kubernetes cluster."),
+        "server": ("sandpool.cli.server", "Run the embedded Kubernetes API alone."),
+    },
 }
+#: Environment variable: show the traceback of every failure.
+TRACEBACK: Final = "SANDPOOL_TRACEBACK"
+COMMANDS: Final = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
 
-class _Lazy(click.Group):
+class GroupedCommands(click.Group):
+    """Imports a command on first use, and turns expected failures of all commands into one-line messages."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(_COMMANDS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in _COMMANDS:
+        if name not in COMMANDS:
             return None
-        module, _ = _COMMANDS[name]
+        module, _ = COMMANDS[name]
         command: click.Command = getattr(import_module(module), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in sorted(_COMMANDS.items())])
+        width = max(map(len, COMMANDS))
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, (_, text) in group.items()])
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        with _failures():  # --help and --version print already here
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _failures():
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
 
 
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Turn expected failures into one-line messages, and a reader that is gone into success."""
+    try:
+        yield
+    except (click.ClickException, click.exceptions.Exit, click.Abort):
+        raise
+    except Exception as error:
+        if isinstance(error, BrokenPipeError) and _is_unread(sys.stdout):
+            # `sandpool ... | head`: the reader has what it wanted. Nothing more can be written, also not at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise click.exceptions.Exit(0) from None
+        from sandpool.cli.errors import explain
+
+        message = explain(error)
+        if message is None or os.environ.get(TRACEBACK):
+            raise
+        raise click.ClickException(message) from error
+
+
+def _is_unread(output: TextIO) -> bool:
+    """Whether the output is a pipe whose reading end was closed."""
+    poll = select.poll()
+    poll.register(output.fileno(), 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+@click.group(cls=GroupedCommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="sandpool")
 def main() -> None:
     """Agent sandboxes, warm and handed out exactly once."""

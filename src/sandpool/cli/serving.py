@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from sandpool.home.users import default_data_dir
 from sandpool.server.serving.daemon import ServerOptions
 from sandpool.server.serving.kubeconfig import ForeignFile
 from sandpool.server.store.journal import StoreDamaged, StoreInUse
@@ -20,7 +20,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 data_dir_option = click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    default=lambda: data_home() / "sandpool",
+    callback=lambda context, option, value: Path(value).absolute(),
+    default=default_data_dir,
     show_default="~/.local/share/sandpool",
     help="Directory of all data.",
 )
@@ -100,13 +101,6 @@ def complaints(settings: ServerOptions) -> Iterator[None]:
     except OSError as error:
         where = f"{settings.host}:{settings.port} from {settings.data_dir}"
         raise click.ClickException(f"cannot serve {where}: {error.strerror or error}") from None
-
-
-def data_home() -> Path:
-    """Return the XDG data directory of this user."""
-    configured = os.environ.get("XDG_DATA_HOME", "")
-    # The XDG specification says to ignore a relative path.
-    return Path(configured) if configured.startswith("/") else Path.home() / ".local" / "share"
 
 
 def _is_loopback(host: str) -> bool:

@@ -30,6 +30,6 @@ def uninstall(kubeconfig: Path | None, context: str | None, dry_run: bool, keep_
         )
         await remover.remove(objects)
 
-    change(kubeconfig, context, work)
+    change(kubeconfig, context, work, cluster_only=True)
     if not dry_run:
         click.echo("uninstalled")

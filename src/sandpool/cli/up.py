@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from importlib.resources import files
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import click
 
+from sandpool import __version__
 from sandpool.cli import foreground, identities, observability, routing, serving, tuning
 from sandpool.cli.addresses import address
 from sandpool.cli.nodes import NAMES, Choice, node_options, nodeless, nodes
@@ -24,6 +27,11 @@ from sandpool.engine.logging import TEXT
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.tracing import Tracing
 from sandpool.engine.transports import MeasuredTransport
+from sandpool.home import discovery
+from sandpool.home.discovery import Home
+from sandpool.home.notification import Notifier
+from sandpool.home.process import ProcessIdentity
+from sandpool.home.start import LOG_VARIABLE
 from sandpool.server.serving import gc_tuning
 from sandpool.server.serving.daemon import Daemon, ServerOptions
 
@@ -48,6 +56,7 @@ _LOCAL = "127.0.0.1:0"
     show_default=True,
     help="Nodes on which pods become ready without running. For load tests and for trying the API.",
 )
+@click.option("--unlisted", is_flag=True, help="Do not let other commands find this home on their own.")
 @click.option("--no-node", is_flag=True, help="Do not run pods on this machine.")
 @node_options
 @routing.router_options
@@ -62,6 +71,7 @@ def up(
     enable_tracing: bool,
     log_format: str,
     log_level: str,
+    unlisted: bool,
     **options: Any,
 ) -> None:
     """Run the embedded Kubernetes API, the controllers and sandboxes on this machine until Ctrl-C or SIGTERM."""
@@ -77,7 +87,7 @@ def up(
     tuning.warn_of_many_workers(settings)
     tracing = observability.traces(enable_tracing)
     try:
-        foreground.run(partial(_up, server, settings, process_options, tracing, choice, way_in))
+        foreground.run(partial(_up, server, settings, process_options, tracing, choice, way_in, unlisted))
     finally:
         if tracing is not None:
             tracing.close()
@@ -90,6 +100,7 @@ async def _up(
     tracing: Tracing | None,
     choice: Choice,
     way_in: Mapping[str, Any],
+    unlisted: bool,
     stopping: asyncio.Event,
 ) -> None:
     clock, metrics = SystemClock(), MetricsRegistry()
@@ -111,10 +122,13 @@ async def _up(
             if await foreground.until(stopping, process.working.wait(), process.wait()):
                 return
             gc_tuning.settle()
-            click.echo(_greeting(daemon, process, running.greeting, router))
-            parts = [process.wait, *running.parts, *([] if router is None else [router.router.wait])]
-            async with gc_tuning.tidied(clock):
-                await foreground.until(stopping, *(part() for part in parts))
+            home = _home(daemon, process, router, clock)
+            with _announced(home, unlisted):
+                click.echo(_greeting(daemon, process, running.greeting, router))
+                Notifier().ready(f"serving {home.url}")
+                parts = [process.wait, *running.parts, *([] if router is None else [router.router.wait])]
+                async with gc_tuning.tidied(clock):
+                    await foreground.until(stopping, *(part() for part in parts))
     finally:
         await daemon.stop()
 
@@ -132,6 +146,35 @@ async def _running(process: ControllerProcess) -> AsyncIterator[None]:
         await process.stop()
 
 
+def _home(daemon: Daemon, process: ControllerProcess, router: routing.RunningRouter | None, clock: SystemClock) -> Home:
+    log = os.environ.get(LOG_VARIABLE)
+    return Home(
+        name="",
+        process=ProcessIdentity.current(),
+        url=daemon.url,
+        kubeconfig=daemon.kubeconfig.absolute(),
+        router_url=None if router is None else router.router.url,
+        router_token_file=None if router is None else router.access.token_file,
+        metrics_url=_url(process.metrics_endpoint, "/metrics"),
+        data_dir=Path(os.path.realpath(daemon.settings.data_dir)),
+        log=None if log is None else Path(log),
+        version=__version__,
+        started=clock.now(),
+    )
+
+
+@contextlib.contextmanager
+def _announced(home: Home, unlisted: bool) -> Iterator[Home]:
+    """Let other commands find the home, unless it is unlisted. Without write access it serves all the same."""
+    with contextlib.ExitStack() as stack:
+        if not unlisted:
+            try:
+                home = stack.enter_context(discovery.announced(home))
+            except OSError as error:
+                click.echo(f"warning: other commands need --kubeconfig to find this home: {error}", err=True)
+        yield home
+
+
 def _greeting(daemon: Daemon, process: ControllerProcess, nodes: str, router: routing.RunningRouter | None) -> str:
     """Return the addresses and the next command; the first line is that of ``sandpool server``."""
     lines = [f"serving {daemon.url}   export KUBECONFIG={daemon.kubeconfig}"]
@@ -144,7 +187,12 @@ def _greeting(daemon: Daemon, process: ControllerProcess, nodes: str, router: ro
 
 
 def _shown(what: str, endpoint: HealthServer, path: str) -> str:
+    url = _url(endpoint, path)
+    return "" if url is None else f"{what} {url}"
+
+
+def _url(endpoint: HealthServer, path: str) -> str | None:
     if not endpoint.port:
-        return ""
+        return None
     host = endpoint.address.rpartition(":")[0] or "127.0.0.1"
-    return f"{what} http://{host}:{endpoint.port}{path}"
+    return f"http://{host}:{endpoint.port}{path}"

@@ -1,0 +1,190 @@
+"""Finds the ``sandpool up`` processes of this machine, the local homes, without KUBECONFIG.
+
+A home announces itself when it serves, in the register of each user it belongs to: the user of the process and, under
+sudo, the user who called sudo. A register is the directory ``homes`` in the user's data directory, with a subdirectory
+for each home:
+
+- ``home.json`` describes the home. It is replaced atomically and removed when the home stops.
+- ``kubeconfig`` and ``router-token`` are copies for the user who called sudo, who cannot read those of root.
+
+A killed home leaves its description behind. A description therefore carries the identity of its process (pid, start
+time and boot), and one whose process is gone is ignored. It contains no secrets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from sandpool.home import users
+from sandpool.home.owned_directory import open_directory
+from sandpool.home.process import ProcessIdentity
+
+LOCAL: Final = "local"  # the home with the default data directory of its user
+SUDO: Final = "sudo"  # the home with the default data directory of root, as the user who called sudo sees it
+REGISTER: Final = "homes"
+DESCRIPTION: Final = "home.json"
+_DATA_DIR: Final = (".local", "share", "sandpool")  # of the user who called sudo, below the home directory
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A running ``sandpool up``. All paths are absolute and readable for the user whose register had it."""
+
+    name: str
+    process: ProcessIdentity
+    url: str
+    kubeconfig: Path
+    router_url: str | None
+    router_token_file: Path | None
+    metrics_url: str | None
+    data_dir: Path
+    log: Path | None  # the log file of a home in the background
+    version: str
+    started: datetime
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+
+def running(environ: Mapping[str, str] = os.environ) -> Home | None:
+    """Return the running home of this user: the one with the default data directory, else the one started last."""
+    return next(iter(all_running(environ)), None)
+
+
+def all_running(environ: Mapping[str, str] = os.environ) -> list[Home]:
+    """Return the running homes of this user, and of the user who called sudo; the best one first."""
+    found = list(_read(users.default_data_dir(environ) / REGISTER))
+    caller = users.sudo_caller(environ)
+    if caller is not None:
+        # The caller can write anything there: root believes only what is said about a process of the caller.
+        theirs = _read(caller.home.joinpath(*_DATA_DIR, REGISTER))
+        found += [home for home in theirs if home.process.owner() == caller.uid]
+    newest = sorted(found, key=lambda home: home.started, reverse=True)
+    return sorted(newest, key=lambda home: (home.name != LOCAL, home.name != SUDO))
+
+
+def home_of(data_dir: Path, environ: Mapping[str, str] = os.environ) -> Home | None:
+    """Return the running home of this user with a data directory."""
+    directory = Path(os.path.realpath(data_dir))
+    return next((home for home in all_running(environ) if home.data_dir == directory), None)
+
+
+@contextmanager
+def announced(home: Home, environ: Mapping[str, str] = os.environ) -> Iterator[Home]:
+    """Let the commands of this user, and of the user who called sudo, find ``home`` for the length of the block.
+
+    Yields the home as the user who typed the command sees it: under sudo with the copies of that user.
+    Raises ``OSError`` if a register cannot be written."""
+    name = name_of(home.data_dir, environ)
+    own = replace(home, name=name)
+    base = users.default_data_dir(environ)
+    base.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _registered(own, base, os.geteuid(), os.getegid()):
+        caller = users.sudo_caller(environ)
+        if caller is None:
+            yield own
+            return
+        with handed_over(own, caller) as theirs:
+            yield theirs
+
+
+@contextmanager
+def handed_over(home: Home, user: users.User) -> Iterator[Home]:
+    """Announce ``home`` to another user too, with copies of its kubeconfig and router token."""
+    name = SUDO if home.name == LOCAL else home.name
+    with open_directory(user.home, *_DATA_DIR, REGISTER, name, uid=user.uid, gid=user.gid) as directory:
+        kubeconfig = directory.write("kubeconfig", home.kubeconfig.read_bytes())
+        token_file = home.router_token_file
+        if token_file is not None:
+            token_file = directory.write("router-token", token_file.read_bytes())
+    theirs = replace(home, name=name, kubeconfig=kubeconfig, router_token_file=token_file)
+    with _registered(theirs, user.home, user.uid, user.gid, *_DATA_DIR):
+        yield theirs
+
+
+def name_of(data_dir: Path, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the name of the home with a data directory: ``local`` for the default one, else a short hash."""
+    directory = os.path.realpath(data_dir)
+    if directory == os.path.realpath(users.default_data_dir(environ)):
+        return LOCAL
+    return sha256(directory.encode()).hexdigest()[:8]
+
+
+@contextmanager
+def _registered(home: Home, base: Path, uid: int, gid: int, *below: str) -> Iterator[None]:
+    description = json.dumps(_document(home), indent=2).encode() + b"\n"
+    names = (*below, REGISTER, home.name)
+    with open_directory(base, *names, uid=uid, gid=gid) as directory:
+        directory.write(DESCRIPTION, description)
+    try:
+        yield
+    finally:
+        try:
+            with open_directory(base, *names, uid=uid, gid=gid) as directory:
+                if directory.read(DESCRIPTION) == description:
+                    directory.remove(DESCRIPTION)
+        except OSError:
+            pass  # the register is gone or was replaced; a description that is left is ignored
+
+
+def _read(register: Path) -> Iterator[Home]:
+    try:
+        entries = sorted(register.iterdir())
+    except OSError:
+        return
+    for entry in entries:
+        home = _description(entry / DESCRIPTION)
+        if home is not None and home.process.is_running():
+            yield home
+
+
+def _description(path: Path) -> Home | None:
+    """Read a description; None if there is none, or if another version wrote one that cannot be understood."""
+    try:
+        return _home(json.loads(path.read_bytes()))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _document(home: Home) -> dict[str, Any]:
+    process = home.process
+    return {
+        "name": home.name,
+        "process": {"pid": process.pid, "started": process.started, "boot": process.boot},
+        "url": home.url,
+        "kubeconfig": str(home.kubeconfig),
+        "routerUrl": home.router_url,
+        "routerTokenFile": None if home.router_token_file is None else str(home.router_token_file),
+        "metricsUrl": home.metrics_url,
+        "dataDir": str(home.data_dir),
+        "log": None if home.log is None else str(home.log),
+        "version": home.version,
+        "started": home.started.isoformat(),
+    }
+
+
+def _home(document: Mapping[str, Any]) -> Home:
+    process = document["process"]
+    token_file, log = document["routerTokenFile"], document["log"]
+    return Home(
+        name=document["name"],
+        process=ProcessIdentity(int(process["pid"]), int(process["started"]), str(process["boot"])),
+        url=document["url"],
+        kubeconfig=Path(document["kubeconfig"]),
+        router_url=document["routerUrl"],
+        router_token_file=None if token_file is None else Path(token_file),
+        metrics_url=document["metricsUrl"],
+        data_dir=Path(document["dataDir"]),
+        log=None if log is None else Path(log),
+        version=document["version"],
+        started=datetime.fromisoformat(document["started"]),
+    )

@@ -1,0 +1,62 @@
+"""The user whom a process works for, and the directories of that user.
+
+``sudo sandpool up`` runs as root for the user who typed it. That user has to be able to use what it starts."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """An account of this machine."""
+
+    uid: int
+    gid: int
+    name: str
+    home: Path
+
+
+def data_home(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the XDG data directory of this process."""
+    return _base(environ, "XDG_DATA_HOME", ".local/share")
+
+
+def config_home(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the XDG configuration directory of this process."""
+    return _base(environ, "XDG_CONFIG_HOME", ".config")
+
+
+def default_data_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the data directory of ``sandpool up`` without ``--data-dir``."""
+    return data_home(environ) / "sandpool"
+
+
+def sudo_caller(environ: Mapping[str, str] = os.environ) -> User | None:
+    """Return the user who called sudo; None without sudo, or if root called it."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        account = pwd.getpwuid(int(environ["SUDO_UID"]))
+    except (KeyError, ValueError, OverflowError):
+        return None  # SUDO_UID is not set, or names no account
+    if account.pw_uid == 0:
+        return None
+    return User(account.pw_uid, account.pw_gid, account.pw_name, Path(account.pw_dir))
+
+
+def _base(environ: Mapping[str, str], variable: str, otherwise: str) -> Path:
+    configured = environ.get(variable, "")
+    # The XDG specification says to ignore a relative path.
+    if configured.startswith("/"):
+        return Path(configured)
+    home = Path(environ.get("HOME") or pwd.getpwuid(os.geteuid()).pw_dir)
+    caller = sudo_caller(environ)
+    if caller is not None and home == caller.home:
+        # Some configurations of sudo leave HOME as it was. Files of root do not belong there.
+        home = Path(pwd.getpwuid(0).pw_dir)
+    return home / otherwise

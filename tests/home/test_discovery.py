@@ -1,0 +1,136 @@
+"""Homes announce themselves and are found by the users they belong to."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from sandpool.home import discovery
+from sandpool.home.discovery import Home, announced, handed_over, home_of, running
+from sandpool.home.process import ProcessIdentity
+from sandpool.home.users import User
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+OTHER = 54321
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root hands files to another user")
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {"HOME": str(tmp_path / "home")}
+
+
+def home_in(data_dir: Path, **changes: object) -> Home:
+    data_dir.mkdir(parents=True, exist_ok=True)
+    (data_dir / "kubeconfig").write_text("kubeconfig")
+    (data_dir / "router-token").write_text("token")
+    home = Home(
+        name="",
+        process=ProcessIdentity.current(),
+        url="https://127.0.0.1:6443",
+        kubeconfig=data_dir / "kubeconfig",
+        router_url="http://127.0.0.1:1",
+        router_token_file=data_dir / "router-token",
+        metrics_url=None,
+        data_dir=data_dir,
+        log=None,
+        version="1.2.3",
+        started=NOW,
+    )
+    return replace(home, **changes)  # type: ignore[arg-type]
+
+
+def default_dir(environ: dict[str, str]) -> Path:
+    return Path(environ["HOME"]) / ".local" / "share" / "sandpool"
+
+
+def test_a_home_is_found_while_it_is_announced(environ: dict[str, str]) -> None:
+    assert running(environ) is None
+    with announced(home_in(default_dir(environ)), environ) as home:
+        assert home.name == "local"
+        assert running(environ) == home
+        assert home_of(default_dir(environ), environ) == home
+    assert running(environ) is None
+
+
+def test_a_home_with_a_data_directory_of_its_own_is_found_too(environ: dict[str, str], tmp_path: Path) -> None:
+    with announced(home_in(tmp_path / "elsewhere"), environ) as home:
+        assert len(home.name) == 8
+        assert running(environ) == home
+        assert home_of(tmp_path / "elsewhere", environ) == home
+        assert home_of(default_dir(environ), environ) is None
+
+
+def test_the_home_in_the_default_directory_comes_first_then_the_newest(environ: dict[str, str], tmp_path: Path) -> None:
+    later = NOW + timedelta(seconds=1)
+    with (
+        announced(home_in(tmp_path / "old"), environ) as old,
+        announced(home_in(tmp_path / "new", started=later), environ) as new,
+        announced(home_in(default_dir(environ)), environ) as local,
+    ):
+        assert discovery.all_running(environ) == [local, new, old]
+
+
+def test_what_a_killed_home_left_is_ignored(environ: dict[str, str]) -> None:
+    process = ProcessIdentity.current()
+    with announced(home_in(default_dir(environ), process=replace(process, started=process.started - 1)), environ):
+        assert running(environ) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"process": 1}', b"\xff"])
+def test_a_description_that_cannot_be_understood_is_ignored(environ: dict[str, str], content: bytes) -> None:
+    entry = default_dir(environ) / "homes" / "local"
+    entry.mkdir(parents=True)
+    (entry / "home.json").write_bytes(content)
+    assert running(environ) is None
+
+
+def test_a_home_removes_only_its_own_description(environ: dict[str, str]) -> None:
+    first = announced(home_in(default_dir(environ)), environ)
+    first.__enter__()
+    second = announced(home_in(default_dir(environ), url="https://127.0.0.1:6444"), environ)
+    home = second.__enter__()
+    first.__exit__(None, None, None)
+    assert running(environ) == home
+    second.__exit__(None, None, None)
+    assert running(environ) is None
+
+
+@as_root
+def test_the_user_who_called_sudo_gets_copies_that_only_that_user_can_read(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    alice = User(OTHER, OTHER, "alice", tmp_path / "alice")
+    alice.home.mkdir()
+    os.chown(alice.home, OTHER, OTHER)
+    theirs = {"HOME": str(alice.home)}
+    with announced(home_in(default_dir(environ)), environ) as own, handed_over(own, alice) as home:
+        assert home.kubeconfig == alice.home / ".local/share/sandpool/homes/sudo/kubeconfig"
+        assert home.router_token_file is not None
+        for copy, content in ((home.kubeconfig, "kubeconfig"), (home.router_token_file, "token")):
+            status = copy.stat()
+            assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (OTHER, OTHER, 0o600)
+            assert copy.read_text() == content
+        assert running(theirs) == home
+        assert running(environ) == own
+    assert running(theirs) is None
+
+
+@as_root
+def test_root_ignores_a_description_by_another_user_of_a_process_of_root(
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a user could have `sudo sandpool down` end any process."""
+    alice = User(OTHER, OTHER, "alice", tmp_path / "alice")
+    entry = alice.home / ".local/share/sandpool/homes/local"
+    entry.mkdir(parents=True)
+    (entry / "home.json").write_text(json.dumps(discovery._document(home_in(tmp_path / "data", name="local"))))
+    monkeypatch.setattr("sandpool.home.users.sudo_caller", lambda environ: alice)
+    assert running(environ) is None
+    monkeypatch.setattr(ProcessIdentity, "owner", lambda self: OTHER)
+    assert running(environ) is not None
