@@ -10,11 +10,11 @@ from sandpool.api import causes
 from sandpool.api.causes import Cause
 
 
-def test_a_cause_reads_as_field_and_message() -> None:
+def test_cause_is_printed_as_field_and_message() -> None:
     assert str(causes.required("spec.name")) == "spec.name: Required value"
 
 
-def test_the_words_of_each_mistake() -> None:
+def test_each_error_has_the_words_of_kubernetes() -> None:
     assert causes.required("f", "no default").message == "Required value: no default"
     assert causes.invalid("f", -1, "must be positive") == Cause(
         "f", "FieldValueInvalid", "Invalid value: -1: must be positive"
@@ -50,10 +50,10 @@ def test_the_words_of_each_mistake() -> None:
         ({"b": 1, "a": ["<&>"]}, '{"a":["\\u003c\\u0026\\u003e"],"b":1}'),
     ],
 )
-def test_values_are_shown_as_go_prints_them(value: Any, text: str) -> None:
+def test_values_are_printed_as_in_go(value: Any, text: str) -> None:
     assert causes.shown(value) == text
 
 
 @given(st.floats() | st.text() | st.integers())
-def test_every_value_can_be_shown(value: Any) -> None:
+def test_any_value_can_be_printed(value: Any) -> None:
     assert causes.shown(value)

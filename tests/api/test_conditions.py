@@ -23,16 +23,16 @@ def with_ready(given: list[Condition], **changes: Any) -> list[Condition]:
     return set_condition(given, "Ready", **values)
 
 
-def test_a_new_condition_is_last_and_starts_now() -> None:
+def test_new_condition_is_appended_with_the_current_time() -> None:
     assert with_ready([OTHER]) == [OTHER, {**READY, "lastTransitionTime": NOW}]
 
 
-def test_what_is_so_already_is_the_very_same_list() -> None:
+def test_unchanged_conditions_are_the_same_list() -> None:
     given = [READY, OTHER]
     assert with_ready(given) is given
 
 
-def test_time_moves_only_with_the_status() -> None:
+def test_transition_time_changes_only_with_the_status() -> None:
     given = [READY, OTHER]
     changed = with_ready(given, reason="S", message="n", observed_generation=2)
     assert changed == [{**READY, "reason": "S", "message": "n", "observedGeneration": 2}, OTHER]
@@ -40,29 +40,29 @@ def test_time_moves_only_with_the_status() -> None:
     assert given == [READY, OTHER]
 
 
-def test_a_copied_condition_brings_its_own_time() -> None:
+def test_copied_condition_keeps_its_transition_time() -> None:
     later = "2026-01-03T00:00:00Z"
     assert with_ready([READY], status="True", last_transition_time=later)[0]["lastTransitionTime"] == later
     assert with_ready([READY], last_transition_time=later)[0]["lastTransitionTime"] == EARLIER
 
 
-def test_without_a_generation_none_is_observed() -> None:
+def test_observed_generation_is_left_out_if_not_given() -> None:
     assert "observedGeneration" not in with_ready([], observed_generation=0)[0]
 
 
-def test_removing() -> None:
+def test_condition_is_removed_by_type() -> None:
     given = [READY, OTHER]
     assert remove_condition(given, "Ready") == [OTHER]
     assert remove_condition(given, "Finished") is given
 
 
-def test_finding() -> None:
+def test_condition_is_found_by_type() -> None:
     assert conditions.condition_of({"status": {"conditions": [OTHER, READY]}}, "Ready") is READY
     assert conditions.condition_of({"status": {}}, "Ready") is None
     assert conditions.condition_of({}, "Ready") is None
 
 
-def test_the_exact_words() -> None:
+def test_condition_texts_are_those_of_the_go_implementation() -> None:
     assert conditions.NOT_SUSPENDED == ("NotSuspended", "Sandbox is not suspended")
     assert conditions.POD_STATE_UNKNOWN == (
         "PodStateUnknown",
@@ -114,7 +114,7 @@ def test_the_exact_words() -> None:
     assert conditions.SANDBOX_NOT_READY == ("SandboxNotReady", "Sandbox is not ready")
 
 
-def test_conditions_that_are_kept_follow_the_generation() -> None:
+def test_kept_conditions_get_the_new_generation() -> None:
     given = [READY, OTHER]
     assert observe_generation(given, [READY["type"]], 1) is given
     assert observe_generation(given, [READY["type"]], 2) == [{**READY, "observedGeneration": 2}, OTHER]

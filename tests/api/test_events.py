@@ -6,7 +6,7 @@ from sandpool.api import events
 from sandpool.api.events import EventSpec
 
 
-def test_what_events_say() -> None:
+def test_event_texts_are_those_of_the_go_implementation() -> None:
     assert events.sandbox_adopted("s") == EventSpec(
         "sandboxclaim-controller", "Normal", "SandboxAdopted", "Adoption", 'Adopted warm pool Sandbox "s"'
     )
@@ -52,5 +52,5 @@ def test_what_events_say() -> None:
         (-90, "-1m30s"),
     ],
 )
-def test_durations_are_spelled_as_in_go(seconds: float, text: str) -> None:
+def test_durations_are_printed_as_in_go(seconds: float, text: str) -> None:
     assert events.go_duration(seconds) == text

@@ -4,7 +4,7 @@ from sandpool.api import kinds
 from sandpool.api.resource import ResourceType
 
 
-def test_every_constant_is_listed_once() -> None:
+def test_every_kind_is_listed_once() -> None:
     constants = [value for value in vars(kinds).values() if isinstance(value, ResourceType)]
     listed = [*kinds.BUILT_IN, *kinds.SANDPOOL]
     assert len(set(listed)) == len(listed)
@@ -16,7 +16,7 @@ def test_names_do_not_collide_within_a_group_version() -> None:
     assert len(set(plurals)) == len(plurals)
 
 
-def test_the_sandbox_kinds_have_the_names_clients_type() -> None:
+def test_sandbox_kinds_have_their_short_names() -> None:
     assert [(kind.group_resource, kind.short_names) for kind in kinds.SANDPOOL] == [
         ("sandboxes.agents.x-k8s.io", ("sandbox",)),
         ("sandboxtemplates.extensions.agents.x-k8s.io", ("sandboxtemplate",)),
@@ -28,7 +28,7 @@ def test_the_sandbox_kinds_have_the_names_clients_type() -> None:
     assert kinds.SANDBOX_WARM_POOL.subresources == {"status", "scale"}
 
 
-def test_every_subresource_is_described() -> None:
+def test_every_subresource_has_verbs() -> None:
     for kind in (*kinds.BUILT_IN, *kinds.SANDPOOL):
         for name in kind.subresources:
             assert kinds.subresource(kind, name).verbs

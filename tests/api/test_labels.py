@@ -3,7 +3,7 @@ from __future__ import annotations
 from sandpool.api import labels
 
 
-def test_authors_of_pod_templates_have_no_say_about_our_keys() -> None:
+def test_template_authors_cannot_set_reserved_keys() -> None:
     assert labels.is_reserved_label(labels.CLAIM_UID)
     assert labels.is_reserved_label("extensions.agents.x-k8s.io/anything")
     assert not labels.is_reserved_label("agents.x-k8s.io")
@@ -13,7 +13,7 @@ def test_authors_of_pod_templates_have_no_say_about_our_keys() -> None:
     assert not labels.is_reserved_annotation(labels.SAFE_TO_EVICT)
 
 
-def test_only_known_creators_have_a_name() -> None:
+def test_only_known_creators_are_named() -> None:
     assert [labels.normal_creator(each) for each in ("go-client", "python-client", "controller", "me", "")] == [
         "go-client",
         "python-client",
@@ -23,7 +23,7 @@ def test_only_known_creators_have_a_name() -> None:
     ]
 
 
-def test_keys_are_those_other_implementations_use() -> None:
+def test_label_keys_are_those_of_the_go_implementation() -> None:
     ours = {value for name, value in vars(labels).items() if name.isupper() and "/" in value}
     prefix = "agents.x-k8s.io/"
     assert {key.removeprefix(prefix) for key in ours if key.startswith(prefix)} == {

@@ -4,7 +4,7 @@ from sandpool.api import metrics
 from sandpool.api.metrics import Metric
 
 
-def test_names_labels_and_buckets_are_those_dashboards_know() -> None:
+def test_metric_names_labels_and_buckets_are_those_of_the_go_implementation() -> None:
     found = {metric.name: metric for metric in vars(metrics).values() if isinstance(metric, Metric)}
     assert {name: (metric.kind, metric.labels) for name, metric in found.items()} == {
         "agent_sandbox_claim_startup_latency_ms": ("histogram", ("launch_type", "sandbox_template")),

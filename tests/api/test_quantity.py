@@ -31,11 +31,11 @@ from sandpool.api.quantity import Quantity, canonical, canonical_amount, parse
         ("5.", "5"),
     ],
 )
-def test_quantities_have_one_spelling(text: str | float, stored: str) -> None:
+def test_quantities_have_a_canonical_form(text: str | float, stored: str) -> None:
     assert canonical(text) == stored
 
 
-def test_amounts_are_counted_in_thousandths() -> None:
+def test_amounts_are_rounded_up_to_thousandths() -> None:
     assert canonical_amount("1u") == "1m"
     assert canonical_amount("1500u") == "2m"
     assert canonical_amount("1Gi") == "1Gi"
@@ -59,13 +59,13 @@ def test_quantities_are_compared_by_value() -> None:
         (True, "quantities must match the regular expression"),
     ],
 )
-def test_what_is_no_quantity(text: str | bool, message: str) -> None:
+def test_invalid_quantity_is_rejected(text: str | bool, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse(text)
 
 
 @given(st.integers(min_value=-(10**18), max_value=10**18), st.sampled_from(["decimal", "binary", "exponent"]))
-def test_the_stored_spelling_is_stable_and_means_the_same(billionths: int, family: str) -> None:
+def test_canonical_form_is_idempotent_and_equal(billionths: int, family: str) -> None:
     stored = canonical(str(Quantity(billionths, family)))  # type: ignore[arg-type]
     assert canonical(stored) == stored
     if family != "binary":  # large binary quantities are rounded up to whole numbers

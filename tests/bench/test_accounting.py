@@ -31,7 +31,7 @@ def test_requests_are_counted_by_writer_and_kind() -> None:
     assert (found.writes(CONTROLLERS), found.writes(NODES)) == (3, 1)
 
 
-def test_a_conflict_is_not_a_name_that_is_taken() -> None:
+def test_already_exists_is_not_counted_as_a_conflict() -> None:
     found = ledger(
         asked("create", "pods", code=409),
         asked("patch", "sandboxes", code=409),
@@ -41,5 +41,5 @@ def test_a_conflict_is_not_a_name_that_is_taken() -> None:
     assert found.refused == {(CONTROLLERS, "patch sandboxes", 409): 1, (NODES, "create pods/binding", 409): 1}
 
 
-def test_what_was_not_there() -> None:
+def test_not_found_responses_are_counted() -> None:
     assert ledger(asked("delete", "pods", code=404), asked("get", "pods")).missing == {CONTROLLERS: 1}

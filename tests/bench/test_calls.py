@@ -53,7 +53,7 @@ def log(path: Path, shift: float = 0.0) -> Path:
 
 
 @pytest.mark.parametrize("shift", [0.0, -3600.0, 3600.0])
-def test_calls_are_told_in_the_times_of_the_load_whatever_clock_the_server_has(tmp_path: Path, shift: float) -> None:
+def test_calls_are_reported_in_client_time_despite_clock_skew(tmp_path: Path, shift: float) -> None:
     sent = 10.0 if shift == 0.0 else 10.1  # on another clock it arrived when it was sent, as far as anybody knows
     claim = Claim("claim-1", 10.0, sent, ready=10.65, sandbox="box", answered=10.35)
     found = calls_about(log(tmp_path / "log", shift), "ns", claim, writer, ORIGIN)
@@ -65,5 +65,5 @@ def test_calls_are_told_in_the_times_of_the_load_whatever_clock_the_server_has(t
     ]
 
 
-def test_a_log_that_does_not_have_the_claim_tells_nothing(tmp_path: Path) -> None:
+def test_log_without_the_claim_reports_no_calls(tmp_path: Path) -> None:
     assert calls_about(log(tmp_path / "log"), "ns", Claim("claim-2", 10.0), writer, ORIGIN) == []

@@ -43,7 +43,7 @@ def state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
-def test_stop_ends_it(running: Component) -> None:
+def test_stop_ends_the_process(running: Component) -> None:
     pid = running.pid
     running.stop()
     assert gone(pid)
@@ -51,7 +51,7 @@ def test_stop_ends_it(running: Component) -> None:
     running.stop()
 
 
-def test_one_that_ends_when_asked(tmp_path: Path) -> None:
+def test_end_returns_the_exit_code(tmp_path: Path) -> None:
     made = component(tmp_path, "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n" + ENDLESS)
     made.start()
     made.wait_for("up")
@@ -59,7 +59,7 @@ def test_one_that_ends_when_asked(tmp_path: Path) -> None:
     assert not made.running
 
 
-def test_one_that_goes_on(tmp_path: Path) -> None:
+def test_end_raises_when_the_process_does_not_end_in_time(tmp_path: Path) -> None:
     made = component(tmp_path, STUBBORN)
     made.start()
     made.wait_for("up")
@@ -68,7 +68,7 @@ def test_one_that_goes_on(tmp_path: Path) -> None:
     made.kill()
 
 
-def test_last_words_are_heard_and_no_others(tmp_path: Path) -> None:
+def test_wait_for_reads_only_new_output(tmp_path: Path) -> None:
     made = component(tmp_path, "print('going')")
     made.start()
     assert made.wait() == 0
@@ -79,13 +79,13 @@ def test_last_words_are_heard_and_no_others(tmp_path: Path) -> None:
     made.kill()
 
 
-def test_kill_ends_it(running: Component) -> None:
+def test_kill_ends_the_process(running: Component) -> None:
     pid = running.pid
     running.kill()
     assert gone(pid)
 
 
-def test_what_does_not_stop_is_killed(tmp_path: Path) -> None:
+def test_stop_kills_a_process_that_ignores_sigterm(tmp_path: Path) -> None:
     made = component(tmp_path, STUBBORN)
     made.start()
     made.wait_for("up")
@@ -94,14 +94,14 @@ def test_what_does_not_stop_is_killed(tmp_path: Path) -> None:
     assert gone(pid)
 
 
-def test_it_can_be_paused(running: Component) -> None:
+def test_process_can_be_paused(running: Component) -> None:
     running.pause()
     assert state(running.pid) == "T"
     running.resume()
     assert state(running.pid) != "T"
 
 
-def test_a_paused_one_can_be_stopped(running: Component) -> None:
+def test_paused_process_can_be_stopped(running: Component) -> None:
     running.pause()
     pid = running.pid
     started = time.monotonic()
@@ -110,7 +110,7 @@ def test_a_paused_one_can_be_stopped(running: Component) -> None:
     assert time.monotonic() - started < 5
 
 
-def test_it_can_be_started_again(running: Component) -> None:
+def test_process_can_be_started_again(running: Component) -> None:
     first = running.pid
     running.kill()
     running.start()
@@ -120,7 +120,7 @@ def test_it_can_be_started_again(running: Component) -> None:
         running.start()
 
 
-def test_one_that_ended_by_itself(tmp_path: Path) -> None:
+def test_process_that_exits_by_itself_is_reported(tmp_path: Path) -> None:
     made = component(tmp_path, "print('last words')")
     made.start()
     deadline = time.monotonic() + 10
@@ -134,7 +134,7 @@ def test_one_that_ended_by_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="nobody to ask the kernel")
-def test_it_does_not_outlive_its_starter(tmp_path: Path) -> None:
+def test_process_does_not_outlive_its_parent(tmp_path: Path) -> None:
     starter = f"""
 import os, sys
 from pathlib import Path
@@ -152,14 +152,14 @@ os._exit(1)
         time.sleep(0.01)
 
 
-def test_the_tail_of_a_long_log(tmp_path: Path) -> None:
+def test_tail_returns_the_end_of_a_long_log(tmp_path: Path) -> None:
     made = component(tmp_path, "")
     assert made.tail() == ""
     made.log.write_text("".join(f"line {number}\n" for number in range(100_000)))
     assert made.tail(2) == "line 99998\nline 99999"
 
 
-def test_a_reserved_port_can_be_served_but_not_taken() -> None:
+def test_reserved_port_can_be_bound_by_one_server_only() -> None:
     port = ReservedPort()
     with socket.socket() as taker, pytest.raises(OSError, match=r"in use"):
         taker.bind(("127.0.0.1", port.number))

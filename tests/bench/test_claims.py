@@ -35,7 +35,7 @@ async def run(place: Place, scenario: Scenario, **options: str) -> Report:
     return await measure(place, scenario, SystemClock(), Random(1), lambda text: None, **options)
 
 
-async def test_a_burst_is_served_from_the_pool_and_accounted_for(place: Place) -> None:
+async def test_burst_is_served_from_the_pool_and_accounted_for(place: Place) -> None:
     report = await run(place, Scenario("burst", Bursts(3, 2), 4))
     assert len(report.outcome.latencies) == 6
     assert (report.warm + report.cold, report.left_out) == (6, ())
@@ -49,7 +49,7 @@ async def test_a_burst_is_served_from_the_pool_and_accounted_for(place: Place) -
         assert claim.due <= claim.sent <= claim.seen <= claim.assigned <= claim.ready
 
 
-async def test_what_the_server_did_about_a_claim_lies_between_what_its_client_saw(place: Place) -> None:
+async def test_server_calls_of_a_claim_lie_within_the_client_times(place: Place) -> None:
     report = await run(place, Scenario("burst", Bursts(1), 1))
     (claim,) = report.outcome.claims
     calls = report.calls[claim.name]
@@ -60,14 +60,14 @@ async def test_what_the_server_did_about_a_claim_lies_between_what_its_client_sa
     assert calls[1].end <= calls[2].begin + 0.001 and calls[2].begin <= claim.ready
 
 
-async def test_a_burst_finds_connections_open_and_that_is_no_part_of_what_it_costs(place: Place) -> None:
+async def test_burst_uses_warm_connections_that_are_not_counted(place: Place) -> None:
     report = await run(place, Scenario("burst", Bursts(3), 3))
     assert place.audit is not None
     assert sum(str(asked) == "get namespaces" for asked in place.audit.requests()) == 3
     assert ("client", "get namespaces") not in report.ledger.requests
 
 
-async def test_claims_that_depart_take_their_sandboxes_with_them_and_that_is_counted(place: Place) -> None:
+async def test_deleted_claims_and_their_sandboxes_are_counted(place: Place) -> None:
     report = await run(place, Scenario("burst", Bursts(3), 2, depart=True))
     assert report.departure is not None
     assert report.departure.ledger.requests["client", "delete sandboxclaims"] == 3
@@ -76,7 +76,7 @@ async def test_claims_that_depart_take_their_sandboxes_with_them_and_that_is_cou
     assert len(left["items"]) == 2
 
 
-async def test_filling_a_pool_is_measured_by_its_sandboxes(place: Place) -> None:
+async def test_fill_is_measured_per_sandbox(place: Place) -> None:
     report = await run(place, Scenario("fill", Bursts(0), 5))
     assert len(report.outcome.latencies) == 5
     assert max(report.outcome.latencies) <= report.filled
@@ -84,7 +84,7 @@ async def test_filling_a_pool_is_measured_by_its_sandboxes(place: Place) -> None
     assert [level for _, level in report.levels] == [0, 1, 2, 3, 4, 5]
 
 
-async def test_a_rollout_is_over_when_the_pool_is_of_the_new_template(place: Place) -> None:
+async def test_rollout_ends_when_all_members_have_the_new_template(place: Place) -> None:
     report = await run(place, Scenario("rollout", Stream(20, 0.6), 3, rollout_after=0.2))
     assert report.rollout is not None
     first = min(claim.due for claim in report.outcome.claims)
@@ -93,7 +93,7 @@ async def test_a_rollout_is_over_when_the_pool_is_of_the_new_template(place: Pla
     assert "the pool was full of the new template" in tables([report])
 
 
-def test_who_comes_after_the_change_and_is_given_an_old_sandbox_is_counted() -> None:
+def test_claims_that_get_a_stale_sandbox_after_the_change_are_counted() -> None:
     def sandbox(*env: Object) -> Object:
         return {"spec": {"podTemplate": {"spec": {"containers": [{"env": list(env)}]}}}}
 
@@ -103,7 +103,7 @@ def test_who_comes_after_the_change_and_is_given_an_old_sandbox_is_counted() -> 
     assert stale(claims, sandboxes, 2.0) == 1
 
 
-async def test_a_pool_that_was_drained_recovers_before_the_next_wave(place: Place) -> None:
+async def test_drained_pool_recovers_before_the_next_wave(place: Place) -> None:
     report = await run(place, Scenario("drain", Bursts(5, 2), 2, refill=True))
     assert len(report.outcome.latencies) == 10
     second = report.outcome.claims[5].due
@@ -111,7 +111,7 @@ async def test_a_pool_that_was_drained_recovers_before_the_next_wave(place: Plac
     assert min(level for _, level in report.levels) < 2
 
 
-async def test_what_is_done_in_a_cluster_of_others_is_undone_and_what_is_not_known_is_said(place: Place) -> None:
+async def test_run_on_a_shared_cluster_cleans_up_and_reports_unknown_figures(place: Place) -> None:
     async with on_cluster(place.client) as cluster:
         report = await run(cluster, Scenario("burst", Bursts(2), 2), namespace="mine", image="pause")
     assert len(report.outcome.latencies) == 2
@@ -121,7 +121,7 @@ async def test_what_is_done_in_a_cluster_of_others_is_undone_and_what_is_not_kno
     assert "mine" not in await namespaces(place)
 
 
-async def test_a_run_that_fails_is_undone_too(place: Place) -> None:
+async def test_failed_run_cleans_up(place: Place) -> None:
     shared = replace(place, shared=True)
 
     def fails(text: str) -> None:
@@ -133,7 +133,7 @@ async def test_a_run_that_fails_is_undone_too(place: Place) -> None:
     assert "mine" not in await namespaces(place)
 
 
-async def test_a_namespace_that_was_there_before_is_left_alone(place: Place) -> None:
+async def test_existing_namespace_is_kept(place: Place) -> None:
     await place.client.create(NAMESPACE, {"metadata": {"name": "theirs"}})
     with pytest.raises(AlreadyExists):
         await run(replace(place, shared=True), Scenario("burst", Bursts(1), 1), namespace="theirs")

@@ -29,7 +29,7 @@ from sandpool.kube.transport import Request, WatchEvent
         ("admin", "kube-controller-manager/v1.36", OTHERS),
     ],
 )
-def test_who_made_a_request(user: str, agent: str, expected: str) -> None:
+def test_request_is_attributed_to_its_writer(user: str, agent: str, expected: str) -> None:
     assert writer_for("me")(AuditedRequest(user, "patch", "pods", "", "ns", "", 200, agent)) == expected
 
 
@@ -42,7 +42,7 @@ def test_who_made_a_request(user: str, agent: str, expected: str) -> None:
         ("get", "status", CONTROLLERS),
     ],
 )
-def test_who_says_where_a_pod_runs_is_a_node(verb: str, subresource: str, expected: str) -> None:
+def test_pod_binding_and_status_are_attributed_to_the_node(verb: str, subresource: str, expected: str) -> None:
     assert writer_for("me")(AuditedRequest("anybody", verb, "pods", subresource, "ns", "", 200, "any/1")) == expected
 
 
@@ -50,7 +50,7 @@ def test_who_says_where_a_pod_runs_is_a_node(verb: str, subresource: str, expect
     ("namespace", "resource", "expected"),
     [("ns", "configmaps", True), ("", "sandboxes", True), ("", "nodes", False), ("other", "sandboxes", False)],
 )
-def test_requests_about_a_run(namespace: str, resource: str, expected: bool) -> None:
+def test_requests_of_the_run_are_selected_by_namespace(namespace: str, resource: str, expected: bool) -> None:
     assert is_about(AuditedRequest("me", "list", resource, "", namespace, "", 200, ""), "ns") is expected
 
 
@@ -59,14 +59,14 @@ def line(**fields: Any) -> dict[str, Any]:
     return {"user": {"username": "me"}, "verb": "patch", "objectRef": about, "userAgent": "a", **fields}
 
 
-def test_a_request_is_counted_once_although_a_log_tells_of_its_stages() -> None:
+def test_request_logged_in_stages_is_counted_once() -> None:
     whole = line(stage="ResponseComplete", responseStatus={"code": 200})
     stages = [line(stage="RequestReceived"), line(stage="ResponseStarted", responseStatus={"code": 200}), whole]
     about = [asked for asked in map(asked_of_cluster, stages) if is_about(asked, "ns")]
     assert about == [AuditedRequest("me", "patch", "pods", "", "ns", "one", 200, "a")]
 
 
-def test_the_log_of_the_embedded_api_is_understood_too() -> None:
+def test_log_of_the_embedded_api_is_understood() -> None:
     told = {"user": "me", "verb": "get", "resource": "pods", "namespace": "ns", "name": "one", "code": 404}
     assert asked_of_cluster(told) == AuditedRequest("me", "get", "pods", "", "ns", "one", 404, "")
 
@@ -83,7 +83,7 @@ class Bare:
     async def close(self) -> None: ...
 
 
-async def test_a_cluster_without_the_api_is_told_from_one_that_fails() -> None:
+async def test_cluster_without_the_kinds_is_reported() -> None:
     with pytest.raises(InstallError, match="install a controller first"):
         async with on_cluster(Client(Bare())):
             pass

@@ -57,7 +57,7 @@ async def namespaces(kubeconfig: Path) -> set[str]:
     return {name for name in found if name.startswith("sandpool-bench-")}
 
 
-async def test_everything_is_told_that_may_be_looked_at(up: ServerProcess, tmp_path: Path) -> None:
+async def test_run_reports_requests_and_reconciles(up: ServerProcess, tmp_path: Path) -> None:
     address, target = up.options[-1], tmp_path / "out" / "run.json"
     looks = ("--audit-log", tmp_path / "audit.log", "--metrics-url", f"http://{address}/metrics")
     size = ("--burst-size", "3", "--warmpool-size", "3", "--json", target)
@@ -75,7 +75,7 @@ async def test_everything_is_told_that_may_be_looked_at(up: ServerProcess, tmp_p
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-async def test_what_is_interrupted_is_removed(up: ServerProcess, how: signal.Signals) -> None:
+async def test_interrupted_run_cleans_up(up: ServerProcess, how: signal.Signals) -> None:
     process = await start(
         "sustained", "--qps", "2", "--seconds", "100", "--warmpool-size", "2", "--kubeconfig", up.kubeconfig
     )
@@ -91,7 +91,7 @@ async def test_what_is_interrupted_is_removed(up: ServerProcess, how: signal.Sig
     assert await namespaces(up.kubeconfig) == set()
 
 
-async def test_metrics_that_cannot_be_read_are_said_and_nothing_is_left(up: ServerProcess) -> None:
+async def test_unreadable_metrics_are_reported_and_the_run_cleans_up(up: ServerProcess) -> None:
     address = f"http://{up.options[-1]}/nowhere"
     process = await start("single", "--kubeconfig", up.kubeconfig, "--metrics-url", address, "--warmpool-size", "1")
     _, errors = await finish(process)
@@ -101,7 +101,7 @@ async def test_metrics_that_cannot_be_read_are_said_and_nothing_is_left(up: Serv
 
 
 @pytest.mark.kubernetes
-async def test_on_a_real_kubernetes(control_plane: ControlPlane, tmp_path: Path) -> None:
+async def test_claims_are_measured_on_a_real_kubernetes(control_plane: ControlPlane, tmp_path: Path) -> None:
     backend, clock = await KubernetesBackend.start(control_plane), SystemClock()
     controllers = ControllerManager(backend.client_for("controllers"), clock, Random(1))
     node = asyncio.create_task(SimulatedNode(backend.client_for("node"), clock).run())
@@ -136,6 +136,6 @@ async def test_on_a_real_kubernetes(control_plane: ControlPlane, tmp_path: Path)
         (["single", "--context", "a", "--metrics-url", "http://a", "--metrics-url", "http://b"], "give each one"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(arguments: list[str], said: str) -> None:
+def test_conflicting_options_are_rejected(arguments: list[str], said: str) -> None:
     result = CliRunner().invoke(bench, ["claims", *arguments])
     assert (result.exit_code, said in result.output) == (2, True), result.output

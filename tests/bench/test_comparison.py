@@ -46,7 +46,7 @@ def rows(text: str) -> dict[str, list[str]]:
     return {name: cells for name, *cells in table}
 
 
-def test_runs_stand_side_by_side_with_ratios_to_the_first() -> None:
+def test_runs_are_compared_with_ratios_to_the_first() -> None:
     found = rows(compare([("a", document()), ("b", document(p99=250.0, count=6)), ("c", document(p99=50.0))]))
     assert found["burst"] == ["a, cluster", "b, cluster", "ratio", "c, cluster", "ratio"]
     assert found["p99 ms"] == ["100", "250", "x 2.50", "50", "x 0.50"]
@@ -56,7 +56,7 @@ def test_runs_stand_side_by_side_with_ratios_to_the_first() -> None:
     assert found["cold"] == ["0", "0", "", "0", ""]
 
 
-def test_what_one_run_does_not_know_has_no_ratio_and_what_none_knows_no_row() -> None:
+def test_figure_unknown_to_one_run_has_no_ratio_and_unknown_to_all_no_row() -> None:
     blind: Any = {"requests": [], "conflicts": {}, "reconciles": {}, "cpu_seconds": {}}
     found = rows(compare([("a", document(**blind)), ("b", document())]))
     assert found["conflicts of controllers"] == ["-", "3", ""]
@@ -70,18 +70,18 @@ def test_each_scenario_has_its_table() -> None:
 
 
 @pytest.mark.parametrize(("value", "expected"), [(None, "-"), (3, "3"), (1234.0, "1,234"), (0.125, "0.12")])
-def test_numbers_are_short(value: float | None, expected: str) -> None:
+def test_numbers_are_shortened(value: float | None, expected: str) -> None:
     assert shown(value) == expected
 
 
 @pytest.mark.parametrize(
     ("value", "first", "expected"), [(2.0, 4.0, "x 0.50"), (None, 4.0, ""), (2.0, None, ""), (2.0, 0.0, "")]
 )
-def test_ratios(value: float | None, first: float | None, expected: str) -> None:
+def test_ratio_is_formatted(value: float | None, first: float | None, expected: str) -> None:
     assert ratio(value, first) == expected
 
 
-def test_the_command_reads_files_and_draws_them_together(tmp_path: Path) -> None:
+def test_compare_command_reads_files_and_writes_a_page(tmp_path: Path) -> None:
     for name in ("ours", "theirs"):
         (tmp_path / f"{name}.json").write_text(json.dumps(document()))
     files = [str(tmp_path / "ours.json"), str(tmp_path / "theirs.json")]
@@ -93,7 +93,7 @@ def test_the_command_reads_files_and_draws_them_together(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"runs": [{}]}'])
-def test_another_file_is_refused(tmp_path: Path, content: str) -> None:
+def test_foreign_file_is_rejected(tmp_path: Path, content: str) -> None:
     path = tmp_path / "other.json"
     path.write_text(content)
     result = CliRunner().invoke(bench, ["compare", str(path)])

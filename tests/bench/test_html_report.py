@@ -75,7 +75,7 @@ class Reader(HTMLParser):
             self.texts.append(data.strip())
 
 
-def test_the_page_shows_what_was_measured() -> None:
+def test_page_shows_the_measured_numbers() -> None:
     seen = Reader(page(document(run())))
     assert seen.open == [], "what is opened is closed"
     cells = ["burst", "here & there", "2 of 2", "20.0", "1,234.5", "1,234.5", "1,234.5", "7", "2/0", "after 2.2 s"]
@@ -97,20 +97,20 @@ def test_the_page_shows_what_was_measured() -> None:
     assert seen.count["polyline"] == 3
 
 
-def test_the_page_needs_nothing_from_outside_and_follows_the_scheme_of_the_reader() -> None:
+def test_page_is_self_contained_and_follows_the_color_scheme() -> None:
     text = page(document(run()))
     assert Reader(text).fetches == []
     assert not re.search(r"https?://|@import|url\(|<script", text)
     assert "prefers-color-scheme: dark" in text
 
 
-def test_runs_of_one_scenario_share_a_plot_of_latencies() -> None:
+def test_runs_of_one_scenario_share_a_latency_plot() -> None:
     seen = Reader(page(document(run(), run(home="elsewhere"), run(scenario="single"))))
     assert seen.count["h2"] == 2
     assert seen.count["svg"] == 2 + 3 * 3
 
 
-def test_what_was_not_known_or_not_served_is_said() -> None:
+def test_unknown_figures_and_unserved_claims_are_stated() -> None:
     nobody = run(
         served=0,
         latency_ms=dict.fromkeys(("p50", "p90", "p99", "p100")),
@@ -124,31 +124,31 @@ def test_what_was_not_known_or_not_served_is_said() -> None:
     assert seen.texts.count("-") == 4
 
 
-def test_a_rollout_is_told() -> None:
+def test_rollout_is_described() -> None:
     text = page(document(run(rollout={"changed": 10.0, "seconds": 3.5, "stale": 0})))
     assert "The template changed after 10.0 s; the pool was full of the new one 3.5 s later" in text
 
 
-def test_the_distribution_counts_those_never_served() -> None:
+def test_distribution_counts_unserved_claims() -> None:
     points = distribution(run(samples=[[1.0, 1.5], [0.0, 0.25], [0.0, None], [0.0, 1.0]]))
     assert points == [(250.0, 25.0), (500.0, 50.0), (1000.0, 75.0)]
 
 
-def test_the_timeline_has_the_level_of_the_pool_and_those_who_wait() -> None:
+def test_timeline_shows_ready_members_and_waiting_claims() -> None:
     pool, waiting = timeline(run(samples=[[0.0, 2.0], [1.0, None]]))
     assert pool.points == [(0.0, 3), (0.5, 2), (1.5, 3), (2.0, 3)]
     assert waiting.points == [(0.0, 0.0), (0.0, 1), (1.0, 2), (2.0, 1)]
 
 
-def test_nobody_waits_for_a_pool_to_be_filled() -> None:
+def test_timeline_of_a_fill_has_no_waiting_claims() -> None:
     assert [line.label for line in timeline(run(scenario="fill"))] == ["ready in the pool"]
 
 
-def test_requests_are_in_the_order_of_those_who_make_them() -> None:
+def test_requests_are_ordered_by_writer() -> None:
     assert requests(run()) == [("client: create sandboxclaims", 1.0, 0), ("controllers: patch sandboxes", 1.5, 1)]
 
 
-def test_a_step_that_was_not_seen_is_left_out_of_the_waterfall() -> None:
+def test_missing_step_is_left_out_of_the_waterfall() -> None:
     moments = {"due": 1.0, "sent": 1.001, "answered": None, "seen": 1.005, "assigned": 1.01, "ready": 1.02}
     names = [name for name, *_ in way(moments)]
     assert "create call" not in names
@@ -156,7 +156,7 @@ def test_a_step_that_was_not_seen_is_left_out_of_the_waterfall() -> None:
     assert (name, round(begin, 6), round(end, 6)) == ("has a sandbox until ready", 10.0, 20.0)
 
 
-def test_what_the_server_did_is_below_what_the_client_saw() -> None:
+def test_server_calls_are_drawn_below_the_client_steps() -> None:
     moments = {"due": 1.0, "sent": 1.0, "answered": 1.004, "seen": None, "assigned": None, "ready": None}
     calls = [
         {"what": "claim created", "writer": "client", "begin": 1.001, "end": 1.003, "code": 201},
@@ -167,7 +167,7 @@ def test_what_the_server_did_is_below_what_the_client_saw() -> None:
     assert (second[0], second[3]) == ("controllers: sandbox adopted (409)", 2)
 
 
-def test_what_was_done_when_nobody_waited_is_told_and_not_drawn() -> None:
+def test_calls_outside_the_wait_are_listed_and_not_drawn() -> None:
     moments = {"due": 1.0, "sent": 1.0, "answered": 1.1, "seen": 1.1, "assigned": 1.2, "ready": 1.2, "name": "claim-0"}
     calls = [
         {"what": "claim status written", "writer": "controllers", "begin": 1.15, "end": 1.25, "code": 200},
@@ -179,7 +179,7 @@ def test_what_was_done_when_nobody_waited_is_told_and_not_drawn() -> None:
     assert afterwards(moments) in Reader(page(document(run(waterfalls={"p50": moments})))).texts
 
 
-def test_what_was_judged_comes_first() -> None:
+def test_judged_figures_come_first() -> None:
     figure = {"name": "p99 <", "shown": "9 s", "target": "<= 2 s", "verdict": "MISSED", "details": {"p50": "1 s"}}
     seen = Reader(page({**document(run()), "figures": [figure], "failures": ["a sandbox was given out twice"]}))
     start = seen.texts.index("p99 <")
@@ -187,6 +187,6 @@ def test_what_was_judged_comes_first() -> None:
     assert start < seen.texts.index("a sandbox was given out twice") < seen.texts.index("pool full")
 
 
-def test_a_claim_that_was_sent_early_has_no_step_of_less_than_nothing() -> None:
+def test_claim_sent_early_has_no_negative_step() -> None:
     moments = {"due": 1.0, "sent": 0.9997, "answered": 1.004, "seen": 1.005, "assigned": 1.01, "ready": 1.02}
     assert way(moments)[0] == ("due until sent", 0.0, 0.0, 0)

@@ -52,7 +52,7 @@ def claim(name: str, **fields: Any) -> Object:
     return {"metadata": {"name": name, "resourceVersion": "8"}, **fields}
 
 
-async def test_claims_are_made_when_they_are_due_and_wait_for_nobody() -> None:
+async def test_claims_are_created_when_due_without_waiting_for_others() -> None:
     clock = ManualClock()
     desk = Desk(clock)
     async with Load(Client(desk), clock, "ns", "pool") as load:
@@ -86,7 +86,7 @@ async def test_only_the_first_ready_counts() -> None:
     assert outcome.latencies == [1.0, 0.0]
 
 
-async def test_a_wave_begins_when_the_one_before_is_served() -> None:
+async def test_wave_begins_when_the_previous_one_is_served() -> None:
     clock = ManualClock()
     desk = Desk(clock)
     async with Load(Client(desk), clock, "ns", "pool") as load:
@@ -101,7 +101,7 @@ async def test_a_wave_begins_when_the_one_before_is_served() -> None:
         await running
 
 
-async def test_who_is_never_served_has_no_time_and_who_is_refused_no_claim() -> None:
+async def test_unserved_claim_has_no_latency_and_rejected_claim_is_not_counted() -> None:
     clock = ManualClock()
     desk = Desk(clock)
     desk.refuses = {"claim-1"}
@@ -118,7 +118,7 @@ async def test_who_is_never_served_has_no_time_and_who_is_refused_no_claim() -> 
     assert told[5] == "[#############.......] 3 of 3 claims made, 1 waiting"
 
 
-async def test_a_watch_that_fails_ends_the_load() -> None:
+async def test_failing_watch_ends_the_load() -> None:
     clock = ManualClock()
 
     class Broken(Desk):
@@ -131,7 +131,7 @@ async def test_a_watch_that_fails_ends_the_load() -> None:
             await load.run([[0.0]])
 
 
-async def test_no_more_claims_are_made_when_too_many_wait() -> None:
+async def test_load_stops_when_too_many_claims_wait() -> None:
     clock = ManualClock()
     desk = Desk(clock)
     async with Load(Client(desk), clock, "ns", "pool", most_waiting=2) as load:
@@ -142,7 +142,7 @@ async def test_no_more_claims_are_made_when_too_many_wait() -> None:
     assert outcome.given_up == 2.0
 
 
-async def test_throughput_is_that_of_the_middle() -> None:
+async def test_throughput_is_that_of_the_middle_of_the_run() -> None:
     clock = ManualClock()
     desk = Desk(clock)
     async with Load(Client(desk), clock, "ns", "pool") as load:

@@ -39,7 +39,7 @@ async def use(api: Slow, clock: ManualClock, told: list[str]) -> None:
         pass
 
 
-async def test_it_is_waited_for_until_the_namespace_is_gone() -> None:
+async def test_cleanup_waits_until_the_namespace_is_gone() -> None:
     api, clock, told = Slow(), ManualClock(), list[str]()
     using = asyncio.create_task(use(api, clock, told))
     await clock.advance(5)
@@ -51,7 +51,7 @@ async def test_it_is_waited_for_until_the_namespace_is_gone() -> None:
     assert told == ["removing namespace mine"]
 
 
-async def test_who_does_not_wait_is_told_where_to_look() -> None:
+async def test_interrupted_cleanup_prints_how_to_check() -> None:
     api, clock, told = Slow(), ManualClock(), list[str]()
     using = asyncio.create_task(use(api, clock, told))
     await clock.advance(5)
@@ -61,7 +61,7 @@ async def test_who_does_not_wait_is_told_where_to_look() -> None:
     assert told[-1] == "interrupted; see what is left with: kubectl get namespace mine"
 
 
-async def test_a_namespace_that_does_not_go_is_an_error() -> None:
+async def test_namespace_that_is_not_deleted_is_an_error() -> None:
     api, clock = Slow(), ManualClock()
     using = asyncio.create_task(use(api, clock, []))
     await clock.advance(400)

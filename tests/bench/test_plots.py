@@ -17,7 +17,7 @@ from sandpool.bench.plots import Line, axis, bars, lines, thinned, waterfall
         (0.0042, 0.005, [0.0, 0.001, 0.002, 0.003, 0.004, 0.005]),
     ],
 )
-def test_an_axis_has_round_ticks_and_room_for_all(largest: float, end: float, ticks: list[float]) -> None:
+def test_axis_has_round_ticks_and_covers_all_values(largest: float, end: float, ticks: list[float]) -> None:
     found = axis(largest)
     assert found[0] == pytest.approx(end)
     assert found[1] == pytest.approx(ticks)
@@ -33,7 +33,7 @@ def test_thinning_keeps_ends_and_peaks() -> None:
     assert kept == sorted(kept)
 
 
-def test_few_points_stay_as_they_are() -> None:
+def test_few_points_are_not_thinned() -> None:
     assert thinned([(0.0, 1.0), (1.0, 2.0)]) == [(0.0, 1.0), (1.0, 2.0)]
 
 
@@ -46,13 +46,13 @@ def coordinates(line: ElementTree.Element) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for x, y in (pair.split(",") for pair in line.attrib["points"].split())]
 
 
-def test_a_line_goes_from_the_origin_to_the_upper_right() -> None:
+def test_line_goes_from_the_origin_to_the_upper_right() -> None:
     (line,) = svg(lines([Line("a < b", [(0.0, 0.0), (10.0, 5.0)])], "x", "y")).iter("polyline")
     assert coordinates(line) == [(56.0, 220.0), (704.0, 12.0)]
     assert line.findtext("title") == "a < b"
 
 
-def test_a_step_keeps_its_value_until_the_next() -> None:
+def test_stepped_line_keeps_its_value_until_the_next_point() -> None:
     (line,) = svg(lines([Line("a", [(0.0, 5.0), (10.0, 0.0)], stepped=True)], "x", "y")).iter("polyline")
     assert coordinates(line) == [(56.0, 12.0), (704.0, 12.0), (704.0, 220.0)]
 
@@ -64,12 +64,12 @@ def test_bars_are_as_long_as_their_values() -> None:
     assert [text.text for text in found.iter("text")] == ["a", "2.00", "b", "1.00"]
 
 
-def test_a_step_of_a_waterfall_begins_where_it_begins() -> None:
+def test_waterfall_steps_are_contiguous() -> None:
     first, second = svg(waterfall([("call", 0.0, 4.0, 0), ("wait", 4.0, 8.0, 1)])).iter("rect")
     assert float(first.attrib["x"]) + float(first.attrib["width"]) == float(second.attrib["x"])
     assert second.findtext("title") == "wait: from 4.0 to 8.0 ms"
 
 
-def test_nothing_can_be_drawn_too() -> None:
+def test_empty_plots_are_valid_svg() -> None:
     for nothing in (lines([], "x", "y"), bars([]), waterfall([])):
         svg(nothing)

@@ -42,22 +42,22 @@ def report(latencies: list[float | None], targets: tuple[tuple[float, float], ..
     ("latencies", "expected"),
     [([0.01, 0.02], "reached"), ([0.01, 0.2], "MISSED"), ([0.01, None], "MISSED"), ([None], "MISSED")],
 )
-def test_targets_are_reached_if_everybody_was_served_in_time(latencies: list[float | None], expected: str) -> None:
+def test_targets_are_reached_if_all_claims_are_served_in_time(latencies: list[float | None], expected: str) -> None:
     assert verdict(report(latencies, ((99, 100.0),))) == expected
 
 
-def test_who_gave_up_has_missed_the_targets_and_says_when() -> None:
+def test_overrun_run_misses_its_targets() -> None:
     overrun = report([0.01], ((99, 100.0),))
     overrun.outcome.given_up = 2.5
     assert verdict(overrun) == "MISSED"
     assert "| 1; overrun after 2.5 s |" in tables([overrun])
 
 
-def test_without_targets_there_is_no_verdict() -> None:
+def test_run_without_targets_has_no_verdict() -> None:
     assert verdict(report([1.0])) == ""
 
 
-def test_the_tables_tell_latencies_and_costs() -> None:
+def test_tables_have_latencies_and_costs() -> None:
     text = tables([report([0.010, 0.020, 0.030, None])])
     latencies, costs, processes, requests = text.split("\n\n")
     assert "| 3 of 4 | 20.0   | 30.0   | 30.0   | 30.0   |" in latencies
@@ -67,13 +67,13 @@ def test_the_tables_tell_latencies_and_costs() -> None:
     assert "| controllers | patch sandboxes | 8        | 2.000     |" in requests
 
 
-def test_the_document_has_every_claim() -> None:
+def test_document_has_every_claim() -> None:
     (run,) = json.loads(json.dumps(document([report([0.5, None])], "the command")))["runs"]
     assert run["samples"] == [[0.0, 0.5], [0.0, None]]
     assert run["requests"][1] == {"writer": "controllers", "what": "patch sandboxes", "count": 4}
 
 
-def test_a_grid_is_aligned() -> None:
+def test_grid_is_aligned() -> None:
     assert grid([["a", "long"], ["longer", "b"]]).splitlines() == [
         "| a      | long |",
         "| ------ | ---- |",

@@ -8,15 +8,15 @@ import pytest
 from sandpool.bench.scenarios import SCENARIOS, Bursts, Stream, scenario_named
 
 
-def test_a_burst_may_come_at_once() -> None:
+def test_burst_can_arrive_at_once() -> None:
     assert Bursts(3, 2).waves(Random(1)) == [[0.0, 0.0, 0.0]] * 2
 
 
-def test_a_burst_may_come_at_a_rate() -> None:
+def test_burst_can_arrive_at_a_rate() -> None:
     assert Bursts(3, 1, 10).waves(Random(1)) == [pytest.approx([0.0, 0.1, 0.2])]
 
 
-def test_a_stream_comes_at_random_at_its_rate() -> None:
+def test_stream_arrives_randomly_at_its_rate() -> None:
     (arrivals,) = Stream(1000, 10).waves(Random(1))
     assert len(arrivals) == pytest.approx(10_000, rel=0.05)
     assert list(arrivals) == sorted(arrivals)
@@ -28,11 +28,11 @@ def test_a_stream_comes_at_random_at_its_rate() -> None:
     assert deviation == pytest.approx(mean, rel=0.1)
 
 
-def test_the_same_seed_makes_the_same_stream() -> None:
+def test_same_seed_gives_the_same_stream() -> None:
     assert Stream(50, 2).waves(Random(7)) == Stream(50, 2).waves(Random(7))
 
 
-def test_the_scenarios_people_know() -> None:
+def test_published_scenarios_have_their_sizes() -> None:
     burst = scenario_named("burst-300x5")
     assert burst is SCENARIOS["bursts"]
     assert (burst.load, burst.pool) == (Bursts(300, 5, 300), 600)
@@ -41,6 +41,6 @@ def test_the_scenarios_people_know() -> None:
     assert SCENARIOS["sustained"].load.claims == 90_000
 
 
-def test_no_claims_are_no_waves() -> None:
+def test_fill_has_no_waves() -> None:
     assert SCENARIOS["fill"].load.waves(Random(1)) == []
     assert SCENARIOS["fill"].load.claims == 0

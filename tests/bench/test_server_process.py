@@ -32,7 +32,7 @@ async def test_data_survives_a_restart(crash: bool) -> None:
         await client.close()
 
 
-def test_nothing_is_left() -> None:
+def test_stopped_server_leaves_neither_process_nor_directory() -> None:
     with ServerProcess(users={"alice": ()}) as server:
         directory, pid = server.directory, server.process.pid
         assert server.tokens.keys() == {"admin", "alice"}
@@ -41,14 +41,14 @@ def test_nothing_is_left() -> None:
         os.kill(pid, 0)
 
 
-def test_a_failure_shows_the_log() -> None:
+def test_failed_start_shows_the_log() -> None:
     server = ServerProcess(options=["--no-such-option"])
     with pytest.raises(ComponentFailed, match=r"(?s)sandpool server did not say.*No such option"):
         server.start()
     assert not server.directory.exists()
 
 
-def test_the_data_stays_where_it_was_asked_to_be(tmp_path: Path) -> None:
+def test_given_data_directory_is_used_and_kept(tmp_path: Path) -> None:
     with ServerProcess(data_dir=tmp_path / "data") as server:
         assert 0 < server.seconds < 30
     assert (tmp_path / "data" / "admin-token").exists()

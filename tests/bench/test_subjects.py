@@ -6,13 +6,13 @@ import time
 from sandpool.bench.subjects import cpu_seconds, starved_seconds
 
 
-def test_work_costs_processor_time() -> None:
+def test_cpu_seconds_grow_with_work() -> None:
     before = cpu_seconds(os.getpid())
     while time.process_time() < before + 0.05:
         sum(range(1000))
     assert cpu_seconds(os.getpid()) > before
 
 
-def test_a_process_can_only_wait_longer() -> None:
+def test_run_delay_never_decreases() -> None:
     before = starved_seconds(os.getpid())
     assert 0 <= before <= starved_seconds(os.getpid())

@@ -40,6 +40,6 @@ async def test_every_request_is_answered_and_measured(port: int) -> None:
     assert all(0 < each < 60 for each in latencies)
 
 
-async def test_a_download_is_read_to_its_end(port: int) -> None:
+async def test_download_is_read_to_its_end(port: int) -> None:
     job = Job("download", "127.0.0.1", port, path="/download/large", headers={"X-Sandbox-ID": "box"})
     assert (await measured(job))["bytes"] == 300_000

@@ -45,14 +45,14 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
     await runner.cleanup()
 
 
-async def test_every_command_is_run_to_its_end_and_timed(api: Api, tmp_path: Path) -> None:
+async def test_every_command_runs_to_its_end_and_is_timed(api: Api, tmp_path: Path) -> None:
     took = await executions(tmp_path / "kubeconfig", exec_path("box", "echo", "a b"), 3)
     path = "/api/v1/namespaces/default/pods/box/exec?command=echo&command=a%20b&stdout=true&stderr=true"
     assert api.asked == [path] * 3
     assert len(took) == 3 and all(0 < seconds < 60 for each in took for seconds in each)
 
 
-async def test_a_command_that_fails_is_no_measurement(api: Api, tmp_path: Path) -> None:
+async def test_failing_command_is_not_measured(api: Api, tmp_path: Path) -> None:
     api.verdict = b'{"status":"Failure"}'
     with pytest.raises(AssertionError, match="Failure"):
         await executions(tmp_path / "kubeconfig", exec_path("box", "false"), 1)

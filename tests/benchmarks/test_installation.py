@@ -27,7 +27,7 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
     return Installation(plane, controller, node, place, SystemClock())
 
 
-async def test_work_that_would_wait_for_a_process_that_has_ended_is_ended_too(there: Installation) -> None:
+async def test_work_is_cancelled_when_a_process_has_ended(there: Installation) -> None:
     there.controller.start()
     there.node.start()
     ended = False
@@ -49,7 +49,7 @@ async def test_work_that_would_wait_for_a_process_that_has_ended_is_ended_too(th
         there.node.stop()
 
 
-async def test_work_that_is_done_is_done(there: Installation) -> None:
+async def test_finished_work_returns(there: Installation) -> None:
     there.controller.start()
     there.node.start()
 

@@ -16,7 +16,7 @@ SMALL = ("--burst-size=4", "--warmpool-size=6", "--qps=4", "--seconds=3", "--cen
 
 
 @pytest.mark.kubernetes
-def test_everything_is_measured_and_nothing_goes_wrong(kubernetes_assets: Assets, tmp_path: Path) -> None:
+def test_benchmark_measures_all_figures_without_failures(kubernetes_assets: Assets, tmp_path: Path) -> None:
     stored, drawn = tmp_path / "run.json", tmp_path / "run.html"
     process = subprocess.run(
         [

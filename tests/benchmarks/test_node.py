@@ -9,7 +9,7 @@ from benchmarks.node import run
 pytestmark = pytest.mark.isolation
 
 
-async def test_everything_is_measured_and_nothing_is_left() -> None:
+async def test_benchmark_measures_all_figures_and_leaves_nothing() -> None:
     figures = {figure.name: figure for figure in await run(rounds=1, number=2, idle=0.1)}
     assert len(figures) == 11
     assert figures["cold pod with network, create to Ready"].value > 0

@@ -8,7 +8,7 @@ from benchmarks.sandboxes import run
 
 
 @pytest.mark.isolation
-async def test_it_measures_every_runtime() -> None:
+async def test_every_runtime_is_measured() -> None:
     figures = await run(rounds=1, number=2)
     names = {figure.name for figure in figures}
     for what in ("start", "a first command", "another command", "pause", "resume", "delete"):

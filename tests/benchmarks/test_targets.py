@@ -50,19 +50,19 @@ def named(found: list[Figure], part: str) -> Figure:
     return figure
 
 
-def test_a_run_that_is_quick_enough_reaches_everything() -> None:
+def test_fast_run_reaches_all_targets() -> None:
     found = figures(measured())
     assert [each.verdict for each in found] == ["reached"] * 10
     assert failures(measured()) == []
 
 
-def test_writes_are_those_of_the_controllers_with_deletion_and_the_others_are_told() -> None:
+def test_writes_of_the_controllers_include_deletions() -> None:
     writes = named(figures(measured()), "writes of the controllers")
     assert (writes.value, writes.details["deletion"]) == (8.5, "0.50")
     assert (writes.details["of client"], writes.details["of others"]) == ("1.00", "1.00")
 
 
-def test_what_takes_too_long_is_missed_and_is_no_failure() -> None:
+def test_slow_claims_miss_targets_and_are_no_failure() -> None:
     slow = measured()
     for claim in slow.burst.outcome.claims[-2:]:
         claim.ready = claim.due + 3.0
@@ -76,33 +76,33 @@ def test_what_takes_too_long_is_missed_and_is_no_failure() -> None:
     assert failures(slow) == []
 
 
-def test_processor_time_is_judged_where_claims_come_all_the_time() -> None:
+def test_cpu_time_is_judged_for_the_sustained_load() -> None:
     found = figures(replace(measured(), sustained=report(_sustained(), cpu=0.3)))
     assert named(found, "processor time").value == pytest.approx(10.0)
     assert named(found, "processor time").verdict == "MISSED"
 
 
-def test_who_gave_up_has_missed_the_targets() -> None:
+def test_overrun_run_misses_its_targets() -> None:
     overrun = measured()
     overrun.sustained.outcome.given_up = 12.0
     assert named(figures(overrun), "for 29 s: p50").verdict == "MISSED"
 
 
 @pytest.mark.parametrize("name", ["burst", "sustained", "restart"])
-def test_a_claim_that_was_never_served_is_a_failure(name: str) -> None:
+def test_unserved_claim_is_a_failure(name: str) -> None:
     lost = measured()
     getattr(lost, name).outcome.claims[3].ready = None
     assert f"{name}: 1 claims were never served" in failures(lost)
 
 
 @pytest.mark.parametrize("name", ["burst", "sustained", "restart"])
-def test_a_sandbox_that_was_given_out_twice_is_a_failure(name: str) -> None:
+def test_sandbox_assigned_twice_is_a_failure(name: str) -> None:
     twice = measured()
     getattr(twice, name).outcome.claims[3].sandbox = "s4"
     assert failures(twice) == [f"{name}: sandbox s4 was given to 2 claims"]
 
 
-def test_a_cold_claim_where_the_pool_had_enough_is_a_failure() -> None:
+def test_cold_claim_with_enough_members_is_a_failure() -> None:
     cold = measured()
     assert failures(replace(cold, burst=replace(cold.burst, warm=COUNT - 1, cold=1))) == [
         f"burst: 1 of {COUNT} claims were not served from the pool"
@@ -111,7 +111,7 @@ def test_a_cold_claim_where_the_pool_had_enough_is_a_failure() -> None:
     assert failures(replace(cold, sustained=replace(cold.sustained, warm=0, cold=COUNT))) == []
 
 
-def test_conflicts_of_the_controllers_are_a_failure_and_those_of_others_are_not() -> None:
+def test_conflicts_of_the_controllers_are_a_failure_and_of_others_are_not() -> None:
     found = measured()
     found.burst.ledger.conflicts[OTHERS] = 1
     assert failures(found) == []
@@ -119,7 +119,7 @@ def test_conflicts_of_the_controllers_are_a_failure_and_those_of_others_are_not(
     assert failures(found) == ["burst: 2 conflicts of the controllers"]
 
 
-def test_thirds_are_of_the_time() -> None:
+def test_thirds_are_split_by_time() -> None:
     claims = [Claim(f"c{n}", due, ready=due + 1) for n, due in enumerate((0.0, 0.1, 0.2, 4.0, 9.0))]
     first, last = thirds(Outcome([*claims, Claim("lost", 8.9)]))
     assert ([each.name for each in first], [each.name for each in last]) == (["c0", "c1", "c2"], ["c4"])

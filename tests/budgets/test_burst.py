@@ -77,13 +77,13 @@ async def bursts(world: World, size: int, *, is_embedded: bool) -> None:
     assert sum(costs.sandbox_reconciles.values()) <= 2 * len(taken) + 3 * total
 
 
-async def test_burst_30x5_costs_per_claim_what_one_claim_costs(world: World, backend: Backend) -> None:
+async def test_burst_30x5_costs_per_claim_as_much_as_one_claim(world: World, backend: Backend) -> None:
     await bursts(world, 30, is_embedded=backend.name == "inprocess")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
-async def test_burst_300x5_costs_per_claim_what_one_claim_costs(name: str, tmp_path: Path) -> None:
+async def test_burst_300x5_costs_per_claim_as_much_as_one_claim(name: str, tmp_path: Path) -> None:
     """The bursts follow each other at once, so the pool lasts for two of them and may then be empty for a while."""
     clock, scenario, told = SystemClock(), SCENARIOS["bursts"], list[str]()
     async with place(name, tmp_path, clock, Random(1)) as found:
@@ -108,7 +108,7 @@ async def test_burst_300x5_costs_per_claim_what_one_claim_costs(name: str, tmp_p
     assert warm <= asked["patch sandboxclaims/status"] <= warm + 2 * report.cold
 
 
-async def test_in_a_burst_of_300_a_pool_writes_its_status_twice_a_second(world: World, backend: Backend) -> None:
+async def test_pool_writes_its_status_at_most_twice_a_second_in_a_burst_of_300(world: World, backend: Backend) -> None:
     """The claims come in the course of three seconds; over a network a tenth of them, as often."""
     each_time = 30 if backend.name == "inprocess" else 3
     await world.template()

@@ -7,7 +7,7 @@ from sandpool.testing.world import World
 from tests.support.costs import Costs, told
 
 
-async def test_a_replacement_costs_three_writes_and_three_reconciles_whatever_the_kubelet_reports(world: World) -> None:
+async def test_replacement_costs_three_writes_and_three_reconciles(world: World) -> None:
     await world.template()
     await world.pool(2)
     world.node.delays = dict.fromkeys(Stage, 0.5)

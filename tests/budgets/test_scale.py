@@ -156,7 +156,7 @@ async def least_cpu(*worlds: QuietWorld) -> list[float]:
     return least
 
 
-async def test_a_claim_costs_the_same_with_twenty_times_as_many_sandboxes(world: QuietWorld) -> None:
+async def test_claim_costs_the_same_with_20_times_as_many_sandboxes(world: QuietWorld) -> None:
     mould = await Mould.taken(world)
     await join(world, mould, 0, 500)
     few = await fewest_calls(world, "few")
@@ -166,7 +166,7 @@ async def test_a_claim_costs_the_same_with_twenty_times_as_many_sandboxes(world:
 
 
 @pytest.mark.long
-async def test_a_claim_among_100_000_sandboxes_costs_at_most_1_3_times_what_it_costs_among_1_000(
+async def test_claim_costs_at_most_1_3_times_as_much_with_100_000_sandboxes_as_with_1_000(
     world: QuietWorld, other: QuietWorld
 ) -> None:
     await join(world, await Mould.taken(world), 0, 1_000)
@@ -178,7 +178,7 @@ async def test_a_claim_among_100_000_sandboxes_costs_at_most_1_3_times_what_it_c
 
 
 @pytest.mark.usefixtures("without_mutation_detector")
-async def test_a_sandbox_with_its_pod_takes_six_kibibytes_in_the_caches(world: QuietWorld) -> None:
+async def test_sandbox_and_its_pod_take_at_most_6_kib_in_the_caches(world: QuietWorld) -> None:
     mould, caches = await Mould.taken(world), Caches()
 
     def fill(first: int, count: int) -> int:

@@ -34,7 +34,7 @@ from tests.support.costs import Costs, told
 ROUND_TRIP = 1.0  # seconds on the world's clock
 
 
-async def test_until_ready_a_claim_costs_two_serial_writes_and_no_read(world: World, backend: Backend) -> None:
+async def test_claim_costs_two_sequential_writes_and_no_read_until_ready(world: World, backend: Backend) -> None:
     await world.template()
     await world.pool(3)
     costs = Costs(world)
@@ -55,7 +55,7 @@ async def test_until_ready_a_claim_costs_two_serial_writes_and_no_read(world: Wo
     assert costs.refused() == []
 
 
-async def test_in_all_a_claim_costs_three_writes_and_an_event(world: World, backend: Backend) -> None:
+async def test_claim_costs_three_writes_and_one_event_in_total(world: World, backend: Backend) -> None:
     await world.template()
     await world.pool(3)
     costs = Costs(world)
@@ -121,7 +121,7 @@ async def distant(backend: Backend) -> AsyncIterator[DistantWorld]:
     await world.stop()
 
 
-async def test_a_claim_is_ready_after_two_round_trips(distant: DistantWorld) -> None:
+async def test_claim_is_ready_after_two_round_trips(distant: DistantWorld) -> None:
     world = distant
     await world.template()
     await world.pool(3)
@@ -136,7 +136,7 @@ async def test_a_claim_is_ready_after_two_round_trips(distant: DistantWorld) -> 
     assert is_ready(await world.get(SANDBOX_CLAIM, "mine"))
 
 
-async def test_the_startup_latency_includes_the_writes(distant: DistantWorld) -> None:
+async def test_startup_latency_includes_the_writes(distant: DistantWorld) -> None:
     """The histogram shows exactly the two round trips that the client waits for."""
     world = distant
     await world.template()
@@ -161,7 +161,7 @@ async def test_the_startup_latency_includes_the_writes(distant: DistantWorld) ->
 
 
 @pytest.mark.parametrize("replicas", [3, 0], ids=["warm", "cold"])
-async def test_a_claim_that_is_seen_ready_has_its_annotations(world: World, replicas: int) -> None:
+async def test_claim_seen_ready_has_its_annotations(world: World, replicas: int) -> None:
     """In every version of the claim that is Ready, not only in the last one."""
     await world.template()
     await world.pool(replicas)

@@ -67,7 +67,9 @@ def complaint(kubeconfig: Path, *flags: str) -> str:
     return result.output
 
 
-def test_defaults(kubeconfig: Path, understood: list[tuple[Options, ControllerOptions]]) -> None:
+def test_flags_have_the_defaults_of_the_go_controller(
+    kubeconfig: Path, understood: list[tuple[Options, ControllerOptions]]
+) -> None:
     CliRunner().invoke(controller, ["--kubeconfig", str(kubeconfig)], catch_exceptions=False)
     [(options, settings)] = understood
     assert (options.metrics_address, options.health_address) == (":8080", ":8081")
@@ -78,7 +80,7 @@ def test_defaults(kubeconfig: Path, understood: list[tuple[Options, ControllerOp
     assert settings == expected, "the flags' defaults are those of the settings"
 
 
-def test_flags(kubeconfig: Path, understood: list[tuple[Options, ControllerOptions]]) -> None:
+def test_flags_set_the_options(kubeconfig: Path, understood: list[tuple[Options, ControllerOptions]]) -> None:
     flags = (
         "--leader-elect=false --leader-election-namespace=theirs --kube-api-qps=50 --kube-api-burst=100 "
         "--metrics-bind-address=0 --health-probe-bind-address=127.0.0.1:0 --enable-tracing "
@@ -132,11 +134,11 @@ def test_every_flag_of_the_go_controller_is_understood(
         (["--context=nonsense"], "nonsense"),
     ],
 )
-def test_flags_that_make_no_sense(kubeconfig: Path, flags: list[str], said: str) -> None:
+def test_invalid_flags_are_rejected(kubeconfig: Path, flags: list[str], said: str) -> None:
     assert said in complaint(kubeconfig, *flags)
 
 
-def test_a_limit_that_most_workers_would_wait_for_is_named(
+def test_rate_limit_below_the_worker_count_causes_a_warning(
     kubeconfig: Path, understood: list[tuple[Options, ControllerOptions]]
 ) -> None:
     result = CliRunner().invoke(controller, ["--kubeconfig", str(kubeconfig), "--kube-api-qps=50"])
@@ -151,7 +153,7 @@ def logged(kubeconfig: Path, *flags: str) -> list[str]:
     return [json.loads(line)["message"] for line in result.stderr.splitlines()]
 
 
-def test_more_than_a_thousand_workers_are_warned_of(
+def test_more_than_1000_workers_cause_a_warning(
     kubeconfig: Path, understood: list[tuple[Options, ControllerOptions]]
 ) -> None:
     assert logged(kubeconfig, "--sandbox-concurrent-workers=931") == []  # 931 + 64 + 4 + 1 = 1000
@@ -177,7 +179,7 @@ def test_allowed_label_domains_are_read_from_a_file(
     ]
 
 
-def test_a_label_domain_that_is_no_dns_name_is_named(
+def test_invalid_label_domain_is_named(
     kubeconfig: Path, understood: list[tuple[Options, ControllerOptions]], tmp_path: Path
 ) -> None:
     file = tmp_path / "allowed-label-domains"
@@ -188,7 +190,7 @@ def test_a_label_domain_that_is_no_dns_name_is_named(
     assert understood[-1][1].claim.label_domains == ("a.io", "*.b.io")
 
 
-def test_an_unreadable_file_of_label_domains_ends_the_process(kubeconfig: Path, tmp_path: Path) -> None:
+def test_unreadable_file_of_label_domains_ends_the_process(kubeconfig: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(
         controller, ["--kubeconfig", str(kubeconfig), f"--allowed-label-domains-file={tmp_path}"]
     )
@@ -198,16 +200,16 @@ def test_an_unreadable_file_of_label_domains_ends_the_process(kubeconfig: Path, 
     )
 
 
-def test_a_kubeconfig_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_kubeconfig_is_reported(tmp_path: Path) -> None:
     assert re.search(r"cannot read the kubeconfig .*/missing: No such file", complaint(tmp_path / "missing"))
 
 
-def test_a_kubeconfig_that_is_none(tmp_path: Path) -> None:
+def test_malformed_kubeconfig_is_reported(tmp_path: Path) -> None:
     (tmp_path / "odd").write_text("[]")
     assert "is not a kubeconfig" in complaint(tmp_path / "odd")
 
 
-def test_a_lost_lease_is_an_error(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_lease_is_an_error(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(work: object) -> None:
         raise LeaseLost("the lease could not be renewed for 10 s")
 
@@ -215,7 +217,7 @@ def test_a_lost_lease_is_an_error(kubeconfig: Path, monkeypatch: pytest.MonkeyPa
     assert complaint(kubeconfig) == ("Error: lost the leader lease; exiting: the lease could not be renewed for 10 s\n")
 
 
-def test_an_address_that_is_taken(kubeconfig: Path) -> None:
+def test_address_in_use_is_reported(kubeconfig: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         command = [sys.executable, "-m", "sandpool.cli.main", "controller", "--kubeconfig", str(kubeconfig)]
@@ -225,7 +227,7 @@ def test_an_address_that_is_taken(kubeconfig: Path) -> None:
     assert "address already in use" in done.stderr
 
 
-def test_an_api_that_is_away_is_waited_for(kubeconfig: Path, tmp_path: Path) -> None:
+def test_unreachable_api_is_awaited(kubeconfig: Path, tmp_path: Path) -> None:
     """It says so, and goes when it is told to."""
     command = [sys.executable, "-m", "sandpool.cli.main", "controller", "--kubeconfig", str(kubeconfig)]
     options = ["--metrics-bind-address=0", "--health-probe-bind-address=0", "--log-format=text"]
@@ -237,7 +239,7 @@ def test_an_api_that_is_away_is_waited_for(kubeconfig: Path, tmp_path: Path) -> 
     assert "WARNING sandpool.controllers.leader: waiting: no answer from https://127.0.0.1:1: " in line
 
 
-def test_it_works_on_the_embedded_api_and_ends_when_told(tmp_path: Path) -> None:
+def test_controller_serves_the_embedded_api_and_stops_on_sigterm(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sandpool.cli.main", "controller"]
     with ServerProcess() as server:
         options = ["--kubeconfig", str(server.kubeconfig), "--metrics-bind-address=0", "--health-probe-bind-address=0"]

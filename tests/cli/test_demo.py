@@ -43,7 +43,7 @@ ALONE = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$0" "$@"')
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on the path")
-def test_every_step_does_what_it_says() -> None:
+def test_demo_shows_every_step() -> None:
     is_root = os.geteuid() == 0
     done = demo(*(ALONE if is_root else ()), HOME="/nonexistent", SANDPOOL_CACHE=str(SDK.parent) if SDK else "")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -74,18 +74,18 @@ def test_every_step_does_what_it_says() -> None:
     assert done.stdout.endswith("The server has stopped and its directory is gone.\n")
 
 
-def test_without_kubectl_it_says_what_to_do() -> None:
+def test_demo_without_kubectl_prints_what_to_install() -> None:
     done = demo(PATH="/nonexistent", KUBEBUILDER_ASSETS="/nonexistent")
     assert done.returncode == 1
     assert done.stderr == "Error: kubectl is not installed; as root run: apt-get install kubernetes-client\n"
 
 
-def test_the_manifest_is_in_the_package() -> None:
+def test_quickstart_manifest_is_in_the_package() -> None:
     text = (files("sandpool.cli") / "manifests" / "quickstart.yaml").read_text()
     assert [each["kind"] for each in yaml.safe_load_all(text)] == ["SandboxTemplate", "SandboxWarmPool", "SandboxClaim"]
 
 
-def test_published_figures_stand_beside_ours_and_say_where_they_are_from() -> None:
+def test_comparison_has_published_figures_with_their_source() -> None:
     shown = comparison([0.010, 0.020, 0.030], [0.5] * 50).splitlines()
     assert shown[0].split("|")[2:4] == [" 3 one after the other ", " 50 at once "]
     assert shown[2].split() == ["|", "here", "|", "20", "ms", "|", "500", "ms", "|"]

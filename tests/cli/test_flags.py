@@ -30,7 +30,7 @@ def command(on: bool, off: bool, time: float, pause: float) -> None:
         (["--time=2us"], "True False 2e-06 0"),
     ],
 )
-def test_what_is_understood(arguments: list[str], understood: str) -> None:
+def test_flag_spellings_of_kubernetes_are_accepted(arguments: list[str], understood: str) -> None:
     result = CliRunner().invoke(command, arguments)
     assert result.output == understood + "\n"
 
@@ -47,7 +47,7 @@ def test_what_is_understood(arguments: list[str], understood: str) -> None:
         (["--on=perhaps"], "'perhaps' is not a valid boolean"),
     ],
 )
-def test_what_is_not(arguments: list[str], complaint: str) -> None:
+def test_invalid_flag_values_are_rejected(arguments: list[str], complaint: str) -> None:
     result = CliRunner().invoke(command, arguments)
     assert result.exit_code == 2
     assert complaint in result.output

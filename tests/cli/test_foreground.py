@@ -37,7 +37,7 @@ def said(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_told_once_it_ends_in_good_order(number: signal.Signals) -> None:
+def test_first_signal_stops_gracefully(number: signal.Signals) -> None:
     with start("asyncio.sleep(0)") as process:
         assert said(process) == "up\n"
         process.send_signal(number)
@@ -45,7 +45,7 @@ def test_told_once_it_ends_in_good_order(number: signal.Signals) -> None:
         assert process.wait(30) == 0
 
 
-def test_told_twice_it_ends_at_once() -> None:
+def test_second_signal_stops_at_once() -> None:
     with start("asyncio.sleep(600)") as process:
         assert said(process) == "up\n"
         process.send_signal(signal.SIGINT)
@@ -54,7 +54,7 @@ def test_told_twice_it_ends_at_once() -> None:
         assert process.wait(30) == 130
 
 
-def test_it_may_open_as_many_files_as_anybody_lets_it() -> None:
+def test_open_file_limit_is_raised_to_the_hard_limit() -> None:
     work = "import resource; print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
     program = PROGRAM.replace('print("up", flush=True)', work).replace("await stopping.wait()", "")
     limited = ["sh", "-c", 'ulimit -n 512 && ulimit -Sn 64 && exec "$0" "$@"']
@@ -71,16 +71,16 @@ async def fail() -> None:
     raise LookupError("broken")
 
 
-async def test_until_it_is_told() -> None:
+async def test_until_returns_true_when_stopped() -> None:
     stopping = asyncio.Event()
     stopping.set()
     assert await until(stopping, forever())
 
 
-async def test_until_something_ends() -> None:
+async def test_until_returns_false_when_a_task_ends() -> None:
     assert not await until(asyncio.Event(), forever(), asyncio.sleep(0))
 
 
-async def test_until_something_fails() -> None:
+async def test_until_raises_when_a_task_fails() -> None:
     with pytest.raises(LookupError, match="broken"):
         await until(asyncio.Event(), forever(), fail())

@@ -19,7 +19,7 @@ def run(tmp_path: Path, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["image", *arguments, "--data-dir", str(tmp_path / "data")])
 
 
-def test_an_image_comes_and_goes(tmp_path: Path) -> None:
+def test_image_is_imported_listed_and_removed(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree/file").write_text("x" * 1_500_000)
     imported = run(tmp_path, "import", str(tmp_path / "tree"), "mine:1")
@@ -34,7 +34,7 @@ def test_an_image_comes_and_goes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("started", ["up", "node"])
-async def test_the_node_finds_what_was_imported(tmp_path: Path, started: str) -> None:
+async def test_node_finds_imported_images(tmp_path: Path, started: str) -> None:
     """Wherever it was at work: below the data of everything, or in a directory of its own."""
     (tmp_path / "tree").mkdir()
     directory = tmp_path / "data" if started == "node" else node_directory(tmp_path / "data")
@@ -45,7 +45,7 @@ async def test_the_node_finds_what_was_imported(tmp_path: Path, started: str) ->
     assert isinstance(found.root, ImageLayers)
 
 
-def test_mistakes_are_said_in_one_line(tmp_path: Path) -> None:
+def test_errors_are_one_line(tmp_path: Path) -> None:
     for arguments, message in (
         (("import", "/nowhere", "a"), "Error: /nowhere: no such file or directory\n"),
         (("rm", "a"), "Error: no such image: a:latest; `sandpool image ls` lists them\n"),

@@ -23,7 +23,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments)
 
 
-def test_in_and_out_again(server: ServerProcess) -> None:
+def test_install_and_uninstall_succeed(server: ServerProcess) -> None:
     where = ("--kubeconfig", str(server.kubeconfig))
     tried = run("install", *where, "--dry-run", "--router")
     assert tried.exit_code == 0, tried.output
@@ -59,13 +59,13 @@ def test_in_and_out_again(server: ServerProcess) -> None:
         (("uninstall", "--keep-kinds", "--with-claims"), 2, "choose one"),
     ],
 )
-def test_what_makes_no_sense_is_said(arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_conflicting_options_are_rejected(arguments: tuple[str, ...], code: int, said: str) -> None:
     result = run(*arguments)
     assert result.exit_code == code
     assert said in result.output
 
 
-def test_a_cluster_that_is_away(server: ServerProcess, tmp_path: Path) -> None:
+def test_unreachable_cluster_is_reported(server: ServerProcess, tmp_path: Path) -> None:
     config = tmp_path / "kubeconfig"
     config.write_text(server.kubeconfig.read_text().replace(server.url, "https://127.0.0.1:1"))
     result = run("install", "--kubeconfig", str(config))
@@ -73,7 +73,7 @@ def test_a_cluster_that_is_away(server: ServerProcess, tmp_path: Path) -> None:
     assert "127.0.0.1:1" in result.output
 
 
-def test_a_context_that_is_not_there(server: ServerProcess) -> None:
+def test_missing_context_is_reported(server: ServerProcess) -> None:
     result = run("install", "--kubeconfig", str(server.kubeconfig), "--context", "nobody")
     assert result.exit_code == 1
     assert "nobody" in result.output

@@ -16,7 +16,7 @@ from sandpool.cli.main import COMMANDS, GROUPS, main
 from sandpool.kube.errors import NotFound, Unauthorized
 
 
-def test_version() -> None:
+def test_version_is_printed() -> None:
     result = CliRunner().invoke(main, ["--version"])
     assert (result.exit_code, result.output) == (0, f"sandpool, version {__version__}\n")
 
@@ -28,7 +28,7 @@ def test_help_lists_the_commands(option: str) -> None:
     assert "server" in result.output
 
 
-def test_an_unknown_command() -> None:
+def test_unknown_command_is_reported() -> None:
     result = CliRunner().invoke(main, ["nonsense"])
     assert result.exit_code == 2
     assert "No such command" in result.output
@@ -43,7 +43,7 @@ def test_help_imports_no_server() -> None:
     assert result.stdout.splitlines()[-1] == "[]"
 
 
-def test_the_server_imports_no_client() -> None:
+def test_server_imports_no_client() -> None:
     """It starts in a second, of which that would take a third."""
     code = (
         "import sys, sandpool.cli.server; "

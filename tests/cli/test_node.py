@@ -57,7 +57,7 @@ def understood(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[Connec
     return calls[0]
 
 
-def test_what_it_is_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch, kubeconfig: Path) -> None:
+def test_options_have_their_defaults(monkeypatch: pytest.MonkeyPatch, kubeconfig: Path) -> None:
     connection, settings, keep = understood(monkeypatch, "--kubeconfig", str(kubeconfig))
     assert connection.server == "https://127.0.0.1:1"
     assert (settings.alone, settings.allow_host_paths, keep) == (False, False, False)
@@ -65,7 +65,7 @@ def test_what_it_is_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch, kubec
     assert settings.kubelet == kubelet.KubeletOptions("", 10250, "127.0.0.1", None, None), "as a kubelet is"
 
 
-def test_options(monkeypatch: pytest.MonkeyPatch, kubeconfig: Path, tmp_path: Path) -> None:
+def test_options_are_passed_to_the_node(monkeypatch: pytest.MonkeyPatch, kubeconfig: Path, tmp_path: Path) -> None:
     options = ["--name", "here", "--data-dir", str(tmp_path), "--max-pods", "7", "--pod-cidr", "10.9.0.0/16"]
     switches = ["--schedule", "--allow-host-path", "--keep"]
     _, settings, keep = understood(monkeypatch, "--kubeconfig", str(kubeconfig), *options, *switches)
@@ -74,7 +74,9 @@ def test_options(monkeypatch: pytest.MonkeyPatch, kubeconfig: Path, tmp_path: Pa
     assert (settings.alone, settings.allow_host_paths, keep) == (True, True, True)
 
 
-def test_options_of_its_own_api(monkeypatch: pytest.MonkeyPatch, kubeconfig: Path, tmp_path: Path) -> None:
+def test_kubelet_options_are_passed_to_the_node(
+    monkeypatch: pytest.MonkeyPatch, kubeconfig: Path, tmp_path: Path
+) -> None:
     files = {name: tmp_path / name for name in ("client-ca-file", "tls-cert-file", "tls-private-key-file")}
     for file in files.values():
         file.touch()
@@ -94,14 +96,14 @@ def test_options_of_its_own_api(monkeypatch: pytest.MonkeyPatch, kubeconfig: Pat
         (("--node-ip", "192.0.2.1", "--kubelet-address", "::"), "::", "192.0.2.1"),
     ],
 )
-def test_where_it_listens_and_where_it_is_found(
+def test_listen_address_and_advertised_address_are_derived(
     monkeypatch: pytest.MonkeyPatch, kubeconfig: Path, arguments: tuple[str, ...], address: str, found_at: str
 ) -> None:
     _, settings, _ = understood(monkeypatch, "--kubeconfig", str(kubeconfig), *arguments)
     assert settings.kubelet == kubelet.KubeletOptions(address, 10250, found_at)
 
 
-def test_it_must_be_found_somehow(kubeconfig: Path) -> None:
+def test_undeterminable_address_is_reported(kubeconfig: Path) -> None:
     """The API has an address of the other sort than those on which it is to listen."""
     result = CliRunner().invoke(node, ["--kubeconfig", str(kubeconfig), "--kubelet-address", "::"])
     assert result.exit_code != 0
@@ -109,7 +111,7 @@ def test_it_must_be_found_somehow(kubeconfig: Path) -> None:
     assert "set --node-ip" in result.output
 
 
-def test_nodes_of_other_directories_are_told_apart(
+def test_nodes_of_different_directories_have_different_names(
     monkeypatch: pytest.MonkeyPatch, kubeconfig: Path, tmp_path: Path
 ) -> None:
     found = {
@@ -132,13 +134,13 @@ def test_nodes_of_other_directories_are_told_apart(
         (["--client-ca-file", "/none"], "'/none' does not exist"),
     ],
 )
-def test_complaints(arguments: list[str], words: str) -> None:
+def test_invalid_options_are_rejected(arguments: list[str], words: str) -> None:
     result = CliRunner().invoke(node, arguments)
     assert result.exit_code != 0
     assert words in result.output
 
 
-def test_a_certificate_without_its_key(kubeconfig: Path, tmp_path: Path) -> None:
+def test_certificate_without_its_key_is_rejected(kubeconfig: Path, tmp_path: Path) -> None:
     (tmp_path / "tls.crt").touch()
     result = CliRunner().invoke(node, ["--kubeconfig", str(kubeconfig), "--tls-cert-file", str(tmp_path / "tls.crt")])
     assert result.exit_code != 0

@@ -68,7 +68,7 @@ def routing(server: ServerProcess, directory: Path, *options: str) -> Iterator[R
         process.stop()
 
 
-def test_what_it_shows_and_how_it_ends(server: ServerProcess, tmp_path: Path) -> None:
+def test_router_serves_health_and_metrics_and_stops(server: ServerProcess, tmp_path: Path) -> None:
     with routing(server, tmp_path, "--authz-mode=allow-all") as router:
         assert router.get("/healthz") == (200, '{"status":"ok"}')
         status, text = router.get("/", X_Sandbox_ID="none")
@@ -79,7 +79,7 @@ def test_what_it_shows_and_how_it_ends(server: ServerProcess, tmp_path: Path) ->
         assert router.process.end() == 0
 
 
-def test_whom_the_api_server_knows(server: ServerProcess, tmp_path: Path) -> None:
+def test_router_authenticates_with_the_api_server(server: ServerProcess, tmp_path: Path) -> None:
     with routing(server, tmp_path) as router:
         assert router.get("/", X_Sandbox_ID="none")[0] == 401
         assert router.get("/", X_Sandbox_ID="none", Authorization="Bearer wrong")[0] == 401
@@ -91,7 +91,7 @@ def test_clients_need_a_token_by_default(server: ServerProcess, tmp_path: Path) 
         assert router.get("/", X_Sandbox_ID="box", X_Sandbox_Namespace="team")[0] == 401
 
 
-def test_tokens_for_one_sandbox(server: ServerProcess, tmp_path: Path) -> None:
+def test_token_is_valid_for_one_sandbox(server: ServerProcess, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(SECRET)
     made = subprocess.run(
@@ -125,7 +125,7 @@ def test_tokens_for_one_sandbox(server: ServerProcess, tmp_path: Path) -> None:
         (("--kubeconfig=/none",), "/none"),
     ],
 )
-def test_what_cannot_be(server: ServerProcess, options: tuple[str, ...], complaint: str) -> None:
+def test_conflicting_options_are_rejected(server: ServerProcess, options: tuple[str, ...], complaint: str) -> None:
     command = [*COMMAND, "router", "--kubeconfig", str(server.kubeconfig), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1

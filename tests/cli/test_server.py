@@ -79,7 +79,7 @@ def refusal(process: subprocess.Popen[str]) -> str:
     return errors
 
 
-def test_it_serves_and_stops(start: Start, tmp_path: Path) -> None:
+def test_server_serves_and_stops(start: Start, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.csv"
     tokens.write_text('bob-token,bob,2,"dev"\n')
     audit, kubeconfig = tmp_path / "audit.log", tmp_path / "my" / "config"
@@ -117,46 +117,46 @@ def test_identity_survives_a_restart(start: Start, tmp_path: Path) -> None:
     fetch(kubeconfig, "/version")
 
 
-def test_a_data_directory_has_one_server(start: Start) -> None:
+def test_second_server_on_a_data_directory_is_refused(start: Start) -> None:
     greeting(start())
     assert "another" in refusal(start())
 
 
-def test_a_port_in_use(start: Start, tmp_path: Path) -> None:
+def test_port_in_use_is_reported(start: Start, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert f"127.0.0.1:{port}" in refusal(start("--port", str(port)))
 
 
-def test_a_data_directory_that_cannot_be(start: Start, tmp_path: Path) -> None:
+def test_uncreatable_data_directory_is_reported(start: Start, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert "Error: " in refusal(start(data_dir=tmp_path / "file" / "data"))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_data_directory_that_is_not_ours(start: Start, tmp_path: Path) -> None:
+def test_foreign_data_directory_is_refused(start: Start, tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)
     assert "Permission denied" in refusal(start(data_dir=tmp_path / "closed" / "data"))
 
 
-def test_somebody_elses_kubeconfig(start: Start, tmp_path: Path) -> None:
+def test_foreign_kubeconfig_is_not_overwritten(start: Start, tmp_path: Path) -> None:
     foreign = tmp_path / "config"
     foreign.write_text("mine")
     assert "was not written by sandpool" in refusal(start("--kubeconfig", str(foreign)))
     assert foreign.read_text() == "mine"
 
 
-def test_a_bad_token_file(start: Start, tmp_path: Path) -> None:
+def test_malformed_token_file_is_reported(start: Start, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.csv"
     tokens.write_text("only-a-token\n")
     assert "tokens.csv, line 1" in refusal(start("--token-file", str(tokens)))
 
 
-def test_an_audit_log_that_cannot_be_written(start: Start, tmp_path: Path) -> None:
+def test_unwritable_audit_log_is_reported(start: Start, tmp_path: Path) -> None:
     assert "No such file" in refusal(start("--audit-log", str(tmp_path / "missing" / "audit.log")))
 
 
-def test_other_machines_only_when_told(start: Start) -> None:
+def test_other_machines_are_served_only_with_host(start: Start) -> None:
     process = start("--host", "0.0.0.0", "--tls-san", "example.org")
     url, kubeconfig = greeting(process)
     assert url.startswith("https://127.0.0.1:")

@@ -40,12 +40,12 @@ def run(*arguments: str, **environ: str) -> Result:
 
 
 @pytest.mark.parametrize("subject", [("claim", "mine"), ("sandbox", "box")])
-def test_the_table(log: Path, subject: tuple[str, str]) -> None:
+def test_timeline_is_printed_as_a_table(log: Path, subject: tuple[str, str]) -> None:
     told = run(*subject, "-n", "ns", "--writes", "--audit-log", str(log))
     assert (told.exit_code, told.output) == (0, TABLE)
 
 
-def test_looks_are_told_unless_they_are_not_wanted(log: Path) -> None:
+def test_reads_are_shown_unless_writes_only(log: Path) -> None:
     told = run("claim", "mine", "-n", "ns", SANDPOOL_AUDIT_LOG=str(log))
     assert told.output.count("read") == 1
 
@@ -68,7 +68,7 @@ CONTROLLER_LOG = [
 ]
 
 
-def test_passes_are_read_from_a_controllers_log_whatever_else_it_says(log: Path, tmp_path: Path) -> None:
+def test_reconciles_are_read_from_a_controller_log(log: Path, tmp_path: Path) -> None:
     (tmp_path / "controller.log").write_bytes(b"".join(CONTROLLER_LOG))
     controller = ("--controller-log", str(tmp_path / "controller.log"))
     told = run("claim", "mine", "-n", "ns", "--audit-log", str(log), *controller)
@@ -76,12 +76,12 @@ def test_passes_are_read_from_a_controllers_log_whatever_else_it_says(log: Path,
     assert run("claim", "mine", "-n", "ns", "--writes", "--audit-log", str(log), *controller).output == TABLE
 
 
-def test_passes_in_the_audit_log_itself(log: Path) -> None:
+def test_reconciles_are_read_from_the_audit_log(log: Path) -> None:
     log.write_bytes(b"".join([*CONTROLLER_LOG[2:], *LOG]))
     assert run("claim", "mine", "-n", "ns", "--audit-log", str(log)).output == WITH_PASSES
 
 
-def test_a_controllers_log_without_passes_is_told(log: Path, tmp_path: Path) -> None:
+def test_controller_log_without_reconciles_is_reported(log: Path, tmp_path: Path) -> None:
     (tmp_path / "controller.log").write_bytes(b"".join(CONTROLLER_LOG[:2]))
     told = run(
         "claim", "mine", "-n", "ns", "--audit-log", str(log), "--controller-log", str(tmp_path / "controller.log")
@@ -90,7 +90,7 @@ def test_a_controllers_log_without_passes_is_told(log: Path, tmp_path: Path) -> 
     assert "run the controller with --pass-log" in told.stderr
 
 
-def test_a_claim_without_a_sandbox_may_be_due_to_the_log(log: Path) -> None:
+def test_claim_without_a_sandbox_in_the_log_is_explained(log: Path) -> None:
     log.write_bytes(b"".join(LOG[:3]))
     told = run("claim", "mine", "-n", "ns", "--audit-log", str(log))
     assert told.exit_code == 0
@@ -98,13 +98,13 @@ def test_a_claim_without_a_sandbox_may_be_due_to_the_log(log: Path) -> None:
     assert "note" not in told.stdout
 
 
-def test_files_that_were_put_aside_are_read_too(log: Path) -> None:
+def test_rotated_files_are_read(log: Path) -> None:
     for number, lines in enumerate((LOG[3:], LOG[1:3], LOG[:1])):
         log.with_name(f"audit.log.{number}" if number else "audit.log").write_bytes(b"".join(lines))
     assert run("claim", "mine", "-n", "ns", "--writes", "--audit-log", str(log)).output == TABLE
 
 
-def test_several_logs_are_one(log: Path, tmp_path: Path) -> None:
+def test_several_logs_are_merged(log: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.log"
     log.write_bytes(b"".join(LOG[::2]))
     other.write_bytes(b"".join(LOG[1::2]))
@@ -112,7 +112,7 @@ def test_several_logs_are_one(log: Path, tmp_path: Path) -> None:
     assert told.output == TABLE
 
 
-def test_who_is_wrong_is_told_what_to_do(log: Path, tmp_path: Path) -> None:
+def test_errors_say_what_to_do(log: Path, tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("no log\n")
     for arguments, code, said in (
         (("claim", "mine"), 2, "Missing option '--audit-log'"),
@@ -138,5 +138,5 @@ def test_who_is_wrong_is_told_what_to_do(log: Path, tmp_path: Path) -> None:
         ("alice", "", "alice"),
     ],
 )
-def test_who(user: str, agent: str, name: str) -> None:
+def test_caller_is_named_by_user_or_agent(user: str, agent: str, name: str) -> None:
     assert who(AuditedRequest(user, "get", "pods", "", "ns", "p", 200, agent)) == name

@@ -91,7 +91,7 @@ async def test_claims_are_served_and_found_again_after_a_restart(crash: bool) ->
     assert sorted(owned) == [("SandboxClaim", name) for name in "abcd"] + [("SandboxWarmPool", "pool")] * 4
 
 
-async def test_several_nodes_share_the_work() -> None:
+async def test_several_nodes_share_the_pods() -> None:
     async with ServerProcess("up", options=("--simulated-nodes", "3")) as server:
         client = reach(server)
         await apply(client, 12)
@@ -102,7 +102,7 @@ async def test_several_nodes_share_the_work() -> None:
     assert {pod["spec"]["nodeName"] for pod in pods} <= {"simulated-1", "simulated-2", "simulated-3"}
 
 
-def test_it_says_what_to_do_next(tmp_path: Path) -> None:
+def test_startup_prints_addresses_and_next_steps(tmp_path: Path) -> None:
     with ServerProcess("up", options=NODE) as server:
         said = server.process.tail().splitlines()
         metrics = next(line.split()[1] for line in said if line.startswith("metrics "))
@@ -114,14 +114,14 @@ def test_it_says_what_to_do_next(tmp_path: Path) -> None:
     assert 'workqueue_depth{controller="sandboxclaim",name="sandboxclaim",priority="0"} 0.0' in text
 
 
-def test_without_a_node_it_says_so() -> None:
+def test_up_without_a_node_says_so() -> None:
     with ServerProcess("up", options=("--metrics-bind-address", "0", "--no-node")) as server:
         said = server.process.tail().splitlines()
     assert [line.split()[0] for line in said] == ["serving", "no", "router", "try"]
     assert said[1].startswith("no node: sandboxes stay Pending; use --simulated-nodes 1 to try the API")
 
 
-def test_a_port_for_metrics_that_is_taken(tmp_path: Path) -> None:
+def test_metrics_port_in_use_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         data = ["--data-dir", str(tmp_path / "data"), "--port=0", "--no-node"]
@@ -133,7 +133,7 @@ def test_a_port_for_metrics_that_is_taken(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1].startswith(f"Error: cannot serve metrics and health at {address} or 0: ")
 
 
-def test_it_has_a_router_unless_told_otherwise() -> None:
+def test_router_is_started_by_default() -> None:
     with ServerProcess("up", options=NODE) as server:
         said = [line.split() for line in server.process.tail().splitlines()]
         url = next(words[1] for words in said if words[0] == "router")
@@ -142,7 +142,7 @@ def test_it_has_a_router_unless_told_otherwise() -> None:
         assert "router http" not in server.process.tail()
 
 
-def test_a_secret_that_is_too_short(tmp_path: Path) -> None:
+def test_short_router_secret_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"short")
     command = [sys.executable, "-m", "sandpool.cli.main", "up", "--data-dir", str(tmp_path / "data"), "--port=0"]
     done = subprocess.run(
@@ -158,7 +158,7 @@ def test_a_secret_that_is_too_short(tmp_path: Path) -> None:
     )
 
 
-async def test_the_audit_log_tells_who_did_what(tmp_path: Path) -> None:
+async def test_audit_log_has_user_and_verb(tmp_path: Path) -> None:
     log = tmp_path / "audit.log"
     async with ServerProcess("up", options=(*NODE, "--audit-log", str(log))) as server:
         client = reach(server)

@@ -92,7 +92,7 @@ async def at_rest(client: Client, cgroups: Cgroups, wanted: set[str]) -> bool:
     )
 
 
-async def test_truth_is_restored_each_time(server: ServerProcess, cgroups: Cgroups) -> None:
+async def test_state_is_restored_after_each_kill(server: ServerProcess, cgroups: Cgroups) -> None:
     rng = Random(815)
     wanted: list[str] = []
     given: dict[str, str] = {}  # the sandbox of a claim, once it was seen to have one

@@ -83,7 +83,7 @@ def runs(found: dict[str, Object]) -> dict[str, tuple[str, int]]:
     return {name: (state["containerID"], state["restartCount"]) for name, state in states.items()}
 
 
-async def test_a_pool_of_real_sandboxes_and_a_claim(server: ServerProcess) -> None:
+async def test_pool_of_real_sandboxes_serves_a_claim(server: ServerProcess) -> None:
     assert "runs pods confined by bwrap" in server.process.tail()
     client = reach(server)
     await apply_quickstart(client)
@@ -116,7 +116,7 @@ def image(data: Path, *arguments: str) -> str:
     return CliRunner().invoke(main, ["image", *arguments, "--data-dir", str(data)]).output
 
 
-async def test_an_imported_image_is_run_and_runs_on_when_it_is_kept(options: tuple[str, ...], tmp_path: Path) -> None:
+async def test_imported_image_runs_and_survives_a_restart_with_keep(options: tuple[str, ...], tmp_path: Path) -> None:
     data = tmp_path / "data"
     copy_programs(tmp_path / "tree", "/bin/sleep", "/bin/cat")
     (tmp_path / "tree/words").write_text("mine\n")

@@ -64,7 +64,7 @@ async def ready_pods(client: Client, count: int) -> list[Object]:
     return await until(all_ready, within=60.0)
 
 
-async def test_a_pool_of_confined_pods(up: Component, user: OtherUser) -> None:
+async def test_unprivileged_pool_is_confined(up: Component, user: OtherUser) -> None:
     client = Client(HttpTransport(load(user.place / "kubeconfig")))
     for document in yaml.safe_load_all(QUICKSTART.read_text()):
         await client.create(KINDS[document["kind"]], document, "default")
@@ -102,7 +102,7 @@ async def test_a_pool_of_confined_pods(up: Component, user: OtherUser) -> None:
     await until(nothing_left)
 
 
-async def test_a_simulated_pod(up: Component, user: OtherUser) -> None:
+async def test_simulated_pod_runs_one_process_for_its_network(up: Component, user: OtherUser) -> None:
     """Its network is held by a process as that of any other, and nothing else of it is one."""
     client = Client(HttpTransport(load(user.place / "kubeconfig")))
     before = len(of(user.uid))

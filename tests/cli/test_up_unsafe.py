@@ -91,7 +91,7 @@ async def run_in(pod: Object, command: str) -> Object:
             return found
 
 
-async def test_a_pool_and_a_claim_without_root(client: Client, up: Component, place: Path) -> None:
+async def test_unsafe_runtime_serves_a_claim_without_root(client: Client, up: Component, place: Path) -> None:
     for document in yaml.safe_load_all(QUICKSTART.read_text()):
         await client.create(KINDS[document["kind"]], document, "default")
 

@@ -53,7 +53,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(main, ("why", "claim", *arguments))
 
 
-def test_an_answer(server: ServerProcess) -> None:
+def test_blocked_claim_is_explained(server: ServerProcess) -> None:
     told = run("mine", "--kubeconfig", str(server.kubeconfig))
     assert told.exit_code == 0, told.output
     said = told.output.splitlines()
@@ -62,7 +62,7 @@ def test_an_answer(server: ServerProcess) -> None:
     assert said[-1] == "To do: create the pool, or create a claim that names another pool."
 
 
-def test_a_claim_that_does_not_exist(server: ServerProcess) -> None:
+def test_missing_claim_is_reported(server: ServerProcess) -> None:
     told = run("other", "-n", "some", "--kubeconfig", str(server.kubeconfig))
     assert told.exit_code == 1
     assert (
@@ -71,19 +71,19 @@ def test_a_claim_that_does_not_exist(server: ServerProcess) -> None:
     )
 
 
-def test_who_may_not_read_claims_is_told_what_it_takes(of_alice: Path) -> None:
+def test_missing_permission_is_reported(of_alice: Path) -> None:
     told = run("mine", "--kubeconfig", str(of_alice))
     assert told.exit_code == 1
     assert "This needs permission to get sandboxclaims" in told.output
 
 
-def test_no_way_to_the_cluster() -> None:
+def test_unreadable_kubeconfig_is_reported() -> None:
     told = run("mine", "--kubeconfig", "/nowhere/config")
     assert told.exit_code == 1
     assert "cannot read the kubeconfig /nowhere/config" in told.output
 
 
-def test_how_it_is_laid_out() -> None:
+def test_explanation_is_laid_out_in_lines() -> None:
     chain = (Link(MOMENT, "whole"), Link(MOMENT.replace(microsecond=5), "precise"), Link(None, "unknown"))
     assert list(lines(Explanation("It is so.", chain, "wait", ("pods: what they say",)))) == [
         "It is so.",

@@ -10,7 +10,7 @@ POD = AuditedRequest("controllers", "create", "pods", "", "ns", "box", 201, "age
 STATUS = AuditedRequest("node", "patch", "pods", "status", "ns", "box", 200, "")
 
 
-def test_a_line_of_our_own_log() -> None:
+def test_line_of_the_embedded_log_is_read() -> None:
     line = {
         "time": "2026-01-01T00:00:00.000000Z",
         "user": "controllers",
@@ -24,7 +24,7 @@ def test_a_line_of_our_own_log() -> None:
     assert request_of_sandpool(line) == POD
 
 
-def test_a_line_of_kubernetes() -> None:
+def test_line_of_a_kubernetes_log_is_read() -> None:
     line = {
         "stage": "ResponseComplete",
         "verb": "patch",
@@ -35,18 +35,18 @@ def test_a_line_of_kubernetes() -> None:
     assert request_of_kubernetes(line) == STATUS
 
 
-def test_a_request_that_is_about_no_resource() -> None:
+def test_request_without_a_resource_is_skipped() -> None:
     line = {"verb": "get", "user": {"username": "node"}, "responseStatus": {"code": 200}}
     assert request_of_kubernetes(line).resource == ""
 
 
-def test_how_a_request_is_spelt_and_whether_it_writes() -> None:
+def test_request_is_printed_as_verb_and_resource() -> None:
     assert (str(POD), POD.writes) == ("create pods", True)
     assert (str(STATUS), STATUS.writes) == ("patch pods/status", True)
     assert not AuditedRequest("users", "watch", "pods", "", "ns", "", 200, "").writes
 
 
-def test_a_log_is_read_as_it_grows_and_never_half_a_line(tmp_path: Path) -> None:
+def test_growing_log_is_read_without_partial_lines(tmp_path: Path) -> None:
     log = tmp_path / "audit.log"
     one = b'{"user":"node","verb":"get","resource":"pods","namespace":"%s","code":200}\n'
     log.write_bytes(one % b"a" + one[:20])
@@ -61,7 +61,7 @@ def test_a_log_is_read_as_it_grows_and_never_half_a_line(tmp_path: Path) -> None
     assert len(flushed) == 4
 
 
-def test_passes_in_a_log_are_no_requests(tmp_path: Path) -> None:
+def test_reconciles_in_a_log_are_not_requests(tmp_path: Path) -> None:
     log = tmp_path / "audit.log"
     passed = b'{"time":"2026-01-01T00:00:00Z","pass":"sandbox","namespace":"ns","name":"box","ms":1.0}\n'
     log.write_bytes(passed + b'{"user":"node","verb":"get","resource":"pods","namespace":"ns","code":200}\n')

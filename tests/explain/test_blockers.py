@@ -217,7 +217,7 @@ def stuck(reason: str, message: str, status: str = "False") -> Observed:
         (boxed(PENDING, containers=(container("ContainerCreating"),)), "its pod is starting", ""),
     ],
 )
-def test_causes(observed: Observed, cause: str, advice: str) -> None:
+def test_blocker_has_cause_and_advice(observed: Observed, cause: str, advice: str) -> None:
     found = blocker(observed)
     assert found is not None
     assert found.cause.startswith(cause), found.cause
@@ -225,11 +225,11 @@ def test_causes(observed: Observed, cause: str, advice: str) -> None:
     assert advice in found.advice
 
 
-def test_nothing_blocks_a_ready_claim() -> None:
+def test_ready_claim_has_no_blocker() -> None:
     assert blocker(scene(claim_with(condition("Ready", "True", "R"), sandbox="box"))) is None
 
 
-def test_waiting_takes_no_advice() -> None:
+def test_waiting_claim_gets_no_advice() -> None:
     for observed in (boxed(PENDING), boxed(NO_POD), scene(claim_with())):
         found = blocker(observed)
         assert isinstance(found, Blocker)

@@ -19,7 +19,7 @@ from tests.explain.audit_lines import BEGIN, ours, owned, stamp, theirs
 ACCOUNT = "system:serviceaccount:agent-sandbox-system:agent-sandbox-controller"
 
 
-def test_a_line_of_our_own_log() -> None:
+def test_line_of_the_embedded_log_is_a_call() -> None:
     line = ours(
         7, "patch", "sandboxes/status", "box", owner="SandboxClaim/c", ready="False", readyReason="No", reason="odd"
     )
@@ -28,7 +28,7 @@ def test_a_line_of_our_own_log() -> None:
     assert list(read_calls([line])) == [Call(asked, started, 0.0025, "odd", "SandboxClaim/c", "False", "No")]
 
 
-def test_a_line_of_kubernetes_with_the_answer() -> None:
+def test_line_of_a_kubernetes_log_with_response_is_a_call() -> None:
     line = theirs(7, "create", "sandboxes", responseObject=owned("SandboxWarmPool", "p", "box", "True"))
     asked = AuditedRequest(ACCOUNT, "create", "sandboxes", "", "ns", "box", 200, "sandpool/1.0")
     started = BEGIN + timedelta(milliseconds=7)
@@ -50,32 +50,32 @@ def test_a_line_of_kubernetes_with_the_answer() -> None:
         ),
     ],
 )
-def test_what_the_policy_of_kubernetes_lets_one_know(bodies: dict[str, object], name: str, owner: str) -> None:
+def test_name_and_owner_come_from_the_recorded_bodies(bodies: dict[str, object], name: str, owner: str) -> None:
     (call,) = read_calls([theirs(0, "create", "pods", **bodies)])
     assert (call.request.name, call.owner) == (name, owner)
 
 
-def test_a_request_of_kubernetes_is_told_once() -> None:
+def test_kubernetes_request_is_one_call() -> None:
     lines = [theirs(0, "get", "pods", "p", stage=stage) for stage in ("RequestReceived", "ResponseStarted", "Panic")]
     assert list(read_calls(lines)) == []
 
 
-def test_both_formats_in_one_log() -> None:
+def test_log_may_mix_both_formats() -> None:
     assert len(list(read_calls([ours(0, "get", "pods", "p"), b"\n", theirs(1, "get", "pods", "p")]))) == 2
 
 
-def test_an_owner_of_another_kind_is_no_answer() -> None:
+def test_owner_of_another_kind_is_not_returned() -> None:
     (call,) = read_calls([ours(0, "patch", "sandboxes", "s", owner="SandboxClaim/c")])
     assert (call.owner_of_kind("SandboxClaim"), call.owner_of_kind("SandboxWarmPool")) == ("c", "")
 
 
 @given(cut=st.integers(0, len(ours(1, "get", "pods", "b")) - 1))
-def test_a_torn_last_line_is_left_out_wherever_it_ends(cut: int) -> None:
+def test_torn_last_line_is_skipped(cut: int) -> None:
     log = ours(0, "get", "pods", "a") + ours(1, "get", "pods", "b")[:cut]
     assert [call.request.name for call in read_calls(io.BytesIO(log))] == ["a"]
 
 
-def test_a_torn_line_in_the_middle_does_not_spoil_the_rest() -> None:
+def test_torn_line_in_the_middle_is_skipped() -> None:
     lines = [ours(0, "get", "pods", "a"), ours(1, "get", "pods", "b")[:40] + b"\n", ours(2, "get", "pods", "c")]
     assert [call.request.name for call in read_calls(lines)] == ["a", "c"]
 
@@ -96,12 +96,12 @@ def test_a_torn_line_in_the_middle_does_not_spoil_the_rest() -> None:
         b"\xff\xfe\n",
     ],
 )
-def test_what_is_no_audit_log_is_told_with_what_to_give_instead(line: bytes) -> None:
+def test_file_that_is_no_audit_log_is_rejected_with_advice(line: bytes) -> None:
     with pytest.raises(NotAnAuditLog, match="line 1 is not a line of an audit log: pass the FILE of `sandpool up"):
         list(read_calls([line], mentioning=["nobody"]))
 
 
-def test_what_ceases_to_be_an_audit_log_is_told() -> None:
+def test_invalid_later_line_is_reported_with_its_number() -> None:
     with pytest.raises(NotAnAuditLog, match="line 2 "):
         list(read_calls([ours(0, "get", "pods", "p"), b'{"msg":"hello"}\n']))
 
@@ -112,7 +112,7 @@ def test_only_lines_that_mention_a_name_are_decoded() -> None:
     assert [call.request.name for call in read_calls(lines, mentioning=["wanted"])] == ["other-0", "wanted"]
 
 
-def test_a_log_is_not_held_in_memory() -> None:
+def test_log_is_streamed() -> None:
     def lines() -> Iterator[bytes]:
         for number in range(10_000):
             yield ours(number, "patch", "sandboxes", f"box-{number}")
@@ -126,7 +126,7 @@ def test_a_log_is_not_held_in_memory() -> None:
     assert peak < 1_000_000
 
 
-def test_the_times_of_both_are_utc() -> None:
+def test_times_of_both_formats_are_utc() -> None:
     assert [call.started for call in read_calls([ours(5, "get", "pods", "p"), theirs(5, "get", "pods", "p")])] == [
         BEGIN + timedelta(milliseconds=5)
     ] * 2

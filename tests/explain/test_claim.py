@@ -27,7 +27,7 @@ FORMER = EventView("SandboxClaim", "mine", "long-gone", "Normal", "SandboxAdopte
         ("", ""),
     ],
 )
-def test_a_ready_claim(launch: str, how: str) -> None:
+def test_ready_claim_is_explained(launch: str, how: str) -> None:
     claim = claim_with(READY, sandbox="box", annotations=NOTES)
     told = explain_claim(scene(claim, sandbox=box_with(SCHEDULED, READY, launch=launch), events=(FORMER, ADOPTED)))
     assert told.sentence == f'Claim "mine" is ready: it has sandbox "box"{how}.'
@@ -43,7 +43,7 @@ def test_a_ready_claim(launch: str, how: str) -> None:
     assert (told.advice, told.unknown) == ("", ())
 
 
-def test_a_claim_that_waits_in_line() -> None:
+def test_waiting_claim_is_explained_with_its_place_in_the_queue() -> None:
     told = explain_claim(scene(claim_with(), ahead=2))
     assert told.sentence.startswith(
         'Claim "mine" is not ready: pool "pool" has no ready sandbox and is being refilled; 2 other'
@@ -55,16 +55,16 @@ def test_a_claim_that_waits_in_line() -> None:
     assert told.chain[-1].text.startswith("blocked: ")
 
 
-def test_what_others_said_becomes_part_of_one_sentence() -> None:
+def test_condition_message_becomes_part_of_one_sentence() -> None:
     told = explain_claim(scene(claim_with(condition("Ready", "False", "InvalidMetadata", "a: no.\nb: no. "))))
     assert told.sentence == 'Claim "mine" is not ready: a: no. b: no.'
 
 
-def test_a_claim_behind_one_other() -> None:
+def test_claim_behind_one_other_is_explained() -> None:
     assert explain_claim(scene(claim_with(), ahead=1)).chain[1].text == "queued behind 1 other claim of the same pool"
 
 
-def test_a_blocked_claim_tells_since_when_and_what_to_do() -> None:
+def test_blocked_claim_is_explained_with_time_and_advice() -> None:
     claim = claim_with(condition("Ready", "False", "WarmPoolNotFound", "no", since="2026-11-01T12:00:02Z"))
     told = explain_claim(scene(claim, pool=None))
     assert told.chain[-1] == Link(ARRIVED + timedelta(seconds=2), 'blocked: pool "pool" does not exist')
@@ -72,18 +72,18 @@ def test_a_blocked_claim_tells_since_when_and_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(("at", "text"), [("2026-11-01T11:00:00Z", "expired"), ("2026-11-01T13:00:00Z", "expires")])
-def test_an_end_is_told(at: str, text: str) -> None:
+def test_shutdown_time_is_explained(at: str, text: str) -> None:
     claim = claim_with(READY, sandbox="box", spec={"lifecycle": {"shutdownTime": at}})
     assert explain_claim(scene(claim, sandbox=box_with(READY))).chain[-1].text == text
 
 
-def test_a_sandbox_that_the_claim_does_not_own_is_not_bound() -> None:
+def test_sandbox_that_the_claim_does_not_own_is_not_bound() -> None:
     other = box_with(READY, ownerReferences=[])
     told = explain_claim(scene(claim_with(READY, sandbox="box"), sandbox=other))
     assert not any("bound" in link.text for link in told.chain)
 
 
-def test_what_may_not_be_read_is_told_where_it_could_matter() -> None:
+def test_unreadable_objects_are_mentioned_where_they_matter() -> None:
     unseen = frozenset({"pods", "events"})
     pending = condition("Ready", "False", "DependenciesNotReady", "Pod exists with phase: Pending")
     waiting = scene(claim_with(pending, sandbox="box"), sandbox=box_with(pending), unseen=unseen)
@@ -95,7 +95,7 @@ def test_what_may_not_be_read_is_told_where_it_could_matter() -> None:
     assert explain_claim(ready).unknown == ()
 
 
-def test_a_claim_alone_is_enough_for_an_answer() -> None:
+def test_claim_alone_is_explained() -> None:
     kinds = ("sandboxwarmpools", "sandboxes", "sandboxclaims", "events")
     told = explain_claim(scene(claim_with(), pool=None, has_template=False, unseen=frozenset(kinds)))
     assert told.sentence == 'Claim "mine" is not ready: it is waiting for a sandbox.'

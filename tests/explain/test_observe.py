@@ -97,7 +97,7 @@ async def sentence(client: Client, server: ApiServer) -> str:
     return explain_claim(await observe_claim(client, NS, "mine", server.clock.now())).sentence
 
 
-async def test_who_may_read_everything_sees_the_containers(server: ApiServer, client: Client) -> None:
+async def test_full_permissions_show_the_containers(server: ApiServer, client: Client) -> None:
     await trouble(client)
     observed = await observe_claim(client, NS, "mine", server.clock.now())
     assert observed.pool is not None
@@ -106,7 +106,7 @@ async def test_who_may_read_everything_sees_the_containers(server: ApiServer, cl
     assert (await sentence(client, server)).endswith("an image cannot be pulled: ImagePullBackOff: seen in the pod.")
 
 
-async def test_without_pods_the_events_tell(server: ApiServer, client: Client) -> None:
+async def test_events_explain_without_permission_for_pods(server: ApiServer, client: Client) -> None:
     await trouble(client)
     await allow(client, *OWN, CORE_EVENT)
     alice = server.client(ALICE)
@@ -117,7 +117,7 @@ async def test_without_pods_the_events_tell(server: ApiServer, client: Client) -
 
 
 @pytest.mark.parametrize("sees_pods", [True, False])
-async def test_a_field_that_the_node_refuses_is_named(server: ApiServer, client: Client, sees_pods: bool) -> None:
+async def test_field_rejected_by_the_node_is_named(server: ApiServer, client: Client, sees_pods: bool) -> None:
     await trouble(client)
     failed = {**READY, "reason": api.POD_FAILED[0], "message": api.POD_FAILED[1]}
     await client.patch(SANDBOX, "box", MergePatch({"status": {"conditions": [failed]}}), NS, subresource="status")
@@ -140,7 +140,7 @@ async def test_a_field_that_the_node_refuses_is_named(server: ApiServer, client:
         ((SANDBOX_CLAIM,), 'sandbox "box" is not ready: Pod exists with phase: Pending.'),
     ],
 )
-async def test_the_less_may_be_read_the_less_is_told(
+async def test_fewer_permissions_give_a_shorter_explanation(
     server: ApiServer, client: Client, types: tuple[ResourceType, ...], told: str
 ) -> None:
     await trouble(client)
@@ -148,14 +148,14 @@ async def test_the_less_may_be_read_the_less_is_told(
     assert (await sentence(server.client(ALICE), server)).endswith(told)
 
 
-async def test_a_sandbox_is_found_before_the_claim_names_it(server: ApiServer, client: Client) -> None:
+async def test_sandbox_is_found_before_the_claim_names_it(server: ApiServer, client: Client) -> None:
     await trouble(client, named=False)
     observed = await observe_claim(client, NS, "mine", server.clock.now())
     assert observed.sandbox is not None
     assert observed.sandbox.name == "box"
 
 
-async def test_those_who_came_earlier_are_counted(server: ApiServer, client: Client) -> None:
+async def test_earlier_claims_are_counted(server: ApiServer, client: Client) -> None:
     for name in ("a", "b", "mine"):
         await make(client, SANDBOX_CLAIM, name, spec={"warmPoolRef": {"name": "pool"}})
     await make(client, SANDBOX_CLAIM, "c", spec={"warmPoolRef": {"name": "other"}})
@@ -163,7 +163,7 @@ async def test_those_who_came_earlier_are_counted(server: ApiServer, client: Cli
     assert (observed.pool, observed.sandbox, observed.ahead) == (None, None, 2)
 
 
-async def test_a_claim_that_is_not_there_or_not_to_be_read(server: ApiServer, client: Client) -> None:
+async def test_missing_or_unreadable_claim_is_an_error(server: ApiServer, client: Client) -> None:
     with pytest.raises(NotFound):
         await observe_claim(client, NS, "mine", server.clock.now())
     with pytest.raises(Forbidden):

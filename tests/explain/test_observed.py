@@ -23,13 +23,13 @@ STAMP = "2026-11-01T12:00:00Z"
         {"metadata": {"creationTimestamp": STAMP}},
     ],
 )
-def test_an_event(when: dict[str, Any]) -> None:
+def test_event_is_read_from_both_groups(when: dict[str, Any]) -> None:
     about = {"kind": "Pod", "name": "box", "uid": "u"}
     event = {"metadata": {}, "involvedObject": about, "type": "Warning", "reason": "R", "message": "m", **when}
     assert EventView.from_object(event) == EventView("Pod", "box", "u", "Warning", "R", "m", AT)
 
 
-def test_an_event_that_says_nothing() -> None:
+def test_empty_event_is_read() -> None:
     assert EventView.from_object({"metadata": {}}) == EventView("", "", "", "", "", "", None)
 
 
@@ -54,14 +54,14 @@ def test_an_event_that_says_nothing() -> None:
     ],
 )
 @pytest.mark.parametrize("kind", ["containerStatuses", "initContainerStatuses"])
-def test_containers_that_do_not_run(
+def test_idle_containers_are_listed_with_their_reason(
     kind: str, state: dict[str, Any], more: dict[str, Any], idle: IdleContainer | None
 ) -> None:
     pod = {"status": {kind: [{"name": "c", "state": state, **more}]}}
     assert idle_containers(pod) == (() if idle is None else (idle,))
 
 
-def test_a_pod_without_status_has_no_idle_containers() -> None:
+def test_pod_without_status_has_no_idle_containers() -> None:
     assert idle_containers({}) == ()
 
 
@@ -84,9 +84,9 @@ def view(name: str, at: str = STAMP, **fields: Any) -> ClaimView:
         (view("a", metadata={"creationTimestamp": None}), False),
     ],
 )
-def test_who_came_earlier(other: ClaimView, before: bool) -> None:
+def test_earlier_claim_waits_before_a_later_one(other: ClaimView, before: bool) -> None:
     assert waits_before(other, view("b")) is before
 
 
-def test_a_claim_does_not_wait_for_itself() -> None:
+def test_claim_does_not_wait_for_itself() -> None:
     assert not waits_before(view("b", "2026-11-01T11:00:00Z"), view("b"))

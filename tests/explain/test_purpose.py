@@ -60,5 +60,5 @@ def call(verb: str, resource: str, code: int = 200, **more: Any) -> Call:
         (call("patch", "pods", 418), None, "failed with 418"),
     ],
 )
-def test_purposes(asked: Call, last: Call | None, text: str) -> None:
+def test_each_call_has_a_purpose(asked: Call, last: Call | None, text: str) -> None:
     assert purpose(asked, last) == text

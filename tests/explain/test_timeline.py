@@ -78,24 +78,24 @@ def story(steps: list[Step]) -> list[tuple[float, str]]:
 
 
 @pytest.mark.parametrize("log", [OURS, THEIRS], ids=["sandpool", "kubernetes"])
-def test_a_claim_from_the_making_of_its_sandbox_on(log: list[bytes]) -> None:
+def test_timeline_of_a_claim_begins_with_its_sandbox(log: list[bytes]) -> None:
     lines = log.copy
     assert story(timeline(lines, objects_of_claim(lines, "ns", "mine"))) == STORY
 
 
 @pytest.mark.parametrize("log", [OURS, THEIRS], ids=["sandpool", "kubernetes"])
-def test_a_sandbox_has_the_same_story(log: list[bytes]) -> None:
+def test_timeline_of_a_sandbox_equals_that_of_its_claim(log: list[bytes]) -> None:
     lines = log.copy
     assert story(timeline(lines, objects_of_sandbox(lines, "ns", "box"))) == STORY
 
 
 @given(st.permutations(OURS + FOREIGN))
-def test_neither_foreign_objects_nor_the_order_of_the_lines_matter(log: list[bytes]) -> None:
+def test_foreign_objects_and_line_order_do_not_change_the_timeline(log: list[bytes]) -> None:
     lines = log.copy
     assert story(timeline(lines, objects_of_claim(lines, "ns", "mine"))) == STORY
 
 
-def test_until_it_is_bound_a_claim_has_only_its_own_calls() -> None:
+def test_unbound_claim_has_only_its_own_calls() -> None:
     lines = OURS[:6].copy
     assert story(timeline(lines, objects_of_claim(lines, "ns", "mine"))) == [(0, "claim created")]
 
@@ -108,7 +108,7 @@ def test_steps_are_numbered_and_reads_can_be_left_out() -> None:
     assert story(timeline(lines, related, writes_only=True)) == STORY
 
 
-def test_a_pod_of_another_name_belongs_to_its_sandbox() -> None:
+def test_pod_of_another_name_belongs_to_its_sandbox() -> None:
     lines = [*OURS, ours(2000, "patch", "pods", "box-pod", owner="Sandbox/box")].copy
     last = timeline(lines, objects_of_claim(lines, "ns", "mine"))[-1].entry
     assert isinstance(last, Call)
@@ -129,7 +129,7 @@ OTHER_PASSES = [
 ]
 
 
-def test_passes_are_between_the_calls() -> None:
+def test_reconciles_are_between_the_calls() -> None:
     lines = [*OURS, *OTHER_PASSES, *PASSES].copy
     for related in (objects_of_claim(lines, "ns", "mine"), objects_of_sandbox(lines, "ns", "box")):
         steps = timeline(lines, related)
@@ -143,12 +143,12 @@ def test_passes_are_between_the_calls() -> None:
         assert story(timeline(lines, related, writes_only=True)) == STORY
 
 
-def test_a_claim_that_had_two_sandboxes_shows_both() -> None:
+def test_claim_that_had_two_sandboxes_shows_both() -> None:
     lines = [*OURS, ours(2000, "create", "sandboxes", "mine", owner="SandboxClaim/mine", code=201)].copy
     assert timeline(lines, objects_of_claim(lines, "ns", "mine"))[-1].purpose == "created for claim mine"
 
 
-def test_what_a_patch_does_not_mention_stays_known() -> None:
+def test_fields_missing_from_a_patch_stay_known() -> None:
     ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     lines = [
         theirs(0, "create", "sandboxes", "box", requestObject=owned("SandboxWarmPool", "pool", "box")),
@@ -166,11 +166,11 @@ def test_what_a_patch_does_not_mention_stays_known() -> None:
     ]
 
 
-def test_nothing_about_nobody() -> None:
+def test_unknown_claim_has_an_empty_timeline() -> None:
     assert timeline(OURS.copy, objects_of_claim(OURS.copy, "ns", "nobody")) == []
 
 
-def test_a_long_log_is_decoded_only_where_it_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_log_is_decoded_only_where_it_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded = 0
     loads = orjson.loads
 

@@ -75,23 +75,23 @@ def without_empties(value: Any) -> Any:
     return [without_empties(each) for each in value] if isinstance(value, list) else value
 
 
-def test_as_it_comes_it_is_the_manifests(render: Render) -> None:
+def test_default_values_render_the_manifests(render: Render) -> None:
     expected = {each["kind"]: each for each in [namespace(), *controller(InstallOptions())]}
     assert without_empties(render()) == expected
 
 
-def test_monitoring_is_the_manifests_too(render: Render) -> None:
+def test_monitoring_values_render_the_manifests(render: Render) -> None:
     metrics = {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}}
     made = render(metrics=metrics)
     assert [made["ServiceMonitor"], made["PrometheusRule"]] == monitoring.objects()
 
 
-def test_a_cluster_without_flow_schemas_gets_none(render: Render) -> None:
+def test_flow_schemas_are_left_out_where_the_cluster_has_none(render: Render) -> None:
     whole, made = render(), render(missing=FLOW_SCHEMA.api_version)
     assert whole.keys() - made.keys() == {"FlowSchema"}
 
 
-def test_what_values_do(render: Render) -> None:
+def test_values_change_the_rendered_objects(render: Render) -> None:
     group = {"name": "mine", "rules": []}
     made = render(
         image={"repository": "example.com/sandpool", "tag": "9"},
@@ -143,7 +143,7 @@ def test_what_values_do(render: Render) -> None:
     assert made["PrometheusRule"]["spec"]["groups"][-1] == group
 
 
-def test_every_flag_is_one_of_the_controller() -> None:
+def test_every_flag_of_the_chart_is_one_of_the_controller() -> None:
     known = {name for parameter in controller_command.params for name in parameter.opts}
     assert set(FLAGS.values()) <= known
     help = CliRunner().invoke(controller_command, ["--help"]).output

@@ -27,7 +27,7 @@ async def run(cluster: Cluster, command: str, *options: str) -> tuple[int, list[
     return done.returncode, (done.stdout + done.stderr).splitlines()
 
 
-async def test_in_again_and_out(cluster: Cluster) -> None:
+async def test_install_and_uninstall_are_idempotent(cluster: Cluster) -> None:
     client = cluster.client
     code, said = await run(cluster, "install", "--dry-run", "--router")
     assert (code, {line.rpartition(" created ")[2] for line in said}) == (0, {"(dry run)"})

@@ -29,24 +29,24 @@ def by_identity(objects: Iterable[Object]) -> dict[tuple[str, str], Object]:
     return {(each["kind"], each["metadata"]["name"]): each for each in objects}
 
 
-def test_the_files_are_what_is_generated() -> None:
+def test_deploy_files_are_up_to_date() -> None:
     for path, text in files().items():
         assert (DEPLOY / path).read_text() == text, f"{path} is out of date: run make deploy"
 
 
-def test_the_lean_definitions_are_what_is_generated() -> None:
+def test_lean_definitions_are_up_to_date() -> None:
     for name, text in crds.manifests("lean").items():
         assert (DEPLOY / "lean" / name).read_text() == text, f"{name} is out of date: run make crds"
 
 
-def test_nothing_else_is_there() -> None:
+def test_deploy_has_no_other_files() -> None:
     made = {*files(), *(f"{where}/{name}" for where in ("crds", "lean") for name in crds.manifests())}
     there = {str(path.relative_to(DEPLOY)) for path in DEPLOY.rglob("*") if path.is_file()}
     assert there - made == {"Dockerfile"}
 
 
 @pytest.mark.parametrize("where", [".", "router", "node", "monitoring"])
-def test_kustomize_makes_the_same_objects(where: str) -> None:
+def test_kustomize_renders_the_same_objects(where: str) -> None:
     kubectls = find_kubectls()
     if not kubectls:
         pytest.skip("kubectl is not installed")
@@ -61,7 +61,7 @@ def test_kustomize_makes_the_same_objects(where: str) -> None:
     assert by_identity(documents(made.stdout)) == by_identity(expected)
 
 
-def test_the_image_needs_no_shell_and_no_root() -> None:
+def test_image_needs_neither_shell_nor_root() -> None:
     stages = (DEPLOY / "Dockerfile").read_text().split("\nFROM ")
     last = dict(line.split(" ", 1) for line in stages[-1].splitlines()[1:] if line)
     assert len(stages) == 3, "comments, a stage that builds, and one that is kept"

@@ -84,9 +84,7 @@ async def _name(client: Client, type: ResourceType, uid: str) -> str:
     return str(name)
 
 
-async def test_the_lease_has_a_queue_that_nothing_else_of_the_controllers_is_in(
-    installed: Cluster, controller: aiohttp.ClientSession
-) -> None:
+async def test_lease_requests_have_their_own_flow(installed: Cluster, controller: aiohttp.ClientSession) -> None:
     leases = f"/apis/{LEASE.api_version}/namespaces/{names.NAMESPACE}/leases/{names.LEASE}"
 
     async def is_apart() -> bool:  # an API server takes up new schemas when it hears of them
@@ -97,7 +95,7 @@ async def test_the_lease_has_a_queue_that_nothing_else_of_the_controllers_is_in(
         assert await queue_of(installed.client, controller, path) == ("service-accounts", "workload-low")
 
 
-async def test_the_api_server_takes_the_schema_as_a_good_one(installed: Cluster) -> None:
+async def test_flow_schema_is_accepted_by_the_api_server(installed: Cluster) -> None:
     """One whose priority level does not exist is said to dangle."""
 
     async def is_judged() -> bool:

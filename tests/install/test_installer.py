@@ -65,7 +65,7 @@ async def install(
     return told
 
 
-async def test_everything_is_accepted_strictly_and_said(client: Client) -> None:
+async def test_every_object_passes_strict_validation_and_is_reported(client: Client) -> None:
     told = await install(client)
     objects = chosen(InstallOptions(profile="full"), router=True, monitored=False)
     # The embedded API has our kinds already, and no queues of its own.
@@ -75,7 +75,7 @@ async def test_everything_is_accepted_strictly_and_said(client: Client) -> None:
     assert told == expected
 
 
-async def test_doing_it_again_does_nothing(client: Client) -> None:
+async def test_second_install_changes_nothing(client: Client) -> None:
     await install(client)
     before = await client.get(DEPLOYMENT, CONTROLLER, SPACE)
     told = await install(client)
@@ -83,14 +83,14 @@ async def test_doing_it_again_does_nothing(client: Client) -> None:
     assert await client.get(DEPLOYMENT, CONTROLLER, SPACE) == before
 
 
-async def test_a_dry_run_does_nothing(client: Client) -> None:
+async def test_dry_run_changes_nothing(client: Client) -> None:
     told = await install(client, dry_run=True)
     assert f"deployment.apps/{CONTROLLER} created (dry run)" in told
     with pytest.raises(NotFound):
         await client.get(NAMESPACE, SPACE)
 
 
-async def test_a_new_image_is_a_change(client: Client) -> None:
+async def test_new_image_is_a_change(client: Client) -> None:
     await install(client)
     told = Told()
     objects = chosen(InstallOptions(image="example.com/sandpool:2", profile="full"), router=False, monitored=False)
@@ -98,7 +98,7 @@ async def test_a_new_image_is_a_change(client: Client) -> None:
     assert [line for line in told if line.endswith(" configured")] == [f"deployment.apps/{CONTROLLER} configured"]
 
 
-async def test_what_others_changed_is_taken_over_by_force_only(client: Client) -> None:
+async def test_fields_of_other_managers_are_taken_over_only_with_force(client: Client) -> None:
     await install(client)
     await client.patch(DEPLOYMENT, CONTROLLER, MergePatch({"spec": {"replicas": 7}}), SPACE, field_manager="somebody")
     with pytest.raises(
@@ -109,7 +109,7 @@ async def test_what_others_changed_is_taken_over_by_force_only(client: Client) -
     assert (await client.get(DEPLOYMENT, CONTROLLER, SPACE))["spec"]["replicas"] == 2
 
 
-async def test_what_prometheus_should_collect_is_installed_where_its_operator_is(client: Client) -> None:
+async def test_monitoring_is_installed_where_its_kinds_exist(client: Client) -> None:
     for type in (SERVICE_MONITOR, PROMETHEUS_RULE):
         await define(client, definition(type))
     told = Told()
@@ -121,7 +121,7 @@ async def test_what_prometheus_should_collect_is_installed_where_its_operator_is
     ]
 
 
-async def test_kinds_of_prometheus_that_are_missing_are_named(client: Client) -> None:
+async def test_missing_monitoring_kinds_are_reported(client: Client) -> None:
     objects = chosen(InstallOptions(profile="full"), router=False, monitored=True)
     with pytest.raises(InstallError, match="install the Prometheus operator first"):
         await Installer(client, SystemClock(), Told()).install(objects)
@@ -130,7 +130,7 @@ async def test_kinds_of_prometheus_that_are_missing_are_named(client: Client) ->
 # --- from another installation ----------------------------------------------------------------------------------------
 
 
-async def test_a_deployment_of_others_is_replaced_as_a_whole_and_by_force_only(client: Client) -> None:
+async def test_foreign_deployment_is_replaced_only_with_force(client: Client) -> None:
     await foreign_workload(client)
     with pytest.raises(InstallError, match="belongs to another installation\n--force replaces it"):
         await install(client)
@@ -175,7 +175,7 @@ class WritingMeanwhile:
         pass
 
 
-async def test_owners_are_renewed_before_their_version_goes_and_when_who_wrote_it_has_gone(client: Client) -> None:
+async def test_owner_references_are_renewed_before_their_version_is_removed(client: Client) -> None:
     """Kubernetes believes for a while that the version is served, hears that there is no such owner, and deletes."""
     await client.create(NAMESPACE, new(NAMESPACE, "live"))
     box = await client.create(SANDBOX, new(SANDBOX, "box", spec={"podTemplate": pod_template()}), "live")
@@ -190,7 +190,7 @@ async def test_owners_are_renewed_before_their_version_goes_and_when_who_wrote_i
         assert renewed(await client.get(POD, name, "live")) is None
 
 
-async def test_profiles_are_switched_without_losing_a_field(client: Client) -> None:
+async def test_switching_profiles_loses_no_field(client: Client) -> None:
     box = new(SANDBOX, "box", spec={"podTemplate": pod_template(spec={"hostname": "here"})})
     full = await client.create(SANDBOX, box, "default")
     await install(client, profile="lean", force=True)
@@ -200,7 +200,7 @@ async def test_profiles_are_switched_without_losing_a_field(client: Client) -> N
     assert (await client.get(SANDBOX, "box", "default"))["spec"] == full["spec"]
 
 
-async def test_a_field_that_would_be_lost_keeps_the_profile(client: Client) -> None:
+async def test_switch_that_would_lose_a_field_is_refused(client: Client) -> None:
     await install(client, profile="lean", force=True)
     containers = [{"name": "main", "image": "i", "fieldOfTomorrow": 1}]
     box = new(SANDBOX, "box", spec={"podTemplate": {"spec": {"containers": containers, "hostUsers": "maybe"}}})

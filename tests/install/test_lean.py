@@ -41,7 +41,7 @@ def pod(**container: object) -> Object:
         (pod(ports=[{"containerPort": "x"}]), "spec.containers.ports.containerPort of type int32"),
     ],
 )
-async def test_what_is_wrong_with_a_pod_is_in_the_condition(world: World, template: Object, said: str) -> None:
+async def test_pod_error_is_in_the_condition_of_the_sandbox(world: World, template: Object, said: str) -> None:
     await world.sandbox(podTemplate=template)
 
     async def refused() -> str:
@@ -51,7 +51,7 @@ async def test_what_is_wrong_with_a_pod_is_in_the_condition(world: World, templa
     assert said in await world.until(refused)
 
 
-async def test_and_in_the_claims(world: World) -> None:
+async def test_pod_error_is_in_the_condition_of_the_claim(world: World) -> None:
     await world.template(podTemplate=pod(imgae="typo"))
     await world.pool(1, filled=False)
     await world.claim("mine", env=[])
@@ -63,7 +63,7 @@ async def test_and_in_the_claims(world: World) -> None:
     assert 'unknown field "spec.containers[0].imgae"' in await world.until(refused)
 
 
-async def test_a_pod_without_mistakes_runs(world: World) -> None:
+async def test_valid_pod_runs(world: World) -> None:
     await world.sandbox(podTemplate=pod(ports=[{"containerPort": 80}]), service=True)
 
     async def ready() -> bool:

@@ -106,7 +106,7 @@ async def uids(client: Client, type: ResourceType) -> set[str]:
     return {each["metadata"]["uid"] for each in (await client.list(type, SPACE))["items"]}
 
 
-async def test_profiles_are_switched_under_pools_at_work(cluster: Cluster, client: Client) -> None:
+async def test_profiles_are_switched_while_pools_serve_claims(cluster: Cluster, client: Client) -> None:
     """Both ways: fields stay, no member is replaced, claims are served warm before, between and after."""
     await install(client)
     async with cluster.controllers(SPACE):
@@ -137,7 +137,7 @@ async def test_profiles_are_switched_under_pools_at_work(cluster: Cluster, clien
         assert container["ports"] == [{"containerPort": 8888, "protocol": "TCP"}]
 
 
-async def test_who_applies_a_template_can_do_so_again_after_a_switch(client: Client) -> None:
+async def test_template_can_be_applied_again_after_a_switch(client: Client) -> None:
     """A list is merged by key in one profile and replaced as a whole in the other; who owns what survives that."""
 
     async def apply(image: str) -> Object:
@@ -153,7 +153,7 @@ async def test_who_applies_a_template_can_do_so_again_after_a_switch(client: Cli
         assert container["image"] == f"example.com/image:{number}"
 
 
-async def test_a_field_the_full_definitions_do_not_know_is_not_lost(client: Client) -> None:
+async def test_field_unknown_to_the_full_definitions_is_not_lost(client: Client) -> None:
     await install(client, profile="lean")
     await takes(client, "lean")
     box = new(SANDBOX, "box", spec={"podTemplate": pod(fieldOfTomorrow=1, workingDir="/work")})
@@ -188,7 +188,7 @@ async def seen(client: Client) -> str:
     return "there is:\n" + "\n".join(lines)
 
 
-async def test_the_installation_of_the_go_controller_is_taken_over_and_given_back(client: Client) -> None:
+async def test_installation_of_the_go_controller_is_taken_over_and_given_back(client: Client) -> None:
     await foreign_definitions(client)
     await foreign_workload(client)
     box = await client.create(SANDBOX, new(SANDBOX, "box", spec={"podTemplate": pod()}), SPACE)
@@ -221,7 +221,7 @@ async def test_the_installation_of_the_go_controller_is_taken_over_and_given_bac
     await install(client, force=True)
 
 
-async def test_objects_stored_in_an_old_version_are_nothing_to_take_over(client: Client) -> None:
+async def test_objects_stored_in_an_old_version_need_no_takeover(client: Client) -> None:
     await foreign_definitions(client)
     stored = MergePatch({"status": {"storedVersions": ["v1alpha1", "v1beta1"]}})
     await client.patch(CUSTOM_RESOURCE_DEFINITION, SANDBOX.group_resource, stored, subresource="status")

@@ -31,7 +31,7 @@ def container(deployment: Object) -> Object:
     return dict(found)
 
 
-def test_names_that_others_look_for() -> None:
+def test_installed_objects_have_the_names_clients_use() -> None:
     found = {(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]) for each in every()}
     assert {
         ("Namespace", "", "agent-sandbox-system"),
@@ -46,7 +46,7 @@ def test_names_that_others_look_for() -> None:
     assert [port["port"] for port in service["spec"]["ports"]] == [8080]
 
 
-def test_the_optional_config_map_of_label_domains_is_where_the_controller_reads_it() -> None:
+def test_config_map_of_label_domains_is_mounted_where_the_controller_reads_it() -> None:
     (deployment,) = [each for each in deployments() if each["metadata"]["name"] == "agent-sandbox-controller"]
     [volume] = deployment["spec"]["template"]["spec"]["volumes"]
     [mount] = container(deployment)["volumeMounts"]
@@ -71,7 +71,7 @@ def test_pods_need_no_privilege(deployment: Object) -> None:
 
 
 @pytest.mark.parametrize("deployment", deployments(), ids=lambda each: each["metadata"]["name"])
-def test_commands_understand_their_arguments_and_listen_where_it_is_said(deployment: Object) -> None:
+def test_containers_have_valid_arguments_and_listen_on_their_ports(deployment: Object) -> None:
     runs = container(deployment)
     name, *arguments = runs["args"]
     context: click.Context = COMMANDS[name].make_context(name, arguments)
@@ -88,7 +88,7 @@ def _is_address(value: Any) -> bool:
 
 
 @pytest.mark.parametrize("labels", [{"app": "agent-sandbox-controller"}, {"app": "sandbox-router"}])
-def test_what_selects_pods_selects_those_of_the_deployment(labels: dict[str, str]) -> None:
+def test_selectors_match_the_pods_of_the_deployment(labels: dict[str, str]) -> None:
     own = [each for each in every() if each["metadata"].get("labels", {}).get("app") == labels["app"]]
     (deployment,) = [each for each in own if each["kind"] == "Deployment"]
     assert labels.items() <= deployment["spec"]["template"]["metadata"]["labels"].items()

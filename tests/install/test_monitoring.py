@@ -47,7 +47,7 @@ EXPRESSIONS = [(each["alert"], each["expr"]) for each in ALERTS] + [
 
 
 @pytest.mark.parametrize(("title", "expression"), EXPRESSIONS)
-def test_expressions_ask_for_what_there_is(title: str, expression: str) -> None:
+def test_expressions_use_exported_metrics_and_labels(title: str, expression: str) -> None:
     known = series()
     words = {word for word in re.findall(r"[a-z_]+", re.sub(r'"[^"]*"', "", expression)) if "_" in word}
     asked = words - {"histogram_quantile"} - KNOWN
@@ -64,7 +64,7 @@ def test_expressions_ask_for_what_there_is(title: str, expression: str) -> None:
         assert labels <= {*metric.labels, *ADDED}, f"{title}: {metric.name} has no {labels - set(metric.labels)}"
 
 
-def test_alerts_say_what_to_do() -> None:
+def test_alerts_have_summary_and_description() -> None:
     for alert in ALERTS:
         assert alert["annotations"]["summary"].endswith(".")
         assert alert["annotations"]["description"].endswith(".")
@@ -80,7 +80,7 @@ def test_alerts_say_what_to_do() -> None:
     ],
     ids=["controller", "router"],
 )
-def test_what_is_collected_is_one_port_of_one_service(monitored: list[Object], installed: list[Object]) -> None:
+def test_service_monitor_selects_one_port_of_one_service(monitored: list[Object], installed: list[Object]) -> None:
     spec = monitored[0]["spec"]
     (endpoint,) = spec["endpoints"]
     wanted = spec["selector"]["matchLabels"].items()

@@ -91,7 +91,7 @@ def live(kubectl: Kubectl) -> None:
     kubectl("delete", "pod", "box")
 
 
-def test_a_node_does_with_what_it_is_granted_and_needs_it_all(plane: ControlPlane, tmp_path: Path) -> None:
+def test_node_account_has_exactly_the_permissions_it_uses(plane: ControlPlane, tmp_path: Path) -> None:
     kubectl = Kubectl(list(find_kubectls().values())[-1], plane.kubeconfig, tmp_path / "cache")
     kubectl("create", "namespace", NAMESPACE)
     objects = node.objects()

@@ -42,18 +42,18 @@ def owned(name: str, owner: Object, version: str) -> Object:
         ("v1", "Pod", None),
     ],
 )
-def test_which_versions_are_old(written: str, kind: str, wanted: str | None) -> None:
+def test_owner_references_of_old_versions_are_found(written: str, kind: str, wanted: str | None) -> None:
     reference = {"apiVersion": written, "kind": kind, "name": "a", "uid": "1"}
     foreign = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "b", "uid": "2"}
     found = renewed({"metadata": {"ownerReferences": [reference, foreign]}})
     assert found == (None if wanted is None else [{**reference, "apiVersion": wanted}, foreign])
 
 
-def test_who_has_no_owner_has_no_old_one() -> None:
+def test_object_without_owner_needs_no_renewal() -> None:
     assert renewed({"metadata": {}}) is None
 
 
-async def test_references_are_written_anew_once(client: Client) -> None:
+async def test_owner_references_are_renewed_once(client: Client) -> None:
     box = await client.create(SANDBOX, new(SANDBOX, "box", spec={"podTemplate": pod_template()}), "default")
     old = await client.create(POD, owned("old", box, "v1alpha1"), "default")
     current = await client.create(POD, owned("current", box, "v1beta1"), "default")
@@ -71,7 +71,7 @@ async def test_references_are_written_anew_once(client: Client) -> None:
     ]
 
 
-async def test_what_somebody_else_writes_meanwhile_is_kept(client: Client) -> None:
+async def test_concurrent_write_survives_the_renewal(client: Client) -> None:
     box = await client.create(SANDBOX, new(SANDBOX, "box", spec={"podTemplate": pod_template()}), "default")
     await client.create(POD, owned("old", box, "v1alpha1"), "default")
     wire = FaultyTransport(client.transport)

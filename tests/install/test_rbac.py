@@ -197,7 +197,7 @@ async def _granted(client: Client) -> set[tuple[str, str]]:
     return permissions(rule for role in roles for rule in role["rules"])
 
 
-async def test_what_is_granted_is_what_is_used(cluster: Cluster, client: Client) -> None:
+async def test_controller_account_has_exactly_the_permissions_it_uses(cluster: Cluster, client: Client) -> None:
     async with cluster.controllers(SPACE):
         await _live(Scenario(client))
     granted = await _granted(client)
@@ -219,7 +219,7 @@ async def test_what_is_granted_is_what_is_used(cluster: Cluster, client: Client)
     assert IN_RESERVE.keys() <= granted, "the list of what is in reserve is out of date"
 
 
-async def test_the_router_asks_for_what_it_is_granted_and_nothing_else(cluster: Cluster, tmp_path: Path) -> None:
+async def test_router_account_has_exactly_the_permissions_it_uses(cluster: Cluster, tmp_path: Path) -> None:
     """As a process of its own and the account that is installed for it."""
     objects = chosen(InstallOptions(), router=True, monitored=False)
     await Installer(cluster.client, SystemClock(), lambda line: None).install(objects)
@@ -260,7 +260,7 @@ async def test_the_router_asks_for_what_it_is_granted_and_nothing_else(cluster: 
     assert use.used == granted
 
 
-async def test_everything_is_accepted_by_a_dry_run_too(cluster: Cluster) -> None:
+async def test_every_object_is_accepted_by_a_dry_run(cluster: Cluster) -> None:
     """Also the namespaced objects, whose namespace must be there for that."""
     told: list[str] = []
     await cluster.client.create(NAMESPACE, new(NAMESPACE, names.NAMESPACE))

@@ -70,7 +70,7 @@ async def box(client: Client, name: str, **metadata: Any) -> None:
     await client.create(SANDBOX, new(SANDBOX, name, metadata=metadata, spec=spec), "default")
 
 
-async def test_everything_goes_the_controller_first(client: Client) -> None:
+async def test_uninstall_removes_everything_and_the_controller_first(client: Client) -> None:
     told = await remove(client)
     assert told[:2] == [f"deployment.apps/{CONTROLLER} deleted", "deployment.apps/sandbox-router-deployment deleted"]
     assert told[-1] == f"namespace/{SPACE} deleted"
@@ -82,7 +82,7 @@ async def test_everything_goes_the_controller_first(client: Client) -> None:
     assert await remove(client) == []
 
 
-async def test_claims_are_not_deleted_by_accident(client: Client) -> None:
+async def test_existing_claims_block_the_uninstall(client: Client) -> None:
     claim = new(SANDBOX_CLAIM, "mine", spec={"warmPoolRef": {"name": "pool"}})
     await client.create(SANDBOX_CLAIM, claim, "default")
     with pytest.raises(
@@ -92,7 +92,7 @@ async def test_claims_are_not_deleted_by_accident(client: Client) -> None:
     assert len(await left(client)) == len(OBJECTS)
 
 
-async def test_nor_are_sandboxes_that_belong_to_nobody_else(client: Client) -> None:
+async def test_standalone_sandboxes_block_the_uninstall(client: Client) -> None:
     await box(client, "alone")
     with pytest.raises(InstallError, match="belong to no pool and would be deleted: default/alone"):
         await remove(client)
@@ -101,7 +101,7 @@ async def test_nor_are_sandboxes_that_belong_to_nobody_else(client: Client) -> N
         await client.list(SANDBOX)
 
 
-async def test_members_of_a_pool_are_nobodys_loss(client: Client) -> None:
+async def test_pool_members_do_not_block_the_uninstall(client: Client) -> None:
     pool = new(SANDBOX_WARM_POOL, "pool", spec={"sandboxTemplateRef": {"name": "python"}})
     owner = await client.create(SANDBOX_WARM_POOL, pool, "default")
     reference = owner_reference(owner, controller=True) | {"apiVersion": "extensions.agents.x-k8s.io/v1alpha1"}
@@ -111,7 +111,7 @@ async def test_members_of_a_pool_are_nobodys_loss(client: Client) -> None:
         await client.get(CUSTOM_RESOURCE_DEFINITION, SANDBOX.group_resource)
 
 
-async def test_kinds_can_stay_with_all_that_is_in_use(client: Client) -> None:
+async def test_kinds_can_be_kept_with_their_objects(client: Client) -> None:
     await box(client, "alone")
     await remove(client, keep_kinds=True)
     assert await client.get(SANDBOX, "alone", "default")
@@ -122,7 +122,7 @@ async def test_kinds_can_stay_with_all_that_is_in_use(client: Client) -> None:
     await until(only_kinds)
 
 
-async def test_a_namespace_that_others_use_stays(client: Client) -> None:
+async def test_namespace_with_foreign_objects_is_kept(client: Client) -> None:
     labels = {"app": "theirs"}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
     theirs = new(DEPLOYMENT, "theirs", spec={"selector": {"matchLabels": labels}, "template": template})

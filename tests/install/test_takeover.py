@@ -185,7 +185,7 @@ async def _identities(world: World) -> dict[str, dict[str, str]]:
     }
 
 
-async def test_a_cluster_of_the_go_controller_goes_on_as_it_was(backend: Backend) -> None:
+async def test_objects_of_the_go_controller_are_recognised(backend: Backend) -> None:
     namespace = await new_namespace(backend)
     go = Go(backend.client_for("users"), namespace)
     await go.template()

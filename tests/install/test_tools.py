@@ -87,13 +87,13 @@ async def _deployment(client: Client) -> Object:
     return await client.get(DEPLOYMENT, names.CONTROLLER, names.NAMESPACE)
 
 
-def test_helm_finds_nothing_wrong_with_the_chart(helm: Path, tmp_path: Path) -> None:
+def test_helm_lint_accepts_the_chart(helm: Path, tmp_path: Path) -> None:
     said = _run(helm, "lint", "--strict", CHART, home=tmp_path)
     assert "1 chart(s) linted, 0 chart(s) failed" in said
     assert not {"[WARNING]", "[ERROR]"} & set(said.split())
 
 
-def test_helm_makes_the_manifests_of_the_chart(helm: Path, tmp_path: Path) -> None:
+def test_helm_renders_the_manifests_of_the_chart(helm: Path, tmp_path: Path) -> None:
     made = yaml.safe_load_all(_run(helm, "template", "sandpool", CHART, home=tmp_path))
     expected = {each["kind"]: each for each in [namespace(), *controller(InstallOptions())]}
     assert {each["kind"]: without_empties(each) for each in made if each} == expected
@@ -127,7 +127,7 @@ async def test_helm_installs_upgrades_and_uninstalls(helm: Path, cluster: Cluste
     assert len((await client.list(SANDBOX, "by-helm"))["items"]) == 2
 
 
-async def test_kustomize_installs_and_does_nothing_the_second_time(
+async def test_kustomize_installs_and_changes_nothing_the_second_time(
     kubernetes_assets: Assets, cluster: Cluster, tmp_path: Path
 ) -> None:
     client = cluster.client

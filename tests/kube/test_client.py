@@ -123,7 +123,7 @@ def sandpool(**more: str) -> dict[str, str]:
         ),
     ],
 )
-async def test_requests(call: Callable[[Client], Awaitable[Any]], expected: Request) -> None:
+async def test_each_call_sends_its_request(call: Callable[[Client], Awaitable[Any]], expected: Request) -> None:
     transport = Recorder()
     assert await call(Client(transport)) == {"kind": "Answer"}
     assert transport.sent == [expected]
@@ -139,7 +139,7 @@ async def test_requests(call: Callable[[Client], Awaitable[Any]], expected: Requ
         (ApplyPatch({"kind": "Pod"}), APPLY_PATCH),
     ],
 )
-async def test_patches(patch: Patch, content_type: str) -> None:
+async def test_each_patch_sends_its_media_type_and_options(patch: Patch, content_type: str) -> None:
     transport = Recorder()
     client = Client(transport, field_manager="tester")
     await client.patch(CLAIM, "a", patch, "ns", subresource="status", force=True, dry_run=True)
@@ -166,14 +166,14 @@ async def test_patches(patch: Patch, content_type: str) -> None:
         ),
     ],
 )
-async def test_watches(options: Any, query: dict[str, str]) -> None:
+async def test_watch_options_become_query_parameters(options: Any, query: dict[str, str]) -> None:
     transport = Recorder()
     assert [event async for event in Client(transport).watch(POD, **options)] == [WatchEvent("ADDED", {})]
     assert transport.sent == [Request("GET", "/api/v1/pods", query)]
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
-async def test_a_name_that_would_mean_something_else_is_refused(name: str) -> None:
+async def test_name_that_changes_the_path_is_rejected(name: str) -> None:
     """DELETE of the empty name would be DELETE of the collection."""
     client = Client(Recorder())
     with pytest.raises(ValueError, match="not the name of an object"):
@@ -182,12 +182,12 @@ async def test_a_name_that_would_mean_something_else_is_refused(name: str) -> No
         await client.get(NODE, name)
 
 
-async def test_an_object_of_a_namespaced_type_needs_a_namespace() -> None:
+async def test_namespaced_type_requires_a_namespace() -> None:
     with pytest.raises(ValueError, match="needs a namespace"):
         await Client(Recorder()).patch(POD, "a", MergePatch({}))
 
 
-async def test_closing_closes_the_transport() -> None:
+async def test_close_closes_the_transport() -> None:
     transport = Recorder()
     await Client(transport).close()
     assert transport.closed

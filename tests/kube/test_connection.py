@@ -8,7 +8,7 @@ from sandpool.kube.connection import Connection
 from sandpool.kube.credentials import Fixed
 
 
-def test_credentials_do_not_travel_unencrypted() -> None:
+def test_credentials_are_not_sent_unencrypted() -> None:
     with pytest.raises(ValueError, match="unencrypted"):
         Connection("http://api.example.com", credentials=Fixed.token("t"))
     Connection("http://api.example.com")
@@ -17,6 +17,6 @@ def test_credentials_do_not_travel_unencrypted() -> None:
 
 
 @pytest.mark.parametrize("server", ["", "api.example.com", "ftp://x", "https://", "unix:///x"])
-def test_a_server_needs_an_address(server: str) -> None:
+def test_invalid_server_address_is_rejected(server: str) -> None:
     with pytest.raises(ValueError, match="not a server address"):
         Connection(server)

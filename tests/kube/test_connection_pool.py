@@ -64,21 +64,21 @@ async def ask(pool: ConnectionPool, method: str = "GET", within: float = 30.0) -
     return await pool.exchange(method, message, within, None, None)
 
 
-async def test_one_connection_serves_one_request_after_the_other() -> None:
+async def test_connection_is_reused_for_consecutive_requests() -> None:
     async with talking(always(OK)) as (pool, server):
         for _ in range(3):
             assert await ask(pool) == HttpResponse(200, {"content-length": "2"}, b"{}")
         assert server.connections == 1
 
 
-async def test_requests_at_once_have_a_connection_each_up_to_the_limit() -> None:
+async def test_concurrent_requests_have_their_own_connections_up_to_the_limit() -> None:
     async with talking(always(OK), limit=2) as (pool, server):
         answers = await asyncio.gather(*(ask(pool) for _ in range(7)))
         assert [each.status for each in answers] == [200] * 7
         assert server.connections == 2
 
 
-async def test_who_gives_up_waiting_for_a_connection_takes_none_from_others() -> None:
+async def test_cancelled_waiter_takes_no_connection() -> None:
     async with talking(always(OK), limit=1) as (pool, _):
         requests = [asyncio.create_task(ask(pool)) for _ in range(4)]
         await asyncio.sleep(0)
@@ -98,24 +98,24 @@ async def test_who_gives_up_waiting_for_a_connection_takes_none_from_others() ->
         b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}",
     ],
 )
-async def test_ways_to_answer(answer: bytes) -> None:
+async def test_response_framings_are_understood(answer: bytes) -> None:
     async with talking(always(answer)) as (pool, _):
         assert [(await ask(pool)).body for _ in range(2)] == [b"{}", b"{}"]
 
 
-async def test_an_answer_may_end_with_the_connection() -> None:
+async def test_response_can_end_with_the_connection() -> None:
     async with talking(always(b"HTTP/1.1 200 OK\r\nServer: old\r\n\r\n{}", times=1)) as (pool, _):
         assert (await ask(pool)).body == b"{}"
 
 
 @pytest.mark.parametrize("answer", [b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}"])
-async def test_what_is_no_answer_is_a_connection_error(answer: bytes) -> None:
+async def test_malformed_response_is_a_connection_error(answer: bytes) -> None:
     async with talking(always(answer, times=1)) as (pool, _):
         with pytest.raises(ConnectionError):
             await ask(pool)
 
 
-async def test_a_broken_archive_is_a_connection_error() -> None:
+async def test_corrupt_compressed_body_is_a_connection_error() -> None:
     answer = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}"
     async with talking(always(answer)) as (pool, _):
         with pytest.raises(ConnectionError, match="decompressed"):
@@ -123,7 +123,7 @@ async def test_a_broken_archive_is_a_connection_error() -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
-async def test_what_can_be_repeated_is_if_an_old_connection_turns_out_to_be_closed(method: str) -> None:
+async def test_idempotent_request_is_repeated_when_a_reused_connection_is_closed(method: str) -> None:
     async with talking(closing_after_the_first()) as (pool, server):
         assert (await ask(pool)).status == 200
         assert (await ask(pool, method)).status == 200
@@ -131,7 +131,7 @@ async def test_what_can_be_repeated_is_if_an_old_connection_turns_out_to_be_clos
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH"])
-async def test_what_may_have_been_carried_out_is_not_repeated(method: str) -> None:
+async def test_write_is_not_repeated_when_a_reused_connection_is_closed(method: str) -> None:
     async with talking(closing_after_the_first()) as (pool, server):
         assert (await ask(pool)).status == 200
         with pytest.raises(ConnectionError):
@@ -150,14 +150,14 @@ def closing_after_the_first() -> Talk:
     return talk
 
 
-async def test_a_new_connection_that_is_closed_is_not_tried_again() -> None:
+async def test_request_on_a_new_connection_is_not_repeated() -> None:
     async with talking(always(OK, times=0)) as (pool, server):
         with pytest.raises(ConnectionError):
             await ask(pool)
         assert server.connections == 1
 
 
-async def test_the_answer_to_a_request_that_was_given_up_is_nobody_elses() -> None:
+async def test_response_to_a_cancelled_request_is_not_given_to_another() -> None:
     answered = asyncio.Event()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -179,7 +179,7 @@ async def test_the_answer_to_a_request_that_was_given_up_is_nobody_elses() -> No
         assert (await ask(pool)).status == 200
 
 
-async def test_nobody_can_write_more_into_the_head_than_is_meant_to_be_there() -> None:
+async def test_header_injection_is_rejected() -> None:
     messages = RequestEncoder("https://api", "test")
     for request, authorization in [
         (Request("GET", "/a HTTP/1.1\r\nHost: other\r\n\r\n"), None),
@@ -197,21 +197,21 @@ async def test_nobody_can_write_more_into_the_head_than_is_meant_to_be_there() -
         b"HTTP/1.1 200 OK\r\nServer: old\r\nContent-Len",
     ],
 )
-async def test_half_a_head_is_no_answer(head: bytes) -> None:
+async def test_incomplete_head_is_a_connection_error(head: bytes) -> None:
     async with talking(always(head, times=1)) as (pool, _):
         with pytest.raises(ConnectionError):
             await ask(pool)
 
 
 @pytest.mark.parametrize("behind", [b"HTTP/1.1 200 OK\r\nContent-Le", OK])
-async def test_what_nobody_asked_for_is_not_taken_for_the_next_answer(behind: bytes) -> None:
+async def test_unsolicited_bytes_close_the_connection(behind: bytes) -> None:
     async with talking(always(OK + behind)) as (pool, server):
         for _ in range(3):
             assert await ask(pool) == HttpResponse(200, {"content-length": "2"}, b"{}")
         assert server.connections == 3
 
 
-async def test_waiting_for_a_connection_is_limited_too() -> None:
+async def test_waiting_for_a_connection_times_out() -> None:
     async with talking(never, limit=1) as (pool, server):
         first = asyncio.create_task(ask(pool))
         await asyncio.sleep(0)
@@ -222,7 +222,7 @@ async def test_waiting_for_a_connection_is_limited_too() -> None:
         assert server.connections <= 1
 
 
-async def test_closing_ends_every_wait() -> None:
+async def test_close_ends_every_wait() -> None:
     """For an answer, for a connection, and for others to be done."""
     reached = asyncio.Event()
 
@@ -243,7 +243,7 @@ async def test_closing_ends_every_wait() -> None:
             await ask(pool)
 
 
-async def test_nothing_is_kept_of_connections_that_failed_or_of_who_we_were_before(
+async def test_failed_and_outdated_connections_are_not_reused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with talking(always(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", times=1)) as (pool, _):

@@ -10,18 +10,18 @@ import pytest
 from sandpool.kube.credentials import ANONYMOUS, CredentialsError, Fixed, RequestAuth, TokenFile
 
 
-async def test_fixed_credentials() -> None:
+async def test_fixed_credentials_are_sent() -> None:
     assert (await ANONYMOUS.auth()).authorization is None
     assert (await Fixed.token("abc").auth()).authorization == "Bearer abc"
     assert (await Fixed.password("ann", "påss").auth()).authorization == "Basic YW5uOnDDpXNz"
     assert not await Fixed.token("abc").renew(RequestAuth("Bearer abc"))
 
 
-def test_a_grant_does_not_print_its_secret() -> None:
+def test_repr_hides_the_secret() -> None:
     assert "secret" not in repr(RequestAuth("Bearer secret"))
 
 
-async def test_a_token_file_is_read_again_when_it_is_replaced(tmp_path: Path) -> None:
+async def test_token_file_is_read_again_when_its_link_changes(tmp_path: Path) -> None:
     """The kubelet swaps a symbolic link to a whole directory."""
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -34,7 +34,7 @@ async def test_a_token_file_is_read_again_when_it_is_replaced(tmp_path: Path) ->
     assert (await token.auth()).authorization == "Bearer two"
 
 
-async def test_a_token_file_is_read_again_when_it_is_rewritten(tmp_path: Path) -> None:
+async def test_token_file_is_read_again_when_it_is_rewritten(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("one")
     token = TokenFile(path)
@@ -44,7 +44,7 @@ async def test_a_token_file_is_read_again_when_it_is_rewritten(tmp_path: Path) -
     assert (await token.auth()).authorization == "Bearer longer"
 
 
-async def test_a_refused_token_is_read_again_even_if_the_file_looks_the_same(tmp_path: Path) -> None:
+async def test_rejected_token_causes_a_new_read_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("one")
     token = TokenFile(path)
@@ -58,7 +58,7 @@ async def test_a_refused_token_is_read_again_even_if_the_file_looks_the_same(tmp
     assert (await token.auth()).authorization == "Bearer two"
 
 
-async def test_the_last_token_is_used_while_there_is_none(tmp_path: Path) -> None:
+async def test_last_token_is_used_while_the_file_is_missing(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("one")
     token = TokenFile(path)
@@ -72,7 +72,7 @@ async def test_the_last_token_is_used_while_there_is_none(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("content", [None, "", " \n"])
-async def test_a_token_file_that_never_held_a_token_is_an_error(tmp_path: Path, content: str | None) -> None:
+async def test_token_file_without_a_token_is_an_error(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "token"
     if content is not None:
         path.write_text(content)

@@ -27,37 +27,37 @@ from sandpool.kube.errors import ApiError, PatchError, from_status
         ({}, 503, errors.ServiceUnavailable),
     ],
 )
-def test_a_status_becomes_its_error(status: dict[str, Any], code: int, expected: type[ApiError]) -> None:
+def test_status_becomes_its_typed_error(status: dict[str, Any], code: int, expected: type[ApiError]) -> None:
     error = from_status({"kind": "Status", "message": "m", **status}, code)
     assert type(error) is expected
     assert (error.code, error.message) == (code, "m")
 
 
 @pytest.mark.parametrize("body", [None, "<html>", [], {"kind": "Pod"}, 3])
-def test_a_body_that_is_no_status_still_gives_an_error(body: Any) -> None:
+def test_body_that_is_no_status_becomes_an_error(body: Any) -> None:
     error = from_status(body, 503)
     assert type(error) is errors.ServiceUnavailable
     assert error.code == 503
 
 
-def test_a_status_survives_the_round_trip() -> None:
+def test_status_is_unchanged_by_a_round_trip() -> None:
     error = errors.Conflict("m", details={"name": "a", "retryAfterSeconds": 2})
     again = from_status(error.status(), 409)
     assert again.status() == error.status()
     assert again.retry_after == 2.0
 
 
-def test_what_was_not_found_has_details_though_they_are_empty() -> None:
+def test_not_found_status_has_empty_details() -> None:
     assert errors.NotFound("no such resource").status()["details"] == {}
     assert "details" not in errors.BadRequest("nonsense").status()
 
 
-def test_details_that_make_no_sense_are_passed_over() -> None:
+def test_malformed_details_are_ignored() -> None:
     assert from_status({"kind": "Status", "code": 429, "details": ["x"]}, 429).retry_after is None
     assert from_status({"kind": "Status", "code": 429, "details": {"retryAfterSeconds": "x"}}, 429).retry_after is None
 
 
-def test_a_refused_patch_arrives_as_an_ordinary_error() -> None:
+def test_rejected_patch_is_a_typed_error() -> None:
     arrived = from_status(PatchError("testing value /a failed: test failed").status(), 422)
     assert type(arrived) is errors.Invalid
     assert arrived.details["causes"][0]["message"] == "testing value /a failed: test failed"

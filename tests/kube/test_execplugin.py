@@ -45,7 +45,7 @@ def no_tls(certificate: str, key: str) -> ssl.SSLContext:
     raise AssertionError("no certificate was given")
 
 
-async def test_the_token_is_kept_and_the_plugin_runs_once(tmp_path: Path) -> None:
+async def test_token_is_cached_and_the_plugin_runs_once(tmp_path: Path) -> None:
     script = Script(tmp_path, gives("dict(token=f't{runs}')"))
     credentials = ExecPlugin(script.plugin(), no_tls)
     grants = await asyncio.gather(*(credentials.auth() for _ in range(10)))
@@ -65,7 +65,7 @@ async def test_expired_credentials_are_renewed_in_time(tmp_path: Path) -> None:
     assert script.runs == 2
 
 
-async def test_refused_credentials_are_renewed_once_for_all_who_were_refused(tmp_path: Path) -> None:
+async def test_rejected_credentials_are_renewed_once_for_concurrent_requests(tmp_path: Path) -> None:
     script = Script(tmp_path, gives("dict(token=f't{runs}')"))
     credentials = ExecPlugin(script.plugin(), no_tls)
     refused = await credentials.auth()
@@ -74,7 +74,7 @@ async def test_refused_credentials_are_renewed_once_for_all_who_were_refused(tmp
     assert script.runs == 2
 
 
-async def test_a_client_certificate_becomes_a_tls_context(tmp_path: Path) -> None:
+async def test_client_certificate_becomes_a_tls_context(tmp_path: Path) -> None:
     given = []
     context = ssl.create_default_context()
 
@@ -88,7 +88,7 @@ async def test_a_client_certificate_becomes_a_tls_context(tmp_path: Path) -> Non
     assert given == [("CERT", "KEY")]
 
 
-async def test_the_plugin_gets_its_environment_and_is_told_about_the_cluster(tmp_path: Path) -> None:
+async def test_plugin_gets_its_environment_and_the_cluster_info(tmp_path: Path) -> None:
     code = gives("dict(token=json.dumps([os.environ['EXTRA'], os.environ['KUBERNETES_EXEC_INFO']]))")
     plugin = Script(tmp_path, code).plugin(env={"EXTRA": "x"}, cluster={"server": "https://s"})
     authorization = (await ExecPlugin(plugin, no_tls).auth()).authorization
@@ -114,19 +114,19 @@ async def test_the_plugin_gets_its_environment_and_is_told_about_the_cluster(tmp
         (gives("dict(token='t', expirationTimestamp='tomorrow')"), "bad expirationTimestamp: tomorrow"),
     ],
 )
-async def test_a_plugin_that_fails_says_why(tmp_path: Path, code: str, message: str) -> None:
+async def test_failing_plugin_is_reported_with_its_output(tmp_path: Path, code: str, message: str) -> None:
     with pytest.raises(CredentialsError, match=message) as raised:
         await ExecPlugin(Script(tmp_path, code).plugin(), no_tls).auth()
     assert "secret" not in str(raised.value)
 
 
-async def test_a_plugin_that_never_ends_is_ended(tmp_path: Path) -> None:
+async def test_hanging_plugin_is_killed(tmp_path: Path) -> None:
     script = Script(tmp_path, "time.sleep(1000)")
     with pytest.raises(CredentialsError, match="gave no credentials within"):
         await ExecPlugin(script.plugin(), no_tls, timeout=0.05).auth()
 
 
-async def test_a_missing_plugin_comes_with_its_hint() -> None:
+async def test_missing_plugin_is_reported_with_its_install_hint() -> None:
     plugin = Plugin("/nowhere/plugin", V1, install_hint="Install it with apt.")
     with pytest.raises(
         CredentialsError, match=r"cannot run the exec plugin /nowhere/plugin(.|\n)*Install it with apt\."
@@ -134,6 +134,6 @@ async def test_a_missing_plugin_comes_with_its_hint() -> None:
         await ExecPlugin(plugin, no_tls).auth()
 
 
-def test_an_unknown_version_is_refused_at_once() -> None:
+def test_unknown_plugin_version_is_rejected() -> None:
     with pytest.raises(CredentialsError, match=r"only .*v1 and .*v1beta1 are supported"):
         ExecPlugin(Plugin("plugin", "client.authentication.k8s.io/v1alpha1"), no_tls)

@@ -124,7 +124,7 @@ async def collect(stream: AsyncIterator[WatchEvent]) -> list[WatchEvent]:
 NO_WAITING: dict[str, Any] = {"retry": Retry(rng=FixedRandom(0.0))}
 
 
-async def test_a_request_as_it_goes_over_the_wire() -> None:
+async def test_request_has_method_path_and_headers() -> None:
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         return answer(
             {
@@ -158,7 +158,7 @@ async def test_a_request_as_it_goes_over_the_wire() -> None:
         assert (sent["path"], sent["body"], sent["type"]) == ("/x/%2e%2e/y", "\x00\x01", "application/octet-stream")
 
 
-async def test_a_path_in_the_server_address_is_kept() -> None:
+async def test_path_of_the_server_address_is_kept() -> None:
     handle, seen = scripted(answer({}))
     async with serving(handle) as url:
         transport = HttpTransport(Connection(f"{url}/k8s/clusters/c-1/"))
@@ -167,7 +167,7 @@ async def test_a_path_in_the_server_address_is_kept() -> None:
     assert seen[0].path == "/k8s/clusters/c-1/api/v1/namespaces/ns/pods/a"
 
 
-async def test_a_proxy_is_used() -> None:
+async def test_requests_go_through_the_proxy() -> None:
     async def proxy(request: web.BaseRequest) -> web.StreamResponse:
         return answer({"asked for": str(request.url)})
 
@@ -193,7 +193,7 @@ async def test_requests_share_connections_and_watches_have_their_own() -> None:
     assert len(set(peers["true"])) == 3
 
 
-async def test_many_watches_leave_room_for_requests() -> None:
+async def test_many_watches_leave_connections_for_requests() -> None:
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         if "watch" not in request.query:
             return answer({})
@@ -212,7 +212,7 @@ async def test_many_watches_leave_room_for_requests() -> None:
             await stream.aclose()  # type: ignore[attr-defined]
 
 
-async def test_compressed_answers_are_understood() -> None:
+async def test_compressed_responses_are_decoded() -> None:
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         assert "gzip" in request.headers["Accept-Encoding"]
         headers = {"Content-Encoding": "gzip", "Content-Type": JSON}
@@ -222,7 +222,7 @@ async def test_compressed_answers_are_understood() -> None:
         assert await client.get(PODS, "a", "ns") == {"a": 1}
 
 
-async def test_plain_text_answers_are_text() -> None:
+async def test_plain_text_response_is_text() -> None:
     handle, _ = scripted(web.Response(text="ok"))
     async with client_of(handle) as client:
         assert await client.transport.request(Request("GET", "/readyz")) == "ok"
@@ -238,7 +238,7 @@ async def test_plain_text_answers_are_text() -> None:
         (web.Response(status=302, headers={"Location": "http://elsewhere.invalid/"}), ApiError),
     ],
 )
-async def test_a_refusal_is_a_typed_error(response: web.Response, expected: type[ApiError]) -> None:
+async def test_error_response_is_a_typed_error(response: web.Response, expected: type[ApiError]) -> None:
     handle, seen = scripted(response)
     async with client_of(handle) as client:
         with pytest.raises(expected) as raised:
@@ -247,14 +247,14 @@ async def test_a_refusal_is_a_typed_error(response: web.Response, expected: type
     assert len(seen) == 1
 
 
-async def test_an_answer_that_is_not_json_is_no_answer() -> None:
+async def test_response_that_is_not_json_is_a_connection_error() -> None:
     handle, _ = scripted(web.Response(body=b"{", content_type=JSON))
     async with client_of(handle) as client:
         with pytest.raises(ConnectionError, match="not JSON"):
             await client.get(PODS, "a", "ns")
 
 
-async def test_a_truncated_body_is_a_connection_error() -> None:
+async def test_truncated_body_is_a_connection_error() -> None:
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Length": "100", "Content-Type": JSON})
         await response.prepare(request)
@@ -268,7 +268,7 @@ async def test_a_truncated_body_is_a_connection_error() -> None:
             await client.get(PODS, "a", "ns")
 
 
-async def test_nobody_listening_is_a_connection_error() -> None:
+async def test_refused_connection_is_a_connection_error() -> None:
     with socket.socket() as placeholder:
         placeholder.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{placeholder.getsockname()[1]}"
@@ -280,7 +280,7 @@ async def test_nobody_listening_is_a_connection_error() -> None:
         await transport.close()
 
 
-async def test_a_slow_server_is_a_timeout() -> None:
+async def test_slow_server_is_a_timeout() -> None:
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         await asyncio.Event().wait()
         raise AssertionError
@@ -295,7 +295,7 @@ async def test_a_slow_server_is_a_timeout() -> None:
 # --- trying again -----------------------------------------------------------------------------------------------
 
 
-async def test_reads_are_tried_again_after_every_passing_failure() -> None:
+async def test_reads_are_retried_after_every_transient_failure() -> None:
     failures = [
         status(429, "TooManyRequests", retryAfterSeconds=7),
         status(500, "InternalError"),
@@ -318,7 +318,7 @@ async def test_attempts_are_limited() -> None:
     assert len(seen) == 5
 
 
-async def test_a_write_is_tried_again_only_if_the_server_said_when() -> None:
+async def test_write_is_retried_only_with_retry_after() -> None:
     refused = web.Response(status=429, headers={"Retry-After": "2"}, text="Too many requests, please try again later.")
     handle, seen = scripted(refused, status(503, "ServiceUnavailable", retryAfterSeconds=1), answer({"a": 1}))
     sleeps = Sleeps()
@@ -337,7 +337,9 @@ async def test_a_write_is_tried_again_only_if_the_server_said_when() -> None:
         (status(429, "TooManyRequests", retryAfterSeconds=3600), TooManyRequests),
     ],
 )
-async def test_a_write_that_may_have_happened_is_not_repeated(response: web.Response, expected: type[ApiError]) -> None:
+async def test_write_that_may_have_been_executed_is_not_repeated(
+    response: web.Response, expected: type[ApiError]
+) -> None:
     handle, seen = scripted(response)
     async with client_of(handle, sleep=Sleeps()) as client:
         with pytest.raises(expected):
@@ -345,7 +347,7 @@ async def test_a_write_that_may_have_happened_is_not_repeated(response: web.Resp
     assert len(seen) == 1
 
 
-async def test_opening_a_watch_is_a_read() -> None:
+async def test_opening_a_watch_is_retried_like_a_read() -> None:
     handle, _ = scripted(status(429, "TooManyRequests", retryAfterSeconds=1), answer({"type": "ADDED", "object": {}}))
     sleeps = Sleeps()
     async with client_of(handle, sleep=sleeps, **NO_WAITING) as client:
@@ -356,7 +358,7 @@ async def test_opening_a_watch_is_a_read() -> None:
 # --- watches ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_watch_gives_events_until_the_server_ends_it() -> None:
+async def test_watch_yields_events_until_the_server_ends_it() -> None:
     body = line("ADDED", {"n": 1}) + line("MODIFIED", {"n": 2}) + line("BOOKMARK", {"n": 3})
     for size in (1, 7, len(body)):
         chunks = [body[start : start + size] for start in range(0, len(body), size)]
@@ -369,13 +371,13 @@ async def test_a_watch_gives_events_until_the_server_ends_it() -> None:
         ]
 
 
-async def test_a_watch_event_may_be_as_long_as_an_object() -> None:
+async def test_watch_event_can_be_as_long_as_an_object() -> None:
     big = {"data": "x" * (3 * 1024 * 1024)}
     async with client_of(streaming(line("ADDED", big), line("DELETED", {}))) as client:
         assert await collect(client.watch(PODS)) == [WatchEvent("ADDED", big), WatchEvent("DELETED", {})]
 
 
-async def test_a_watch_cut_in_the_middle_of_an_event_is_a_connection_error() -> None:
+async def test_watch_cut_within_an_event_is_a_connection_error() -> None:
     async with client_of(streaming(line("ADDED", {"n": 1}), b'{"type":"ADD', cut=True)) as client:
         stream = client.watch(PODS)
         assert await anext(stream) == WatchEvent("ADDED", {"n": 1})
@@ -384,13 +386,13 @@ async def test_a_watch_cut_in_the_middle_of_an_event_is_a_connection_error() -> 
 
 
 @pytest.mark.parametrize("garbage", [b'{"type":"ADD', b"[]\n", b'{"type":"ADDED"}\n', b"no\n", b"\n"])
-async def test_a_line_that_is_no_event_is_a_connection_error(garbage: bytes) -> None:
+async def test_malformed_watch_line_is_a_connection_error(garbage: bytes) -> None:
     async with client_of(streaming(garbage)) as client:
         with pytest.raises(ConnectionError):
             await collect(client.watch(PODS))
 
 
-async def test_an_error_event_is_raised() -> None:
+async def test_error_event_is_raised() -> None:
     gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version: 1 (5)"}
     async with client_of(streaming(line("ADDED", {}), line("ERROR", gone))) as client:
         stream = client.watch(PODS)
@@ -399,14 +401,14 @@ async def test_an_error_event_is_raised() -> None:
             await anext(stream)
 
 
-async def test_a_refused_watch_is_a_typed_error() -> None:
+async def test_rejected_watch_is_a_typed_error() -> None:
     handle, _ = scripted(status(410, "Expired"))
     async with client_of(handle) as client:
         with pytest.raises(Expired):
             await anext(client.watch(PODS))
 
 
-async def test_a_silent_watch_is_a_timeout() -> None:
+async def test_silent_watch_is_a_timeout() -> None:
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -464,7 +466,7 @@ async def test_closing_the_transport_ends_its_streams() -> None:
         assert await collect(transport.stream(Request("GET", "/"))) == []
 
 
-def test_transports_in_threads_leave_nothing_behind() -> None:
+def test_transports_in_threads_leave_nothing_running() -> None:
     """Two threads, each with its own loop, server and transport: no task, socket or thread survives."""
     failures: list[BaseException] = []
 
@@ -510,7 +512,7 @@ async def get(connection: Connection) -> Any:
         await transport.close()
 
 
-def test_a_watch_ends_although_the_server_does_not_say_goodbye(authority: Any) -> None:
+def test_watch_ends_without_a_tls_close_from_the_server(authority: Any) -> None:
     """Then nothing of it is left when the event loop is gone: an open connection would be complained about."""
     done = threading.Event()
 
@@ -546,7 +548,7 @@ async def test_tls_is_verified(authority: Any) -> None:
             await get(Connection(url))
 
 
-async def test_the_name_in_the_certificate_is_verified(authority: Any) -> None:
+async def test_name_in_the_certificate_is_verified(authority: Any) -> None:
     handle, _ = scripted(answer({"a": 1}))
     async with serving(handle, authority.server_context("kubernetes.default")) as url:
         with pytest.raises(ConnectionError, match="certificate"):
@@ -555,7 +557,7 @@ async def test_the_name_in_the_certificate_is_verified(authority: Any) -> None:
         assert await get(named) == {"a": 1}
 
 
-async def test_the_client_certificate_is_shown(authority: Any) -> None:
+async def test_client_certificate_is_sent(authority: Any) -> None:
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         assert request.transport is not None
         return answer(request.transport.get_extra_info("peercert"))
@@ -568,7 +570,7 @@ async def test_the_client_certificate_is_shown(authority: Any) -> None:
     assert shown["subject"] == [[["commonName", "alice"]]]
 
 
-async def test_a_replaced_token_file_is_used_at_once(tmp_path: Any) -> None:
+async def test_replaced_token_file_is_used_at_once(tmp_path: Any) -> None:
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         return answer(request.headers["Authorization"])
 
@@ -599,7 +601,7 @@ class Renewable:
         return self.renewable
 
 
-async def test_refused_credentials_are_renewed_once() -> None:
+async def test_rejected_credentials_are_renewed_once() -> None:
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         if request.headers["Authorization"] == "Bearer new":
             return answer({"a": 1})
@@ -612,7 +614,7 @@ async def test_refused_credentials_are_renewed_once() -> None:
 
 
 @pytest.mark.parametrize("renewable", [True, False])
-async def test_credentials_refused_again_are_an_error(renewable: bool) -> None:
+async def test_credentials_rejected_twice_are_an_error(renewable: bool) -> None:
     handle, seen = scripted(status(401, "Unauthorized"), status(401, "Unauthorized"))
     credentials = Renewable(renewable=renewable)
     async with client_of(handle, credentials=credentials) as client:

@@ -62,7 +62,7 @@ from sandpool.kube.sharing import same
         ({"a": 1}, None, {"a": 1}),
     ],
 )
-def test_json_patch(target: Any, operations: Any, expected: Any) -> None:
+def test_json_patch_follows_the_rfc_and_kube_apiserver(target: Any, operations: Any, expected: Any) -> None:
     assert same(json_patch(target, operations), expected)
 
 
@@ -112,7 +112,7 @@ def test_json_patch(target: Any, operations: Any, expected: Any) -> None:
         ),
     ],
 )
-def test_an_operation_that_does_not_apply_says_why(operation: Any, why: str) -> None:
+def test_failing_operation_is_reported_with_its_reason(operation: Any, why: str) -> None:
     target = {"s": "text", "n": 1, "l": [1, 2], "o": {"p": 1}}
     with pytest.raises(PatchError) as raised:
         json_patch(target, [operation])
@@ -134,27 +134,27 @@ def test_an_operation_that_does_not_apply_says_why(operation: Any, why: str) -> 
         ([{"op": "add", "path": {}}], "cannot unmarshal object into Go struct field jsonPatchOp.path of type string"),
     ],
 )
-def test_a_patch_of_the_wrong_type_is_a_bad_request(patch: Any, message: str) -> None:
+def test_patch_of_the_wrong_type_is_a_bad_request(patch: Any, message: str) -> None:
     with pytest.raises(MalformedPatch) as raised:
         json_patch({}, patch)
     assert raised.value.code == 400
     assert raised.value.message == f"error decoding patch: json: {message}"
 
 
-def test_too_many_operations_are_refused() -> None:
+def test_more_than_10000_operations_are_rejected() -> None:
     operations = [{"op": "add", "path": "/a", "value": 1}] * 10_001
     with pytest.raises(TooLarge, match="maximum operations in a JSON patch is 10000, got 10001"):
         json_patch({}, operations)
 
 
-def test_copies_cannot_blow_up_the_object() -> None:
+def test_exponential_copies_are_rejected() -> None:
     """Thirty copies of an object into itself would be a thousand million values."""
     operations = [{"op": "copy", "from": "/a", "path": f"/a/{n}"} for n in range(40)]
     with pytest.raises(PatchError, match="accumulated size increase of copy is"):
         json_patch({"a": {"text": "x" * 100}}, operations)
 
 
-def test_deep_nesting_is_refused_not_a_crash() -> None:
+def test_deep_nesting_is_rejected_without_a_crash() -> None:
     deep: Any = 1
     for _ in range(100_000):
         deep = [deep]
@@ -164,7 +164,7 @@ def test_deep_nesting_is_refused_not_a_crash() -> None:
         json_patch({"a": deep}, [{"op": "copy", "from": "/a", "path": "/b"}])
 
 
-def test_a_copy_does_not_follow_later_changes_of_its_source() -> None:
+def test_copy_does_not_follow_later_changes_of_its_source() -> None:
     operations: list[dict[str, Any]] = [
         {"op": "add", "path": "/a/x", "value": {}},
         {"op": "copy", "from": "/a", "path": "/b"},
@@ -208,14 +208,14 @@ steps = st.fixed_dictionaries(
 
 
 @given(st.dictionaries(st.sampled_from("ab"), documents), st.lists(steps, max_size=6))
-def test_nothing_that_was_passed_in_is_ever_changed(target: Any, operations: Any) -> None:
+def test_arguments_are_never_modified(target: Any, operations: Any) -> None:
     before = repr((target, operations))
     with contextlib.suppress(PatchError):
         json_patch(target, operations)
     assert repr((target, operations)) == before
 
 
-def test_copies_that_rewrite_a_large_object_again_and_again_are_refused() -> None:
+def test_repeated_copies_of_a_large_object_are_rejected() -> None:
     large = {"a": {str(number): 1 for number in range(20_000)}}
     operations = [{"op": "copy", "from": "/a/1", "path": f"/a/new{number}"} for number in range(1_000)]
     with pytest.raises(PatchError, match="rewrite too many members"):

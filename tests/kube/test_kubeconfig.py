@@ -47,7 +47,7 @@ async def authorization(path: Path, context: str | None = None) -> str | None:
     return (await load(path, context, environ={}).credentials.auth()).authorization
 
 
-def test_a_context_is_chosen(tmp_path: Path) -> None:
+def test_context_is_selected_by_name(tmp_path: Path) -> None:
     both = config(namespace="team")
     for kind, entries in config(name="other").items():
         if kind != "current-context":
@@ -62,7 +62,7 @@ def test_a_context_is_chosen(tmp_path: Path) -> None:
     assert other.tls.check_hostname
 
 
-async def test_tokens_and_passwords(tmp_path: Path) -> None:
+async def test_tokens_and_passwords_are_read(tmp_path: Path) -> None:
     path = tmp_path / "config"
     write(path, config(user={"token": "t"}))
     assert await authorization(path) == "Bearer t"
@@ -75,7 +75,7 @@ async def test_tokens_and_passwords(tmp_path: Path) -> None:
     assert await authorization(path) == "Bearer from file"
 
 
-def test_the_places_kubectl_looks_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_paths_are_those_of_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(KubeconfigError, match="set KUBECONFIG"):
         load(environ={})
@@ -88,7 +88,7 @@ def test_the_places_kubectl_looks_in(tmp_path: Path, monkeypatch: pytest.MonkeyP
         load(environ={"KUBECONFIG": str(tmp_path / "missing")})
 
 
-async def test_several_files_are_one_and_the_first_wins(tmp_path: Path) -> None:
+async def test_several_files_are_merged_and_the_first_wins(tmp_path: Path) -> None:
     first = config(user={"tokenFile": "token"}, name="a")
     second = {**config(user={"token": "ignored"}, name="a"), "current-context": "b"}
     for kind, entries in config(user={"tokenFile": "token"}, name="b").items():
@@ -132,14 +132,14 @@ async def test_several_files_are_one_and_the_first_wins(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, content: str, message: str) -> None:
+def test_malformed_kubeconfig_is_reported(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "config"
     path.write_text(content)
     with pytest.raises(KubeconfigError, match=message):
         load(path, environ={})
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(KubeconfigError, match=f"cannot read the kubeconfig {tmp_path}/none: No such file"):
         load(tmp_path / "none")
 
@@ -155,12 +155,14 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         ({"server": "https://127.0.0.1:6443"}, {"HTTPS_PROXY": "http://q:2"}, None),
     ],
 )
-def test_proxies(tmp_path: Path, cluster: Any, environ: dict[str, str], expected: str | None) -> None:
+def test_proxy_comes_from_the_cluster_or_the_environment(
+    tmp_path: Path, cluster: Any, environ: dict[str, str], expected: str | None
+) -> None:
     path = write(tmp_path / "config", config(cluster))
     assert load(path, environ=environ).proxy == expected
 
 
-async def test_the_plugin_as_the_kubeconfig_describes_it(tmp_path: Path, authority: Any) -> None:
+async def test_exec_plugin_is_read_from_the_kubeconfig(tmp_path: Path, authority: Any) -> None:
     plugin = {
         "apiVersion": "client.authentication.k8s.io/v1beta1",
         "command": "bin/plugin",
@@ -214,7 +216,7 @@ async def ask(path: Path) -> Any:
         await transport.close()
 
 
-async def test_client_certificates_from_files_and_data(tmp_path: Path, authority: Any, server: str) -> None:
+async def test_client_certificates_are_read_from_files_and_data(tmp_path: Path, authority: Any, server: str) -> None:
     pair = authority.sign("carol")
     files = {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
     inline = {"client-certificate-data": data(pair.certificate), "client-key-data": data(pair.key)}
@@ -228,13 +230,13 @@ async def test_client_certificates_from_files_and_data(tmp_path: Path, authority
             assert await ask(path) == ["carol", None]
 
 
-async def test_a_server_that_is_not_trusted_gets_nothing(tmp_path: Path, server: str) -> None:
+async def test_untrusted_server_gets_no_credentials(tmp_path: Path, server: str) -> None:
     path = write(tmp_path / "config", config({"server": server}, {"token": "t"}))
     with pytest.raises(ConnectionError, match="certificate"):
         await ask(path)
 
 
-async def test_a_plugin_may_give_a_certificate(tmp_path: Path, authority: Any, server: str) -> None:
+async def test_plugin_can_return_a_certificate(tmp_path: Path, authority: Any, server: str) -> None:
     pair = authority.sign("dave")
     status = {"clientCertificateData": pair.certificate.read_text(), "clientKeyData": pair.key.read_text()}
     version = "client.authentication.k8s.io/v1"
@@ -255,7 +257,9 @@ def service_account(folder: Path, authority: Any) -> Path:
 IN_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 
 
-async def test_in_a_pod(tmp_path: Path, authority: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_service_account_is_used_in_a_pod(
+    tmp_path: Path, authority: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     folder = service_account(tmp_path, authority)
     connection = load(environ=IN_POD, service_account=folder)
@@ -267,7 +271,7 @@ async def test_in_a_pod(tmp_path: Path, authority: Any, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("missing", ["token", "ca.crt"])
-def test_in_a_pod_without_its_service_account(tmp_path: Path, authority: Any, missing: str) -> None:
+def test_missing_service_account_files_are_reported(tmp_path: Path, authority: Any, missing: str) -> None:
     folder = service_account(tmp_path, authority)
     (folder / missing).unlink()
     with pytest.raises(KubeconfigError, match="service account cannot be used"):
@@ -287,6 +291,6 @@ def test_a_kubeconfig_in_json_is_read_without_yaml(tmp_path: Path) -> None:
     assert answer.stdout == "https://127.0.0.1:6443\n[]\n"
 
 
-def test_not_in_a_pod() -> None:
+def test_in_cluster_outside_a_pod_is_an_error() -> None:
     with pytest.raises(KubeconfigError, match="not in a pod"):
         kubeconfig.in_cluster(environ={})

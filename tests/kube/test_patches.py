@@ -47,11 +47,11 @@ objects = st.dictionaries(st.sampled_from("abcd"), null_free, max_size=4)
         ({"a": [0]}, {"a": [False]}, {"a": [False]}),
     ],
 )
-def test_merge_patch(target: Any, patch: Any, expected: Any) -> None:
+def test_merge_patch_follows_the_rfc_and_kube_apiserver(target: Any, patch: Any, expected: Any) -> None:
     assert same(merge_patch(target, patch), expected)
 
 
-def test_merge_patch_shares_what_it_does_not_change() -> None:
+def test_merge_patch_shares_unchanged_parts() -> None:
     target = {"metadata": {"labels": {"a": "b"}}, "spec": {"list": [{"x": 1}]}, "status": {"n": 1}}
     patched = merge_patch(target, {"spec": {"list": [{"x": 1}]}, "status": {"n": 2}})
     assert patched["metadata"] is target["metadata"]
@@ -61,13 +61,13 @@ def test_merge_patch_shares_what_it_does_not_change() -> None:
 
 
 @pytest.mark.parametrize("patch", [{}, {"a": {"b": [1, {"c": "d"}]}}, {"x": None}, {"a": {}}, {"a": {"y": None}}])
-def test_merge_patch_that_changes_nothing_returns_its_argument(patch: Any) -> None:
+def test_merge_patch_without_changes_returns_its_argument(patch: Any) -> None:
     target = {"a": {"b": [1, {"c": "d"}]}}
     assert merge_patch(target, patch) is target
 
 
 @given(objects, objects)
-def test_merge_diff_applied_gives_the_new_object(old: Any, new: Any) -> None:
+def test_applied_merge_diff_gives_the_new_object(old: Any, new: Any) -> None:
     diff = merge_diff(old, new)
     if diff is None:
         assert same(old, new)
@@ -76,7 +76,7 @@ def test_merge_diff_applied_gives_the_new_object(old: Any, new: Any) -> None:
 
 
 @given(objects, objects)
-def test_merge_diff_names_nothing_that_is_the_same(old: Any, new: Any) -> None:
+def test_merge_diff_has_no_equal_fields(old: Any, new: Any) -> None:
     def check(diff: Any, before: Any) -> None:
         for key, change in diff.items():
             if isinstance(change, dict) and isinstance(before.get(key), dict):
@@ -104,7 +104,7 @@ def test_merge_diff_names_nothing_that_is_the_same(old: Any, new: Any) -> None:
         ("x", "x", None),
     ],
 )
-def test_merge_diff(old: Any, new: Any, expected: Any) -> None:
+def test_merge_diff_names_changed_and_removed_fields(old: Any, new: Any, expected: Any) -> None:
     assert same(merge_diff(old, new), expected)
 
 
@@ -115,7 +115,7 @@ def nested(depth: int) -> Any:
     return value
 
 
-def test_deep_nesting_is_refused_not_a_crash() -> None:
+def test_deep_nesting_is_rejected_without_a_crash() -> None:
     with pytest.raises(MalformedPatch, match="exceeded max depth"):
         merge_patch({}, nested(100_000))
     with pytest.raises(MalformedPatch, match="exceeded max depth"):
@@ -131,7 +131,7 @@ def test_deep_nesting_is_refused_not_a_crash() -> None:
         (True, "error decoding patch: json: cannot unmarshal bool into Go value of type map[string]interface {}"),
     ],
 )
-def test_an_object_is_patched_by_an_object_only(patch: Any, message: str) -> None:
+def test_object_is_patched_by_an_object_only(patch: Any, message: str) -> None:
     with pytest.raises(MalformedPatch) as raised:
         merge_patch_object({}, patch)
     assert raised.value.status()["message"] == message

@@ -31,17 +31,19 @@ def error(code: int, seconds: int | None = None) -> ApiError:
         ("-5", None, None),
     ],
 )
-def test_what_the_server_asked_for(header: str, seconds: int | None, expected: float | None) -> None:
+def test_retry_after_comes_from_the_header_or_the_status(
+    header: str, seconds: int | None, expected: float | None
+) -> None:
     headers = {"retry-after": header} if header else {}
     assert retry_after(error(429, seconds), headers, NOW) == expected
 
 
-def test_waits_double_up_to_the_longest() -> None:
+def test_delays_double_up_to_the_limit() -> None:
     retry = Retry(attempts=10, first=1.0, longest=5.0, rng=FixedRandom(1.0))
     assert [retry.delay("GET", error(500), {}, n) for n in range(1, 6)] == [1.0, 2.0, 4.0, 5.0, 5.0]
 
 
-def test_waits_are_jittered() -> None:
+def test_delays_are_jittered() -> None:
     low, high = (Retry(rng=FixedRandom(value)) for value in (0.0, 1.0))
     assert (low.delay("GET", error(500), {}, 1), high.delay("GET", error(500), {}, 1)) == (0.05, 0.1)
     assert low.delay("GET", error(429, 10), {}, 1) == 10.0
@@ -65,10 +67,10 @@ def test_waits_are_jittered() -> None:
         ("GET", 429, 31, False),
     ],
 )
-def test_what_is_sent_again(method: str, code: int, seconds: int | None, again: bool) -> None:
+def test_retry_depends_on_method_and_error(method: str, code: int, seconds: int | None, again: bool) -> None:
     assert (Retry().delay(method, error(code, seconds), {}, 1) is not None) is again
 
 
-def test_it_is_given_up_after_all_attempts() -> None:
+def test_retries_are_limited() -> None:
     retry = Retry(attempts=3)
     assert [retry.delay("GET", TooManyRequests("no"), {}, n) is None for n in (1, 2, 3)] == [False, False, True]

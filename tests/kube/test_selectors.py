@@ -65,7 +65,7 @@ OPERATORS = "in, notin, =, ==, !=, gt, lt"
         ("a=b\n", {"a": "b"}, True),
     ],
 )
-def test_label_selectors(selector: str, labels: dict[str, str], expected: bool) -> None:
+def test_label_selector_matches_labels(selector: str, labels: dict[str, str], expected: bool) -> None:
     assert LabelSelector.parse(selector).matches(labels) is expected
 
 
@@ -120,7 +120,7 @@ def test_label_selectors(selector: str, labels: dict[str, str], expected: bool) 
         ("a\0b", f"unable to parse requirement: found 'b', expected: {OPERATORS}"),
     ],
 )
-def test_what_is_no_label_selector_is_refused(selector: str, message: str) -> None:
+def test_invalid_label_selector_is_rejected(selector: str, message: str) -> None:
     with pytest.raises(BadRequest) as raised:
         LabelSelector.parse(selector)
     assert raised.value.message == message
@@ -147,13 +147,13 @@ def test_any_text_is_a_selector_or_a_bad_request(text: str) -> None:
         ({"matchLabels": None, "matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}, {}, True),
     ],
 )
-def test_label_selectors_of_a_spec(selector: Any, labels: Any, expected: bool) -> None:
+def test_label_selector_of_a_spec_matches_labels(selector: Any, labels: Any, expected: bool) -> None:
     parsed = LabelSelector.from_object(selector)
     assert parsed is not None
     assert parsed.matches(labels) is expected
 
 
-def test_no_label_selector_at_all_is_told_apart_from_an_empty_one() -> None:
+def test_missing_label_selector_differs_from_an_empty_one() -> None:
     assert LabelSelector.from_object(None) is None
     empty = LabelSelector.from_object({})
     assert empty is not None
@@ -175,7 +175,7 @@ def test_no_label_selector_at_all_is_told_apart_from_an_empty_one() -> None:
         ({"key": "-", "operator": "Exists"}, f'key: Invalid value: "-": name part {NAME_RULE}'),
     ],
 )
-def test_what_is_no_expression_is_refused(expression: Any, message: str) -> None:
+def test_invalid_match_expression_is_rejected(expression: Any, message: str) -> None:
     with pytest.raises(BadRequest) as raised:
         LabelSelector.from_object({"matchExpressions": [expression]})
     assert raised.value.message == message
@@ -198,7 +198,7 @@ def test_what_is_no_expression_is_refused(expression: Any, message: str) -> None
         (r"a=x\\,b=c", {"a": "x\\", "b": "c"}, True),
     ],
 )
-def test_field_selectors(selector: str, fields: dict[str, str], expected: bool) -> None:
+def test_field_selector_matches_fields(selector: str, fields: dict[str, str], expected: bool) -> None:
     assert FieldSelector.parse(selector).matches(fields) is expected
 
 
@@ -212,13 +212,13 @@ def test_field_selectors(selector: str, fields: dict[str, str], expected: bool) 
         ("a=b=c", "invalid field selector: unescaped character in value: 61"),
     ],
 )
-def test_what_is_no_field_selector_is_refused(selector: str, message: str) -> None:
+def test_invalid_field_selector_is_rejected(selector: str, message: str) -> None:
     with pytest.raises(BadRequest) as raised:
         FieldSelector.parse(selector)
     assert raised.value.message == message
 
 
-def test_what_a_field_selector_tells_about_itself() -> None:
+def test_field_selector_names_its_fields() -> None:
     selector = FieldSelector.parse("metadata.name=a,spec.nodeName!=n")
     assert selector.names == {"metadata.name", "spec.nodeName"}
     assert selector.requires_exact("metadata.name") == "a"

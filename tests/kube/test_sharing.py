@@ -33,7 +33,7 @@ null_free = st.recursive(
         ({}, [], False),
     ],
 )
-def test_same(a: Any, b: Any, expected: bool) -> None:
+def test_same_compares_json_values_by_type(a: Any, b: Any, expected: bool) -> None:
     assert same(a, b) is expected
     assert same(b, a) is expected
 
@@ -45,7 +45,7 @@ def test_without_nulls_drops_members_but_not_elements() -> None:
 
 
 @given(null_free, null_free)
-def test_shared_is_the_new_value_made_of_old_parts(old: Any, new: Any) -> None:
+def test_shared_equals_the_new_value(old: Any, new: Any) -> None:
     result = shared(old, new)
     assert same(result, new)
     assert (result is old) == same(old, new)

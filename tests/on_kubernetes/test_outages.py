@@ -54,7 +54,9 @@ async def burst(crowd: Crowd, breaking: Callable[[], Awaitable[None]], name: str
     await crowd.check()
 
 
-async def test_controllers_killed_in_a_burst(cluster: Cluster, crowd: Crowd, tmp_path: Path) -> None:
+async def test_claims_are_served_when_controllers_are_killed_in_a_burst(
+    cluster: Cluster, crowd: Crowd, tmp_path: Path
+) -> None:
     async with Deployed(cluster, tmp_path, replicas=2, options=SHORT) as deployed:
         leader = await deployed.leading()
         await crowd.filled()
@@ -75,7 +77,9 @@ async def test_controllers_killed_in_a_burst(cluster: Cluster, crowd: Crowd, tmp
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
-async def test_kube_apiserver_restarted_in_a_burst(cluster: Cluster, crowd: Crowd, tmp_path: Path, crash: bool) -> None:
+async def test_claims_are_served_when_kube_apiserver_restarts_in_a_burst(
+    cluster: Cluster, crowd: Crowd, tmp_path: Path, crash: bool
+) -> None:
     plane = cluster.plane
     async with Deployed(cluster, tmp_path) as deployed:
         await deployed.leading()
@@ -88,7 +92,9 @@ async def test_kube_apiserver_restarted_in_a_burst(cluster: Cluster, crowd: Crow
         await crowd.leave()
 
 
-async def test_connections_cut_again_and_again_in_a_burst(cluster: Cluster, crowd: Crowd, tmp_path: Path) -> None:
+async def test_claims_are_served_when_connections_are_cut_in_a_burst(
+    cluster: Cluster, crowd: Crowd, tmp_path: Path
+) -> None:
     """Watches and requests alike, so answers to writes that were carried out are lost, too."""
     async with _strait(cluster) as strait, Deployed(cluster, tmp_path, server=_through(strait)) as deployed:
         await deployed.leading()
@@ -107,7 +113,7 @@ async def test_connections_cut_again_and_again_in_a_burst(cluster: Cluster, crow
         await crowd.leave()
 
 
-async def test_history_that_is_gone_is_listed_again(cluster: Cluster, crowd: Crowd, tmp_path: Path) -> None:
+async def test_compacted_history_causes_a_relist(cluster: Cluster, crowd: Crowd, tmp_path: Path) -> None:
     """The controllers hear nothing while claims come, and the API forgets what it would have told them: 410."""
     plane, audit = cluster.plane, cluster.audit
     async with (
@@ -138,7 +144,9 @@ async def test_history_that_is_gone_is_listed_again(cluster: Cluster, crowd: Cro
         await crowd.leave()
 
 
-async def test_an_api_that_refuses_most_requests(cluster: Cluster, crowd: Crowd, tmp_path: Path) -> None:
+async def test_claims_are_served_when_the_api_rejects_most_requests(
+    cluster: Cluster, crowd: Crowd, tmp_path: Path
+) -> None:
     """429 for whatever comes while a handful of requests are being answered: the API's own fairness, turned against
     the controllers. A request that is told to come back comes back, and the lease is kept all the while."""
     async with Deployed(cluster, tmp_path, options=LONG) as deployed:
@@ -154,7 +162,7 @@ async def test_an_api_that_refuses_most_requests(cluster: Cluster, crowd: Crowd,
         await crowd.leave()
 
 
-async def test_etcd_stopped_for_half_a_minute(cluster: Cluster, crowd: Crowd, tmp_path: Path) -> None:
+async def test_claims_are_served_when_etcd_stops_for_30_seconds(cluster: Cluster, crowd: Crowd, tmp_path: Path) -> None:
     """Longer than the lease: whoever led cannot renew it, ends, and is started again."""
     plane = cluster.plane
     async with Deployed(cluster, tmp_path) as deployed:

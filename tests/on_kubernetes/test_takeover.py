@@ -46,7 +46,7 @@ async def served(crowd: Crowd, count: int) -> None:
     await crowd.check()
 
 
-async def test_takeover_in_the_middle_of_bursts(cluster: Cluster, crowd: Crowd, tmp_path: Path) -> None:
+async def test_takeover_during_bursts_binds_nothing_twice(cluster: Cluster, crowd: Crowd, tmp_path: Path) -> None:
     """The leader is told to stop in the middle of a burst, then its successor is killed in the middle of another."""
     async with two(cluster, tmp_path) as deployed:
         first = await deployed.leading()
@@ -78,7 +78,7 @@ async def test_takeover_in_the_middle_of_bursts(cluster: Cluster, crowd: Crowd, 
         assert await transitions(cluster) >= before + 2
 
 
-async def test_a_frozen_leader_writes_nothing_more(cluster: Cluster, crowd: Crowd, tmp_path: Path) -> None:
+async def test_frozen_leader_writes_nothing_after_it_resumes(cluster: Cluster, crowd: Crowd, tmp_path: Path) -> None:
     async with two(cluster, tmp_path) as deployed:
         first = await deployed.leading()
         await crowd.filled()

@@ -157,7 +157,7 @@ async def spread(container: Container, pids: int) -> None:
     raise AssertionError("the bomb does not go off")
 
 
-async def test_a_fork_bomb(boxes: Rig) -> None:
+async def test_fork_bomb_is_limited_to_its_sandbox(boxes: Rig) -> None:
     async with neighbour(boxes):
         container = await boxes.start("python3", "-c", FORK_BOMB, limits=forking(boxes))
         await spread(container, 64)
@@ -169,7 +169,7 @@ async def test_a_fork_bomb(boxes: Rig) -> None:
         assert time.monotonic() - begin < PATIENCE
 
 
-async def test_a_fork_bomb_in_a_command(boxes: Rig) -> None:
+async def test_fork_bomb_in_a_command_is_limited_to_its_sandbox(boxes: Rig) -> None:
     container = await boxes.start("sleep", "1000", limits=forking(boxes))
     bomb = asyncio.create_task(boxes.execute(container, "python3", "-c", FORK_BOMB))
     await spread(container, 64)
@@ -178,26 +178,26 @@ async def test_a_fork_bomb_in_a_command(boxes: Rig) -> None:
 
 
 @pytest.mark.parametrize("bomb", [MEMORY_BOMB, MEMORY_IN_CHILDREN], ids=["one process", "many"])
-async def test_a_memory_bomb(boxes: Rig, bomb: str) -> None:
+async def test_memory_bomb_is_oom_killed(boxes: Rig, bomb: str) -> None:
     async with neighbour(boxes):
         result, _, _ = await boxes.run("python3", "-c", bomb, limits=LIMITS)
     assert (result.code, result.oom_killed) == (137, True)
 
 
-async def test_a_memory_bomb_in_a_command_ends_the_container(boxes: Rig) -> None:
+async def test_memory_bomb_in_a_command_ends_the_container(boxes: Rig) -> None:
     container = await boxes.start("sleep", "1000", limits=LIMITS)
     code, _ = await boxes.execute(container, "python3", "-c", MEMORY_BOMB)
     result = await container.wait()
     assert (code, result.code, result.oom_killed) == (137, 137, True)
 
 
-async def test_a_limit_of_the_pod_holds_for_all_its_containers(boxes: Rig) -> None:
+async def test_memory_limit_of_the_pod_holds_for_all_containers(boxes: Rig) -> None:
     pod = await boxes.pod(limits=Limits(memory=64 << 20))
     result, _, _ = await boxes.run("python3", "-c", MEMORY_BOMB, pod=pod)
     assert result.oom_killed
 
 
-async def test_a_disk_filler(boxes: Rig) -> None:
+async def test_disk_filler_cannot_fill_the_host_disk(boxes: Rig) -> None:
     """All it can write to is in memory, bounded by size and by its memory limit, and not on the host's disk."""
     before = os.statvfs("/").f_bavail
     scratch = Scratch(size=16 << 20)
@@ -206,19 +206,19 @@ async def test_a_disk_filler(boxes: Rig) -> None:
     assert (before - os.statvfs("/").f_bavail) * os.statvfs("/").f_frsize < 1 << 30
 
 
-async def test_an_inode_filler(boxes: Rig) -> None:
+async def test_inode_filler_is_charged_to_its_memory_limit(boxes: Rig) -> None:
     """What a file costs the kernel is charged to who makes it, however empty it is."""
     result, output, _ = await boxes.run("python3", "-c", INODE_FILLER, limits=Limits(memory=48 << 20))
     assert result.oom_killed or int(output.split()[1]) < 500_000
 
 
-async def test_descriptors_run_out_for_itself_alone(boxes: Rig) -> None:
+async def test_descriptors_run_out_only_in_their_sandbox(boxes: Rig) -> None:
     async with neighbour(boxes):
         result, output, _ = await boxes.run("python3", "-c", DESCRIPTORS, limits=LIMITS)
     assert (result.code, output) == (0, "True Too many open files\nTrue\n")
 
 
-async def test_ten_thousand_zombies(boxes: Rig) -> None:
+async def test_zombies_count_towards_the_pids_limit(boxes: Rig) -> None:
     """Those it does not reap are processes it has, and there is a limit to those."""
     async with neighbour(boxes):
         container = await boxes.start("python3", "-c", ZOMBIES, limits=forking(boxes))
@@ -228,7 +228,7 @@ async def test_ten_thousand_zombies(boxes: Rig) -> None:
 
 
 @pytest.mark.long
-async def test_ten_thousand_orphans(boxes: Rig) -> None:
+async def test_ten_thousand_orphans_are_reaped(boxes: Rig) -> None:
     """bwrap reaps them; where the program itself is the first process, that is its own duty, and its own harm."""
     number = 500 if boxes.has_own_kernel else 10_000  # to fork takes 10 ms there
     container = await boxes.start("python3", "-c", ORPHANS, str(number), limits=Limits(pids=64))
@@ -241,7 +241,7 @@ async def test_ten_thousand_orphans(boxes: Rig) -> None:
     await container.delete()
 
 
-async def test_a_log_flood(boxes: Rig, tmp_path: Path) -> None:
+async def test_log_flood_is_limited_on_disk(boxes: Rig, tmp_path: Path) -> None:
     """Neither the disk nor the agent is flooded; the one that floods waits."""
     logs = LogManager(SystemClock(), max_size=1 << 20, max_files=3)
     container = await boxes.start("sh", "-c", "yes 0123456789012345678901234567890123456789 | cat", captured=False)
@@ -259,7 +259,7 @@ async def test_a_log_flood(boxes: Rig, tmp_path: Path) -> None:
     assert used < passed, f"it wrote for {used} s of {passed} s, although it may write no more than {RATE} bytes/s"
 
 
-async def test_a_flood_that_nobody_reads(boxes: Rig) -> None:
+async def test_unread_output_blocks_its_writer(boxes: Rig) -> None:
     container = await boxes.start("sh", "-c", "yes", captured=False)
     await asyncio.sleep(0.2)
     before = (await container.usage()).cpu_nanoseconds

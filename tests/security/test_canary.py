@@ -30,7 +30,7 @@ def leaks(found: dict[str, Any]) -> set[str]:
     return {name for name, what in found.items() if what is not None}
 
 
-def test_everything_is_found_where_nothing_confines(neighbours: Neighbourhood) -> None:
+def test_probes_find_everything_on_an_unconfined_host(neighbours: Neighbourhood) -> None:
     """As root of the host; in mount and cgroup namespaces so that nothing of it stays."""
     found = run("unshare", "--mount", "/usr/bin/python3", *neighbours.argv()[1:])
     unfound = {
@@ -40,7 +40,7 @@ def test_everything_is_found_where_nothing_confines(neighbours: Neighbourhood) -
     assert set(found) - leaks(found) <= unfound
 
 
-def test_what_a_naive_sandbox_gives_away_is_found(neighbours: Neighbourhood) -> None:
+def test_probes_find_the_leaks_of_a_naive_sandbox(neighbours: Neighbourhood) -> None:
     """The obvious way to call bwrap: the whole host, read-only, started by root."""
     bwrap = find_bwrap()
     found = run(
@@ -61,7 +61,7 @@ def test_what_a_naive_sandbox_gives_away_is_found(neighbours: Neighbourhood) -> 
     }
 
 
-def test_what_root_gives_to_a_hardened_sandbox_is_found(neighbours: Neighbourhood) -> None:
+def test_probes_find_the_leaks_of_a_hardened_sandbox_started_by_root(neighbours: Neighbourhood) -> None:
     """Nothing of the host mounted, no capabilities, another user inside: but it was started by root."""
     bwrap = find_bwrap()
     found = run(

@@ -58,9 +58,7 @@ def leaks(output: str, boxes: Rig) -> dict[str, Any]:
 
 @pytest.mark.parametrize("network", ["alone", "pod"])
 @pytest.mark.parametrize("uid", USERS.values(), ids=USERS.keys())
-async def test_the_program_of_a_container_is_confined(
-    boxes: Rig, neighbours: Neighbourhood, uid: int, network: str
-) -> None:
+async def test_container_is_confined(boxes: Rig, neighbours: Neighbourhood, uid: int, network: str) -> None:
     await other_sandbox(boxes, neighbours)
     alone = network == "alone"
     pod = await boxes.pod(netns=None if alone else boxes.network())
@@ -72,7 +70,7 @@ async def test_the_program_of_a_container_is_confined(
 
 
 @pytest.mark.parametrize("uid", USERS.values(), ids=USERS.keys())
-async def test_a_command_in_a_container_is_confined_as_well(boxes: Rig, neighbours: Neighbourhood, uid: int) -> None:
+async def test_command_in_a_container_is_confined(boxes: Rig, neighbours: Neighbourhood, uid: int) -> None:
     await other_sandbox(boxes, neighbours)
     container = await boxes.start("sleep", "1000", pod=await boxes.pod(netns=boxes.network()), uid=uid, gid=uid)
     code, output = await boxes.execute(container, *neighbours.argv())
@@ -81,7 +79,7 @@ async def test_a_command_in_a_container_is_confined_as_well(boxes: Rig, neighbou
     assert os.listdir(neighbours.writable) == []
 
 
-async def test_a_command_looks_like_the_program_from_inside(boxes: Rig) -> None:
+async def test_command_is_as_confined_as_its_container(boxes: Rig) -> None:
     """Whatever no probe looks for: all the kernel says about the two is the same."""
     container = await boxes.start("cat", stdin=True)
     assert container.pid is not None
@@ -144,7 +142,7 @@ print("saw", len(seen) > 5, "found", sorted(found), flush=True)
     [(("sleep", "0.02"), []), (("python3", "-c", "import time; time.sleep(0.1)"), ["environ", "exe", "maps"])],
     ids=["launcher", "canary"],
 )
-async def test_a_command_cannot_be_looked_into_on_its_way(
+async def test_command_cannot_be_inspected_before_it_is_executed(
     boxes: Rig, command: tuple[str, ...], seen: list[str]
 ) -> None:
     """Until it is executed it is the launcher, with root's memory and files, in the middle of the sandbox. The spy is

@@ -83,7 +83,7 @@ async def there(boxes: Rig, container: Container, path: str) -> None:
     await boxes.execute(container, "sh", "-c", f"until test -e {path}; do sleep 0.05; done")
 
 
-async def test_who_keeps_a_command_from_being_buried_keeps_nobody_else(boxes: Rig) -> None:
+async def test_traced_command_does_not_block_other_commands(boxes: Rig) -> None:
     container = await boxes.start("sleep", "1000", limits=LIMITS)
     victim = asyncio.create_task(
         boxes.execute(container, "sh", "-c", "echo $$ > /tmp/v; mv /tmp/v /tmp/victim; exec sleep 1000")
@@ -99,7 +99,7 @@ async def test_who_keeps_a_command_from_being_buried_keeps_nobody_else(boxes: Ri
         assert await victim == (128 + signal.SIGKILL, "")
 
 
-async def test_children_that_are_foisted_on_a_porter_are_buried(boxes: Rig) -> None:
+async def test_reparented_children_are_reaped_by_the_exec_agent(boxes: Rig) -> None:
     """Otherwise a PID namespace would not end before its exec agent goes."""
     container = await boxes.start("sh", "-c", "until test -e /tmp/end; do sleep 0.05; done; exit 7", limits=LIMITS)
     assert await boxes.execute(container, "python3", "-c", SIBLINGS) == (0, "")
@@ -110,7 +110,7 @@ async def test_children_that_are_foisted_on_a_porter_are_buried(boxes: Rig) -> N
         assert (await container.wait()).code == 7
 
 
-async def test_a_command_that_nobody_can_be_told_of_does_not_run_and_others_do(boxes: Rig) -> None:
+async def test_command_whose_start_cannot_be_reported_does_not_run(boxes: Rig) -> None:
     container = await boxes.start("sleep", "1000", limits=LIMITS)
     waits = "touch /tmp/before; until test -e /tmp/end; do sleep 0.05; done; exit 5"
     before = asyncio.create_task(boxes.execute(container, "sh", "-c", waits))

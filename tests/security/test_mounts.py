@@ -52,14 +52,14 @@ async def test_mountinfo_names_no_host_path_of_an_image(boxes: Rig, tmp_path: Pa
         assert str(boxes.directory) not in " ".join(map(str, mount))
 
 
-async def test_mountinfo_names_system_directories_of_the_host_only(boxes: Rig) -> None:
+async def test_mountinfo_names_only_system_directories_of_the_host(boxes: Rig) -> None:
     """/usr and parts of /etc are shown at their own places, so their names are no news."""
     for mount in await mounts_of(boxes, mounts=(DataFile("/etc/token", b"secret"),)):
         if mount.source.startswith("/dev/"):
             assert mount.root.startswith(("/usr/", "/etc/")) or mount.root in ("/usr", mount.target)
 
 
-async def test_mountinfo_names_the_directory_of_a_volume_at_most(boxes: Rig, tmp_path: Path) -> None:
+async def test_mountinfo_names_at_most_the_directory_of_a_volume(boxes: Rig, tmp_path: Path) -> None:
     """The kernel shows where in its file system the root of a bind mount is, so this one cannot be hidden. Nothing else
     of the host is named."""
     volume = tmp_path / "volume"
@@ -70,7 +70,7 @@ async def test_mountinfo_names_the_directory_of_a_volume_at_most(boxes: Rig, tmp
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-async def test_volumes_hold_neither_devices_nor_setuid_programs(boxes: Rig, tmp_path: Path, read_only: bool) -> None:
+async def test_volumes_are_mounted_nodev_and_nosuid(boxes: Rig, tmp_path: Path, read_only: bool) -> None:
     if boxes.has_own_kernel:
         pytest.skip("its kernel shows mounts of its own")
     volume = tmp_path / "volume"

@@ -54,7 +54,7 @@ async def seen(pod: PodSandbox, number: int) -> bool:
     return False
 
 
-async def test_daemons_that_ignore_every_signal(boxes: Rig) -> None:
+async def test_daemons_that_ignore_signals_do_not_survive_deletion(boxes: Rig) -> None:
     pod = await boxes.pod()
     container = await boxes.start("python3", "-c", DAEMONS, pod=pod)
     await boxes.output_of(container).until("ready")
@@ -63,7 +63,7 @@ async def test_daemons_that_ignore_every_signal(boxes: Rig) -> None:
     assert await gone(pod)
 
 
-async def test_daemons_of_a_command(boxes: Rig) -> None:
+async def test_daemons_of_a_command_do_not_survive_deletion(boxes: Rig) -> None:
     pod = await boxes.pod()
     container = await boxes.start("sleep", "1000", pod=pod)
     code, _ = await boxes.execute(
@@ -74,7 +74,7 @@ async def test_daemons_of_a_command(boxes: Rig) -> None:
     assert await gone(pod)
 
 
-async def test_frozen_ones(boxes: Rig) -> None:
+async def test_frozen_processes_do_not_survive_deletion(boxes: Rig) -> None:
     pod = await boxes.pod()
     container = await boxes.start("python3", "-c", DAEMONS, pod=pod)
     await boxes.output_of(container).until("ready")
@@ -83,7 +83,7 @@ async def test_frozen_ones(boxes: Rig) -> None:
     assert await gone(pod)
 
 
-async def test_those_whose_watcher_was_killed(boxes: Rig) -> None:
+async def test_processes_do_not_survive_their_killed_monitor(boxes: Rig) -> None:
     """The outermost process of a sandbox is killed: the rest must not go on without it."""
     pod = await boxes.pod()
     container = await boxes.start("python3", "-c", DAEMONS, pod=pod)
@@ -96,7 +96,7 @@ async def test_those_whose_watcher_was_killed(boxes: Rig) -> None:
     assert await gone(pod)
 
 
-async def test_the_watcher_cannot_be_reached_from_inside(boxes: Rig) -> None:
+async def test_monitor_cannot_be_reached_from_inside(boxes: Rig) -> None:
     """It has the user of the sandbox, and would end it."""
     result, output, _ = await boxes.run("sh", "-c", "kill -9 -1; kill -9 1; echo $PPID; ps ax | wc -l", uid=0, gid=0)
     assert result.code in (0, 137)

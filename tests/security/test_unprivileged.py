@@ -68,7 +68,7 @@ def of(uid: int) -> list[str]:
     return [name for owner, name in processes() if owner == uid]
 
 
-async def test_it_holds_and_works(user: OtherUser, neighbours: Neighbourhood) -> None:
+async def test_unprivileged_sandbox_is_confined_and_works(user: OtherUser, neighbours: Neighbourhood) -> None:
     before = of(user.uid)
     found = await run(user, "-m", "tests.support.escape.unprivileged", json.dumps(neighbours.facts))
     assert found["self-test"] is None
@@ -94,7 +94,7 @@ async def test_it_holds_and_works(user: OtherUser, neighbours: Neighbourhood) ->
     await until(nothing_left)
 
 
-async def test_no_sandbox_changes_the_python_that_its_node_runs_on(user: OtherUser) -> None:
+async def test_sandbox_cannot_change_the_python_of_its_node(user: OtherUser) -> None:
     """A command is a copy of the launcher before it is executed, and Python may be this user's own."""
     python, trial = user.own_python(), user.place / "trial"
     trial.mkdir()

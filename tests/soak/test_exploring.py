@@ -24,7 +24,7 @@ MINUTES = float(os.environ.get("SANDPOOL_MINUTES", "2"))
         *("sandboxd/test_process_messages.py", "server/streams"),
     ],
 )
-def test_new_examples(file: str) -> None:
+def test_new_examples_find_no_failure(file: str) -> None:
     """What is found is printed in a form that can be run again."""
     end = time.monotonic() + 60 * MINUTES
     while time.monotonic() < end:

@@ -30,10 +30,10 @@ async def lived_through(directory: Path, seed: int, seconds: float, capsys: pyte
     assert {"claim", "command", "execute", "write", "sleep", "deletion"} <= deeds.keys()
 
 
-async def test_a_minute(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_one_minute_loses_and_leaks_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     await lived_through(tmp_path, 4711, 60.0, capsys)
 
 
-async def test_half_an_hour(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_thirty_minutes_lose_and_leak_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Or as long as SANDPOOL_SOAK_MINUTES says, from the seed SANDPOOL_SEED or another one each time."""
     await lived_through(tmp_path, SEED, MINUTES * 60, capsys)

@@ -14,7 +14,7 @@ def put(directory: Path, *names: str) -> None:
         (directory / name).chmod(0o755)
 
 
-def test_the_variable_names_the_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_variable_names_the_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     put(tmp_path, "etcd", "kube-apiserver", "kubectl")
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
     found = find_assets()
@@ -25,7 +25,7 @@ def test_the_variable_names_the_directory(monkeypatch: pytest.MonkeyPatch, tmp_p
         found.binary("kube-controller-manager")
 
 
-def test_the_variable_wins_even_if_it_is_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_variable_wins_even_if_it_is_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     put(tmp_path, "etcd")
     (tmp_path / "kube-apiserver").write_text("not executable")
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
@@ -33,7 +33,7 @@ def test_the_variable_wins_even_if_it_is_wrong(monkeypatch: pytest.MonkeyPatch, 
         find_assets()
 
 
-def test_otherwise_what_the_script_has_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_built_assets_are_found_without_the_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     built = tmp_path / "built"
     built.mkdir()
     put(built, "etcd", "kube-apiserver")
@@ -45,7 +45,7 @@ def test_otherwise_what_the_script_has_built(monkeypatch: pytest.MonkeyPatch, tm
     assert find_assets().directory == built
 
 
-def test_nothing_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_assets_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     script = tmp_path / "kube-assets"
     script.write_text("#!/bin/sh\nexit 1\n")
     script.chmod(0o755)

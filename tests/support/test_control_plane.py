@@ -32,14 +32,14 @@ async def reach(plane: ControlPlane, path: Path, user: str = "admin") -> Client:
     return Client(HttpTransport(kubeconfig.load(plane.write_kubeconfig(path, user))))
 
 
-async def test_a_kubeconfig_reaches_it(plane: ControlPlane, tmp_path: Path) -> None:
+async def test_kubeconfig_reaches_the_control_plane(plane: ControlPlane, tmp_path: Path) -> None:
     client = await reach(plane, tmp_path / "kubeconfig")
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
     await client.close()
     assert (tmp_path / "kubeconfig").stat().st_mode & 0o777 == 0o600
 
 
-async def test_users_have_no_rights(plane: ControlPlane, tmp_path: Path) -> None:
+async def test_users_have_no_permissions(plane: ControlPlane, tmp_path: Path) -> None:
     client = await reach(plane, tmp_path / "kubeconfig", "alice")
     with pytest.raises(Forbidden, match=r'User "alice" cannot list'):
         await client.list(CONFIG_MAP, "default")
@@ -57,7 +57,7 @@ async def test_data_survives_restarts(plane: ControlPlane, tmp_path: Path) -> No
     await client.close()
 
 
-def test_a_failure_shows_the_logs_and_leaves_nothing(kubernetes_assets: Assets) -> None:
+def test_failed_start_shows_the_logs_and_leaves_nothing_running(kubernetes_assets: Assets) -> None:
     plane = ControlPlane(kubernetes_assets, controller_manager=False, apiserver_flags=["--no-such-flag"])
     with pytest.raises(ControlPlaneFailed, match=r"(?s)kube-apiserver ended.*unknown flag: --no-such-flag"):
         plane.start()
@@ -65,12 +65,12 @@ def test_a_failure_shows_the_logs_and_leaves_nothing(kubernetes_assets: Assets) 
     assert not plane.etcd.running
 
 
-def test_it_says_what_is_missing(tmp_path: Path) -> None:
+def test_missing_binary_is_reported(tmp_path: Path) -> None:
     with pytest.raises(MissingAssets, match=r"no kube-controller-manager in"):
         ControlPlane(Assets(tmp_path))
 
 
-def test_the_kubeconfig_is_complete(plane: ControlPlane) -> None:
+def test_kubeconfig_has_context_and_server(plane: ControlPlane) -> None:
     config = json.loads(plane.kubeconfig.read_text())
     assert config["current-context"] == "admin"
     assert config["clusters"][0]["cluster"]["server"] == plane.url

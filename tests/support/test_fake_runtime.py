@@ -22,7 +22,7 @@ async def started(runtime: FakeRuntime, directory: Path) -> FakeContainer:
     return container
 
 
-async def test_lives_until_it_is_ended_and_is_adopted_meanwhile(tmp_path: Path) -> None:
+async def test_container_runs_until_ended_and_can_be_adopted(tmp_path: Path) -> None:
     fake = FakeRuntime()
     runtime: Runtime = fake  # held by mypy: it is one
     container = await started(fake, tmp_path)
@@ -34,7 +34,7 @@ async def test_lives_until_it_is_ended_and_is_adopted_meanwhile(tmp_path: Path) 
     assert not container.directory.exists()
 
 
-async def test_what_it_says_is_in_its_fifo(tmp_path: Path) -> None:
+async def test_output_is_in_the_fifo(tmp_path: Path) -> None:
     container = await started(FakeRuntime(), tmp_path)
     container.say("hello\n", "stderr")
     reader = os.open(container.directory / "stderr", os.O_RDONLY | os.O_NONBLOCK)
@@ -45,7 +45,7 @@ async def test_what_it_says_is_in_its_fifo(tmp_path: Path) -> None:
     await container.delete()
 
 
-async def test_commands_need_a_container_that_runs_and_end_with_it(tmp_path: Path) -> None:
+async def test_commands_need_a_running_container_and_end_with_it(tmp_path: Path) -> None:
     runtime = FakeRuntime()
     container = await started(runtime, tmp_path)
     runtime.on_execute = lambda container, command, stdio: None
@@ -58,7 +58,7 @@ async def test_commands_need_a_container_that_runs_and_end_with_it(tmp_path: Pat
     assert await runtime.pods() == set()
 
 
-async def test_a_container_that_cannot_be_started_was_not(tmp_path: Path) -> None:
+async def test_container_that_fails_to_start_does_not_exist(tmp_path: Path) -> None:
     runtime = FakeRuntime()
 
     def refuse(container: FakeContainer) -> None:

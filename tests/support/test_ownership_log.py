@@ -38,7 +38,7 @@ async def told(client: Client, name: str, box: str) -> None:
 
 
 @pytest.mark.parametrize("hands", [("mine",), ("mine", "other"), ("mine", "other", "mine")])
-async def test_changes_of_hands(client: Client, hands: tuple[str, ...]) -> None:
+async def test_each_change_of_owner_is_recorded(client: Client, hands: tuple[str, ...]) -> None:
     box = await client.create(SANDBOX, new(SANDBOX, "box", spec={"podTemplate": pod_template()}), "default")
     claims = {name: await claim(client, name) for name in ("mine", "other")}
     async with Ledger(client, "default") as ledger:
@@ -53,7 +53,7 @@ async def test_changes_of_hands(client: Client, hands: tuple[str, ...]) -> None:
         ledger.check()
 
 
-async def test_a_claim_that_was_told_of_two(client: Client) -> None:
+async def test_claim_bound_to_two_sandboxes_is_reported(client: Client) -> None:
     await claim(client, "mine")
     await told(client, "mine", "one")
     async with Ledger(client, "default") as ledger:

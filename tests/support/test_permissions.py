@@ -29,14 +29,14 @@ def use_of(path: Path, *lines: bytes) -> Use:
     return use
 
 
-def test_everything_used_and_nothing_forbidden(tmp_path: Path) -> None:
+def test_exactly_used_permissions_have_no_findings(tmp_path: Path) -> None:
     lines = [asked(verb, what) for verb in ("get", "list") for what in ("pods", "services")]
     use = use_of(tmp_path, *lines, asked("patch", "pods", "status"))
     assert use.used == GRANTED
     assert use.findings(GRANTED, complete=True) == []
 
 
-def test_what_nobody_used_is_told_if_everything_was_seen(tmp_path: Path) -> None:
+def test_unused_permission_is_reported_in_a_complete_log(tmp_path: Path) -> None:
     use = use_of(tmp_path, asked("get", "pods"), asked("list", "pods"), asked("patch", "pods", "status", user="alice"))
     assert use.findings(GRANTED, complete=False) == []
     assert use.findings(GRANTED, complete=True) == [
@@ -46,7 +46,7 @@ def test_what_nobody_used_is_told_if_everything_was_seen(tmp_path: Path) -> None
     ]
 
 
-def test_a_refusal_of_rbac_is_told_and_one_of_a_quota_is_not(tmp_path: Path) -> None:
+def test_rbac_denial_is_reported_and_quota_denial_is_not(tmp_path: Path) -> None:
     forbidden = {"authorization.k8s.io/decision": "forbid"}
     allowed = {"authorization.k8s.io/decision": "allow"}
     use = use_of(
@@ -60,6 +60,6 @@ def test_a_refusal_of_rbac_is_told_and_one_of_a_quota_is_not(tmp_path: Path) -> 
     assert (forgiving.forbidden, forgiving.used) == (set(), {("pods", "create")})
 
 
-def test_what_everybody_may_do_and_what_is_no_resource_do_not_count(tmp_path: Path) -> None:
+def test_permissions_of_all_users_and_non_resource_requests_are_ignored(tmp_path: Path) -> None:
     version = orjson.dumps({"verb": "get", "user": {"username": "robot"}, "requestURI": "/version"}) + b"\n"
     assert use_of(tmp_path, asked("create", "selfsubjectaccessreviews"), version).used == set()

@@ -48,14 +48,14 @@ class Caller:
         self.writer.transport.abort()
 
 
-async def test_what_is_said_passes_in_both_directions(strait: Strait) -> None:
+async def test_bytes_pass_in_both_directions(strait: Strait) -> None:
     caller = await Caller.of(strait)
     assert await caller.says(b"hello") == b"hello\n"
     assert strait.passages == 1
     caller.leave()
 
 
-async def test_a_cut_ends_what_there_is_and_nothing_that_comes(strait: Strait) -> None:
+async def test_cut_ends_existing_connections_only(strait: Strait) -> None:
     caller = await Caller.of(strait)
     assert await caller.says(b"hello") == b"hello\n"
     strait.cut()
@@ -67,7 +67,7 @@ async def test_a_cut_ends_what_there_is_and_nothing_that_comes(strait: Strait) -
     other.leave()
 
 
-async def test_who_is_held_up_waits_until_it_is_open(strait: Strait) -> None:
+async def test_held_connection_waits_until_the_proxy_opens(strait: Strait) -> None:
     strait.hold()
     caller = await Caller.of(strait)
     saying = asyncio.create_task(caller.says(b"hello"))

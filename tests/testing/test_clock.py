@@ -24,7 +24,7 @@ class Diary:
             self.entries.append((name, self.clock.monotonic()))
 
 
-async def test_time_stands_still_until_it_is_moved() -> None:
+async def test_time_does_not_pass_by_itself() -> None:
     clock: Clock = ManualClock(datetime(2026, 3, 1, tzinfo=UTC))
     assert clock.monotonic() == 0
     assert clock.now() == datetime(2026, 3, 1, tzinfo=UTC)
@@ -37,7 +37,7 @@ async def test_advancing_moves_both_times() -> None:
     assert clock.now() == clock.start + timedelta(seconds=90)
 
 
-async def test_sleepers_wake_in_order_and_at_their_time() -> None:
+async def test_sleepers_wake_in_order_at_their_time() -> None:
     clock = ManualClock()
     diary = Diary(clock)
     tasks = [asyncio.create_task(diary.sleep("late", 3)), asyncio.create_task(diary.sleep("often", 1, 1, 1.5))]
@@ -48,7 +48,7 @@ async def test_sleepers_wake_in_order_and_at_their_time() -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_sleepers_of_one_instant_wake_in_the_order_they_lay_down_and_one_after_the_other() -> None:
+async def test_sleepers_due_at_the_same_time_wake_one_after_the_other() -> None:
     clock = ManualClock()
     log: list[str] = []
 
@@ -65,7 +65,7 @@ async def test_sleepers_of_one_instant_wake_in_the_order_they_lay_down_and_one_a
     await asyncio.gather(*tasks)
 
 
-async def test_a_sleep_of_nothing_only_gives_way() -> None:
+async def test_sleep_of_zero_yields() -> None:
     clock = ManualClock()
     await clock.sleep(0)
     await clock.sleep(-1)
@@ -73,7 +73,7 @@ async def test_a_sleep_of_nothing_only_gives_way() -> None:
     assert clock.sleepers == 0
 
 
-async def test_who_is_cancelled_in_sleep_is_neither_woken_nor_counted() -> None:
+async def test_cancelled_sleeper_is_not_counted() -> None:
     clock = ManualClock()
     diary = Diary(clock)
     task = asyncio.create_task(diary.sleep("a", 5))
@@ -87,7 +87,7 @@ async def test_who_is_cancelled_in_sleep_is_neither_woken_nor_counted() -> None:
     assert clock.monotonic() == 10
 
 
-async def test_settling_lets_chains_of_tasks_of_any_length_run() -> None:
+async def test_settle_runs_chains_of_tasks() -> None:
     clock = ManualClock()
     links = [asyncio.Event() for _ in range(500)]
 
@@ -102,7 +102,7 @@ async def test_settling_lets_chains_of_tasks_of_any_length_run() -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_settling_does_not_wait_for_somebody_who_spins(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_settle_gives_up_on_a_busy_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandpool.testing.clock._MAX_ROUNDS", 100)
     clock = ManualClock()
 
@@ -117,7 +117,7 @@ async def test_settling_does_not_wait_for_somebody_who_spins(monkeypatch: pytest
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_jumping_goes_from_alarm_to_alarm() -> None:
+async def test_jump_moves_to_the_next_alarm() -> None:
     clock = ManualClock()
     diary = Diary(clock)
     tasks = [asyncio.create_task(diary.sleep("a", 300, 7)), asyncio.create_task(diary.sleep("b", 301))]
@@ -127,14 +127,14 @@ async def test_jumping_goes_from_alarm_to_alarm() -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_time_does_not_go_back() -> None:
+async def test_advance_rejects_negative_times() -> None:
     with pytest.raises(ValueError, match=r"does not go back"):
         await ManualClock().advance(-1)
 
 
 @settings(max_examples=50, deadline=None)
 @given(naps=st.lists(st.integers(1, 50), min_size=1, max_size=20), steps=st.lists(st.integers(0, 20), max_size=10))
-def test_what_wakes_when_does_not_depend_on_how_time_is_cut(naps: list[int], steps: list[int]) -> None:
+def test_wake_order_does_not_depend_on_the_steps_of_time(naps: list[int], steps: list[int]) -> None:
     async def entries(cuts: list[int]) -> list[tuple[str, float]]:
         clock = ManualClock()
         diary = Diary(clock)

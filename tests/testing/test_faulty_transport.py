@@ -33,7 +33,7 @@ class Api:
         self.gate.clear()
 
 
-async def test_undisturbed() -> None:
+async def test_requests_pass_without_a_fault() -> None:
     api = Api()
     wire = FaultyTransport(api)
     assert await wire.request(REQUEST) == {"path": "/a"}
@@ -44,7 +44,7 @@ async def test_undisturbed() -> None:
 
 
 @pytest.mark.parametrize(("fault", "arrives"), [(Fault.CUT, 0), (Fault.LOSE, 1)])
-async def test_no_answer(fault: Fault, arrives: int) -> None:
+async def test_cut_and_lost_requests_raise_connection_errors(fault: Fault, arrives: int) -> None:
     api = Api()
     wire = FaultyTransport(api)
     wire.fault = lambda request: fault
@@ -53,14 +53,14 @@ async def test_no_answer(fault: Fault, arrives: int) -> None:
     assert api.arrived == arrives
 
 
-async def test_refusal() -> None:
+async def test_injected_error_is_raised() -> None:
     wire = FaultyTransport(Api())
     wire.fault = lambda request: Conflict("no")
     with pytest.raises(Conflict):
         await wire.request(REQUEST)
 
 
-async def test_held() -> None:
+async def test_held_request_does_not_return() -> None:
     api = Api()
     wire = FaultyTransport(api)
     wire.fault = lambda request: Fault.HOLD
@@ -71,7 +71,7 @@ async def test_held() -> None:
     assert not wire.busy
 
 
-async def test_quiet_when_nothing_is_under_way() -> None:
+async def test_transport_is_quiet_without_requests_under_way() -> None:
     api = Api()
     wire = FaultyTransport(api)
     await wire.quiet()

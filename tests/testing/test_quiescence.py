@@ -47,7 +47,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     await server.stop()
 
 
-async def test_a_write_that_a_cache_has_not_heard_of_is_waited_for(scene: Scene) -> None:
+async def test_quiescence_waits_until_caches_have_seen_a_write(scene: Scene) -> None:
     made = await scene.client.create(POD, pod("box"), "default")
     reached = await scene.looked()
     assert not reached.done()
@@ -55,7 +55,7 @@ async def test_a_write_that_a_cache_has_not_heard_of_is_waited_for(scene: Scene)
     await reached
 
 
-async def test_a_deletion_is_waited_for_as_well(scene: Scene) -> None:
+async def test_quiescence_waits_until_caches_have_seen_a_deletion(scene: Scene) -> None:
     made = await scene.client.create(POD, pod("box"), "default")
     scene.pods.observe(made)
     await scene.quiescence.reached()
@@ -66,14 +66,14 @@ async def test_a_deletion_is_waited_for_as_well(scene: Scene) -> None:
     await reached
 
 
-async def test_what_no_cache_is_about_is_not_looked_at(scene: Scene) -> None:
+async def test_kinds_without_a_cache_are_ignored(scene: Scene) -> None:
     await scene.client.create(CONFIG_MAP, new(CONFIG_MAP, "settings"), "default")
     await scene.client.get(CONFIG_MAP, "settings", "default")
     await scene.quiescence.reached()
     assert scene.looking.requests == []
 
 
-async def test_what_happens_in_time_happens_while_it_passes(scene: Scene) -> None:
+async def test_timers_fire_while_time_passes(scene: Scene) -> None:
     async def writer() -> None:
         for number in range(3):
             await scene.clock.sleep(10)

@@ -25,7 +25,7 @@ async def wire(tmp_path: Path) -> AsyncIterator[FaultyTransport]:
     await server.stop()
 
 
-async def test_a_chain_of_writes_is_done_when_all_have_settled(wire: FaultyTransport) -> None:
+async def test_settle_waits_for_a_chain_of_writes(wire: FaultyTransport) -> None:
     async def chain() -> None:
         for number in range(5):
             await Client(wire).create(CONFIG_MAP, new(CONFIG_MAP, f"number-{number}"), "default")
@@ -36,7 +36,7 @@ async def test_a_chain_of_writes_is_done_when_all_have_settled(wire: FaultyTrans
     assert len(wire.requests) == 5
 
 
-async def test_what_is_done_at_an_alarm_is_done_before_the_next(wire: FaultyTransport) -> None:
+async def test_work_of_one_alarm_is_done_before_the_next(wire: FaultyTransport) -> None:
     clock = ManualClock()
     times: list[float] = []
 

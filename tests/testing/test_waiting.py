@@ -27,28 +27,28 @@ class Stream:
             self.closed = True
 
 
-async def test_take_leaves_bookmarks_out_and_closes() -> None:
+async def test_take_skips_bookmarks_and_closes() -> None:
     stream = Stream("ADDED", "BOOKMARK", "DELETED", "ADDED")
     assert [event.object["number"] for event in await take(stream.events(), 2)] == [0, 2]
     assert stream.closed
 
 
-async def test_take_returns_what_there_is() -> None:
+async def test_take_returns_fewer_when_the_stream_ends() -> None:
     assert len(await take(Stream("ADDED").events(), 5)) == 1
 
 
-async def test_take_does_not_wait_for_ever() -> None:
+async def test_take_times_out() -> None:
     stream = Stream("ADDED", ends=False)
     with pytest.raises(TimeoutError):
         await take(stream.events(), 2, within=0.01)
     assert stream.closed
 
 
-async def test_drain_takes_everything() -> None:
+async def test_drain_returns_all_events() -> None:
     assert [event.type for event in await drain(Stream("ADDED", "BOOKMARK").events())] == ["ADDED", "BOOKMARK"]
 
 
-async def test_a_listener_hears_one_after_the_other() -> None:
+async def test_listener_returns_events_one_by_one() -> None:
     stream = Stream("BOOKMARK", "ADDED", "DELETED", ends=False)
     async with Listener(stream.events()) as listener:
         assert (await listener.next()).type == "ADDED"
@@ -58,14 +58,14 @@ async def test_a_listener_hears_one_after_the_other() -> None:
     assert stream.closed
 
 
-async def test_a_listener_may_want_bookmarks() -> None:
+async def test_listener_can_return_bookmarks() -> None:
     async with Listener(Stream("BOOKMARK").events(), bookmarks=True) as listener:
         assert (await listener.next()).type == "BOOKMARK"
         with pytest.raises(EOFError):
             await listener.next()
 
 
-async def test_until_asks_again() -> None:
+async def test_until_retries_until_the_result_is_true() -> None:
     answers = iter([None, "", "yes"])
 
     async def probe() -> str | None:
@@ -74,7 +74,7 @@ async def test_until_asks_again() -> None:
     assert await until(probe) == "yes"
 
 
-async def test_until_gives_up() -> None:
+async def test_until_times_out() -> None:
     async def never() -> bool:
         return False
 

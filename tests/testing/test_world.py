@@ -12,7 +12,7 @@ from sandpool.testing.faulty_transport import Fault
 from sandpool.testing.world import World
 
 
-async def test_who_writes_is_told_apart_by_the_audit_log(world: World) -> None:
+async def test_audit_log_separates_writers(world: World) -> None:
     await world.sandbox()
     assert [str(each) for each in world.audited_requests() if each.writes] == ["create pods", "patch sandboxes/status"]
     assert [each.code for each in world.audited_requests("users") if each.writes] == [201]
@@ -21,7 +21,7 @@ async def test_who_writes_is_told_apart_by_the_audit_log(world: World) -> None:
     assert {each.namespace for each in world.audited_requests(None)} == {world.namespace}
 
 
-async def test_worlds_of_one_home_do_not_see_each_other(world: World, backend: Backend) -> None:
+async def test_worlds_of_one_backend_are_separate(world: World, backend: Backend) -> None:
     other = World(backend, await new_namespace(backend))
     await other.start()
     await world.sandbox()
@@ -31,7 +31,7 @@ async def test_worlds_of_one_home_do_not_see_each_other(world: World, backend: B
     await other.stop()
 
 
-async def test_time_stands_still_until_it_is_let_pass(world: World) -> None:
+async def test_time_passes_only_with_wait(world: World) -> None:
     begin = world.clock.now()
     world.node.termination = 3600
     await world.sandbox()
@@ -44,7 +44,7 @@ async def test_time_stands_still_until_it_is_let_pass(world: World) -> None:
     assert (world.clock.now() - begin).total_seconds() == 3600
 
 
-async def test_a_watch_that_ends_is_opened_again_while_time_stands_still(world: World) -> None:
+async def test_ended_watch_is_reopened_without_time_passing(world: World) -> None:
     """An API under load ends watches of those who do not keep up."""
     begin = world.clock.now()
     reflector = next(each for each in world.controllers.informers.reflectors if each.type == POD)
@@ -61,7 +61,7 @@ async def test_a_watch_that_ends_is_opened_again_while_time_stands_still(world: 
     assert world.clock.now() == begin
 
 
-async def test_controllers_that_hang_are_stopped(world: World) -> None:
+async def test_hanging_controllers_are_stopped(world: World) -> None:
     world.wire.fault = lambda request: Fault.HOLD if request.path.endswith("/pods") else None
     await world.client.create(SANDBOX, _box(), world.namespace)
     await world.eventually(lambda: world.wire.requests[-1].path.endswith("/pods"))

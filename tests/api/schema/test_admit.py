@@ -225,16 +225,16 @@ CHECKED = '<nil>: Invalid value: "": Checked value must be of type integer '
     ],
     ids=str,
 )
-def test_what_is_wrong_is_said_in_kube_apiservers_words(spec: dict[str, Any], expected: list[str]) -> None:
+def test_validation_errors_have_the_words_of_kube_apiserver(spec: dict[str, Any], expected: list[str]) -> None:
     assert complaints(admit(probe(**spec))) == expected
 
 
-def test_wrong_types_are_their_own_reason() -> None:
+def test_wrong_types_have_their_own_reason() -> None:
     assert [cause.reason for cause in admit(probe(n="x")).causes] == ["FieldValueTypeInvalid"]
 
 
 @pytest.mark.parametrize("spec", [5, [], "x"])
-def test_a_spec_that_is_no_object(spec: Any) -> None:
+def test_spec_that_is_no_object_is_rejected(spec: Any) -> None:
     found = complaints(admit({**probe(), "spec": spec}))
     assert len(found) == 1
     assert found[0].startswith('spec: Invalid value: "')
@@ -268,7 +268,9 @@ def test_a_spec_that_is_no_object(spec: Any) -> None:
     ],
     ids=str,
 )
-def test_what_is_stored(spec: dict[str, Any], stored: dict[str, Any], unknown: list[str]) -> None:
+def test_admitted_spec_is_pruned_and_defaulted(
+    spec: dict[str, Any], stored: dict[str, Any], unknown: list[str]
+) -> None:
     admitted = admit(probe(**spec))
     assert complaints(admitted) == []
     assert admitted.object["spec"] == {"need": "x", "def": "D", **stored}
@@ -283,7 +285,7 @@ def test_defaults_are_filled_in_and_shared() -> None:
     assert "def" not in bare["spec"], "the object that was given is never changed"
 
 
-def test_metadata_are_read_as_those_of_built_in_kinds() -> None:
+def test_metadata_are_decoded_like_those_of_built_in_kinds() -> None:
     admitted = admit(
         {**probe(), "metadata": {"name": "p", "foo": 1, "labels": {}, "annotations": {"a": None}}, "extra": 1}
     )
@@ -291,7 +293,7 @@ def test_metadata_are_read_as_those_of_built_in_kinds() -> None:
     assert admitted.unknown == ["extra", "metadata.foo"]
 
 
-def test_a_schema_may_restrict_metadata() -> None:
+def test_schema_can_restrict_metadata() -> None:
     assert complaints(admit({**probe(), "metadata": {"name": "longer"}})) == [
         "metadata.name: Too long: may not be more than 5 bytes"
     ]
@@ -314,13 +316,13 @@ def test_a_schema_may_restrict_metadata() -> None:
     ],
     ids=str,
 )
-def test_unreadable_metadata_are_a_bad_request(metadata: Any, message: str) -> None:
+def test_undecodable_metadata_are_a_bad_request(metadata: Any, message: str) -> None:
     with pytest.raises(Undecodable) as raised:
         admit({**probe(), "metadata": metadata})
     assert str(raised.value) == message
 
 
-def test_an_embedded_resource_must_be_readable() -> None:
+def test_embedded_resource_must_be_decodable() -> None:
     with pytest.raises(Undecodable) as raised:
         admit(probe(emb={"apiVersion": 1, "kind": "X"}))
     assert str(raised.value) == "spec.emb.apiVersion: Invalid value: 1: must be a string"
@@ -332,11 +334,11 @@ def test_an_embedded_resource_must_be_readable() -> None:
 FULL = probe(n=1, s="ab", m=[{"k": "a", "d": "1"}, {"k": "b", "d": "2"}], mp={"a": "b"}, any={"x": [1, None]}, u=["a"])
 
 
-def test_an_object_that_needs_nothing_comes_back_as_itself() -> None:
+def test_unchanged_object_is_returned_as_is() -> None:
     assert admit(FULL).object is FULL
 
 
-def test_only_what_changes_is_copied() -> None:
+def test_only_changed_parts_are_copied() -> None:
     given = {**FULL, "spec": {**FULL["spec"], "zz": 1}}
     admitted = admit(given).object
     assert admitted["metadata"] is given["metadata"]
@@ -344,7 +346,7 @@ def test_only_what_changes_is_copied() -> None:
     assert "zz" in given["spec"]
 
 
-def test_what_is_the_old_value_is_not_looked_at_again() -> None:
+def test_unchanged_values_are_not_validated_again() -> None:
     # A value that could not be admitted now: it is skipped because it is the stored one itself.
     stored = {**FULL, "spec": {"need": "x", "n": 99, "def": "D"}}
     changed = {**stored, "metadata": {"name": "p", "labels": {"a": "b"}}}
@@ -353,14 +355,14 @@ def test_what_is_the_old_value_is_not_looked_at_again() -> None:
     assert complaints(admit(changed)) != []
 
 
-def test_items_of_lists_are_recognised_wherever_they_moved() -> None:
+def test_moved_list_items_are_not_validated_again() -> None:
     bad = {"k": 1}
     stored = {**FULL, "spec": {"need": "x", "def": "D", "m": [bad]}}
     moved = {**stored, "spec": {**stored["spec"], "m": [{"k": "a", "d": "x"}, bad]}}
     assert complaints(admit(moved, stored)) == []
 
 
-def test_equal_values_may_stay_although_the_schema_got_stricter() -> None:
+def test_equal_values_are_accepted_under_a_stricter_schema() -> None:
     stored = probe(n=99, m=[{"k": 1, "d": "x"}, {"k": "b", "d": "x"}])
     again = orjson.loads(orjson.dumps(stored))
     again["spec"]["m"].reverse()
@@ -368,7 +370,7 @@ def test_equal_values_may_stay_although_the_schema_got_stricter() -> None:
     assert complaints(admit(again, stored)) == ["spec.s: Too long: may not be more than 4 bytes"]
 
 
-def test_duplicates_may_stay_where_there_were_duplicates() -> None:
+def test_existing_duplicates_are_accepted() -> None:
     stored = probe(u=["a", "a"])
     assert complaints(admit(probe(u=["a", "a", "b"]), stored)) == []
     assert complaints(admit(probe(u=["b", "b"]), probe(u=["b"]))) == ['spec.u[1]: Duplicate value: "b"']
@@ -391,7 +393,7 @@ json_values = st.recursive(
 
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(st.sampled_from([*SPEC, "zz"]), json_values, max_size=5), json_values)
-def test_any_json_is_answered_and_admitting_twice_changes_nothing(spec: dict[str, Any], status: Any) -> None:
+def test_admission_of_any_json_is_idempotent(spec: dict[str, Any], status: Any) -> None:
     try:
         first = admit({**probe(**spec), "status": status})
     except Undecodable:
@@ -412,19 +414,19 @@ def deep(levels: int) -> Any:
     return value
 
 
-def test_nesting_without_end_is_a_bad_request() -> None:
+def test_endless_nesting_is_a_bad_request() -> None:
     crd = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "x"}}
     versions = [{"name": "v1", "schema": {"openAPIV3Schema": deep(5000)}}]
     with pytest.raises(Undecodable, match="exceeded max depth"):
         compile_admission(shape_of(kinds.CUSTOM_RESOURCE_DEFINITION))({**crd, "spec": {"versions": versions}})
 
 
-def test_nesting_is_no_limit_where_nothing_is_checked() -> None:
+def test_nesting_is_unlimited_in_preserved_fields() -> None:
     deeply = probe(any=deep(5000))
     assert admit(deeply).object is deeply
 
 
-def test_defaults_alone_leave_everything_else_as_it_is() -> None:
+def test_defaulting_changes_nothing_else() -> None:
     fill = compile_defaults(from_openapi(SCHEMA))
     assert fill(FULL) is FULL
     bare = {"spec": {"zz": None, "m": [{"k": "a"}, {"k": "b", "d": "2"}]}, "other": 1}

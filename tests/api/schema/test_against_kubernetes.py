@@ -72,7 +72,7 @@ def wait_until_served(api: Real) -> None:
 
 
 @pytest.mark.parametrize("type", [*kinds.BUILT_IN, *kinds.SANDPOOL], ids=str)
-def test_kinds_are_as_discovery_lists_them(real: Real, type: ResourceType) -> None:
+def test_kinds_match_discovery(real: Real, type: ResourceType) -> None:
     resources = {entry["name"]: entry for entry in real.call("GET", type.base_path)[1]["resources"]}
     entry = resources[type.plural]
     assert (entry["kind"], entry["singularName"], entry["namespaced"]) == (type.kind, type.singular, type.namespaced)
@@ -208,7 +208,7 @@ def visited(value: Any, shape: Shape) -> Iterator[tuple[Any, Shape]]:
 
 
 @pytest.mark.parametrize("type", SPECS, ids=str)
-def test_the_same_objects_get_the_same_answers(real: Real, type: ResourceType) -> None:
+def test_same_objects_get_the_same_responses(real: Real, type: ResourceType) -> None:
     shape = (
         from_openapi(crd(type)["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
         if type in kinds.SANDPOOL

@@ -21,7 +21,7 @@ def every_shape(root: Shape) -> list[Shape]:
 
 
 @pytest.mark.parametrize("kind", kinds.BUILT_IN, ids=str)
-def test_every_built_in_kind_has_a_whole_shape(kind: ResourceType) -> None:
+def test_every_built_in_kind_has_a_complete_shape(kind: ResourceType) -> None:
     shape = core.shape_of(kind)
     assert {"apiVersion", "kind", "metadata"} <= set(shape.properties)
     assert core.schemas()[core.definition_of(kind)]["x-kubernetes-group-version-kind"] == [
@@ -58,7 +58,7 @@ def test_containers_merge_as_kubectl_expects() -> None:
     assert volumes.patch_strategy == "merge,retainKeys"
 
 
-def test_scalars_that_are_two_things_are_marked() -> None:
+def test_int_or_string_and_quantity_scalars_are_marked() -> None:
     resources = core.definition("io.k8s.api.core.v1.ResourceRequirements").properties["limits"].additional
     assert resources is not None
     assert resources.int_or_string
@@ -68,7 +68,7 @@ def test_scalars_that_are_two_things_are_marked() -> None:
     assert port.format == "int-or-string"
 
 
-def test_what_go_makes_of_empty_values_is_known() -> None:
+def test_zero_values_are_handled_as_in_go() -> None:
     spec = core.definition("io.k8s.api.core.v1.PodSpec").properties
     assert spec["hostNetwork"].zero == ""
     assert spec["automountServiceAccountToken"].zero == "keep"
@@ -79,5 +79,5 @@ def test_what_go_makes_of_empty_values_is_known() -> None:
     assert core.definition(core.OBJECT_META).properties["creationTimestamp"].zero == ""
 
 
-def test_no_texts_were_copied() -> None:
+def test_shapes_contain_no_descriptions() -> None:
     assert not any(shape.description for kind in kinds.BUILT_IN for shape in every_shape(core.shape_of(kind)))

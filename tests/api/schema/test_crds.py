@@ -34,27 +34,27 @@ def nodes(node: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str,
             yield from nodes(node[key], f"{path}[]")
 
 
-def test_the_files_are_what_is_generated() -> None:
+def test_crd_files_are_up_to_date() -> None:
     expected = manifests()
     assert sorted(path.name for path in FILES.glob("*.yaml")) == sorted(expected)
     for name, text in expected.items():
         assert (FILES / name).read_text() == text, f"{name} is out of date: run make crds"
 
 
-def test_the_files_hold_the_manifests() -> None:
+def test_crd_files_hold_the_manifests() -> None:
     name = "extensions.agents.x-k8s.io_sandboxclaims.yaml"
     assert yaml.load((FILES / name).read_bytes(), yaml.CSafeLoader) == crd(kinds.SANDBOX_CLAIM)
 
 
 @pytest.mark.parametrize("type", kinds.SANDPOOL, ids=str)
-def test_manifests_are_readable_as_custom_resource_definitions(type: ResourceType) -> None:
+def test_manifests_are_valid_custom_resource_definitions(type: ResourceType) -> None:
     admitted = compile_admission(shape_of(kinds.CUSTOM_RESOURCE_DEFINITION))(crd(type))
     assert admitted.unknown == []
     assert admitted.object["spec"] == crd(type)["spec"]
 
 
 @pytest.mark.parametrize("type", kinds.SANDPOOL, ids=str)
-def test_names_versions_and_subresources(type: ResourceType) -> None:
+def test_definitions_have_names_versions_and_subresources(type: ResourceType) -> None:
     spec = crd(type)["spec"]
     assert crd(type)["metadata"] == {"name": type.group_resource}
     assert spec["names"]["shortNames"] == list(type.short_names)
@@ -63,7 +63,7 @@ def test_names_versions_and_subresources(type: ResourceType) -> None:
     assert set(spec["versions"][0].get("subresources", {})) == type.subresources
 
 
-def test_scale_paths() -> None:
+def test_pool_definition_has_scale_paths() -> None:
     assert crd(kinds.SANDBOX_WARM_POOL)["spec"]["versions"][0]["subresources"]["scale"] == {
         "specReplicasPath": ".spec.replicas",
         "statusReplicasPath": ".status.replicas",
@@ -71,7 +71,7 @@ def test_scale_paths() -> None:
     }
 
 
-def test_printer_columns() -> None:
+def test_definitions_have_printer_columns() -> None:
     def columns(type: ResourceType) -> list[tuple[str, str, str]]:
         version = crd(type)["spec"]["versions"][0]
         found = from_printer_columns(version.get("additionalPrinterColumns", []))
@@ -112,7 +112,7 @@ def test_schemas_are_structural(type: ResourceType) -> None:
 
 
 @pytest.mark.parametrize("type", kinds.SANDPOOL, ids=str)
-def test_shapes_say_the_same_as_schemas(type: ResourceType) -> None:
+def test_shapes_are_equivalent_to_schemas(type: ResourceType) -> None:
     def normal(node: Any) -> Any:
         """Without the order of required fields, and without saying what is the case anyway."""
         if isinstance(node, dict):
@@ -142,7 +142,7 @@ POD_DEFAULTS = {
 }
 
 
-def test_pod_specs_have_the_declared_defaults_only() -> None:
+def test_pod_specs_have_only_the_declared_defaults() -> None:
     found = {
         (path.rsplit(".", 1)[-1], node["default"])
         for path, node in nodes(schema(kinds.SANDBOX, "spec", "podTemplate", "spec"))
@@ -151,7 +151,7 @@ def test_pod_specs_have_the_declared_defaults_only() -> None:
     assert found == {*POD_DEFAULTS.items(), ("fsType", "xfs")}
 
 
-def test_pod_specs_are_complete_and_unopinionated() -> None:
+def test_pod_specs_have_all_fields_and_no_validation() -> None:
     spec = schema(kinds.SANDBOX, "spec", "podTemplate", "spec")
     assert {"resources", "hostnameOverride", "schedulingGroup"} <= set(spec["properties"])
     assert len(spec["properties"]) == 42
@@ -161,7 +161,7 @@ def test_pod_specs_are_complete_and_unopinionated() -> None:
     assert (env["x-kubernetes-list-type"], env["x-kubernetes-list-map-keys"]) == ("map", ["name"])
 
 
-def test_only_some_metadata_of_templates_exist() -> None:
+def test_template_metadata_have_only_the_declared_fields() -> None:
     assert set(schema(kinds.SANDBOX, "spec", "podTemplate", "metadata")["properties"]) == {"labels", "annotations"}
     assert set(schema(kinds.SANDBOX, "spec", "volumeClaimTemplates", "metadata")["properties"]) == {
         "name",
@@ -170,7 +170,7 @@ def test_only_some_metadata_of_templates_exist() -> None:
     }
 
 
-def test_conditions_are_atomic_lists_of_conditions() -> None:
+def test_conditions_are_atomic_lists() -> None:
     conditions = schema(kinds.SANDBOX, "status", "conditions")
     assert "x-kubernetes-list-type" not in conditions
     item = conditions["items"]
@@ -203,13 +203,13 @@ def test_conditions_are_atomic_lists_of_conditions() -> None:
         ),
     ],
 )
-def test_choices(type: ResourceType, path: str, values: list[str], default: str) -> None:
+def test_enums_have_values_and_default(type: ResourceType, path: str, values: list[str], default: str) -> None:
     field = schema(type, "spec", *path.split("."))
     assert field["enum"] == values
     assert field["default"] == default
 
 
-def test_what_is_required() -> None:
+def test_required_fields_are_declared() -> None:
     assert schema(kinds.SANDBOX, "spec")["required"] == ["podTemplate"]
     assert schema(kinds.SANDBOX_TEMPLATE, "spec")["required"] == ["podTemplate"]
     assert schema(kinds.SANDBOX_CLAIM, "spec")["required"] == ["warmPoolRef"]
@@ -217,7 +217,7 @@ def test_what_is_required() -> None:
     assert schema(kinds.SANDBOX_CLAIM, "spec", "env")["items"]["required"] == ["name", "value"]
 
 
-def test_defaults_of_a_pool() -> None:
+def test_pool_gets_its_defaults() -> None:
     admit = compile_admission(from_openapi(schema(kinds.SANDBOX_WARM_POOL)))
     admitted = admit({"spec": {"sandboxTemplateRef": {"name": "t"}, "updateStrategy": {}}})
     assert admitted.causes == []
@@ -229,14 +229,14 @@ def test_defaults_of_a_pool() -> None:
 
 
 @pytest.mark.parametrize(("value", "fine"), [(1, True), ("25%", True), ("0%", True), ("x", False), (-1, False)])
-def test_steps_of_a_rolling_update_are_amounts_or_percentages(value: Any, fine: bool) -> None:
+def test_rolling_update_bounds_are_numbers_or_percentages(value: Any, fine: bool) -> None:
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": value, "maxUnavailable": value}}
     spec = {"sandboxTemplateRef": {"name": "t"}, "updateStrategy": strategy}
     admitted = compile_admission(from_openapi(schema(kinds.SANDBOX_WARM_POOL)))({"spec": spec})
     assert (admitted.causes == []) == fine
 
 
-def test_the_lean_profile_takes_pod_specs_as_they_are() -> None:
+def test_lean_profile_accepts_any_pod_spec() -> None:
     lean = crd(kinds.SANDBOX, "lean")["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     pod = {"anything": None, "containers": [{"image": 1, "ports": [{"containerPort": "x"}]}]}
     spec = {"podTemplate": {"spec": pod}, "operatingMode": "Running", "shutdownPolicy": "Retain"}
@@ -258,7 +258,7 @@ def test_the_lean_profile_takes_pod_specs_as_they_are() -> None:
         {"containers": [{"env": [7]}]},
     ],
 )
-def test_the_lean_profile_refuses_what_is_no_pod_at_all(pod: Any) -> None:
+def test_lean_profile_rejects_a_pod_spec_that_is_no_object(pod: Any) -> None:
     lean = crd(kinds.SANDBOX, "lean")["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     admitted = compile_admission(from_openapi(lean))({"spec": {"podTemplate": {"spec": pod}}})
     assert admitted.causes != []

@@ -102,7 +102,7 @@ FIELD = "json: cannot unmarshal {} into Go struct field {} of type {}"
         ),
     ],
 )
-def test_what_cannot_be_read_is_told_in_gos_words(obj: Object, message: str) -> None:
+def test_undecodable_values_are_reported_in_the_words_of_go(obj: Object, message: str) -> None:
     admit = admit_pod if obj["kind"] == "Pod" else admit_config_map
     with pytest.raises(Undecodable) as raised:
         admit(obj)
@@ -117,13 +117,13 @@ def test_unknown_fields_are_dropped_and_reported_in_order() -> None:
     assert admit_pod(pod({"Containers": []})).unknown == ["spec.Containers"], "names are case sensitive"
 
 
-def test_empty_values_disappear_where_go_omits_them() -> None:
+def test_empty_values_are_dropped_where_go_omits_them() -> None:
     spec = {"hostNetwork": False, "nodeSelector": {}, "tolerations": [], "securityContext": None, "hostname": ""}
     assert set(stored_spec(pod(spec))) == {"containers"}
     assert stored_container(env=[{"name": "A", "value": ""}])["env"] == [{"name": "A"}]
 
 
-def test_empty_values_stay_where_they_mean_something() -> None:
+def test_empty_values_are_kept_where_they_have_a_meaning() -> None:
     assert stored_spec(pod({"automountServiceAccountToken": False}))["automountServiceAccountToken"] is False
     assert stored_spec(pod({"terminationGracePeriodSeconds": 0}))["terminationGracePeriodSeconds"] == 0
     assert stored_spec(pod({"volumes": [{"name": "v", "emptyDir": {}}]}))["volumes"] == [{"name": "v", "emptyDir": {}}]
@@ -131,7 +131,7 @@ def test_empty_values_stay_where_they_mean_something() -> None:
     assert stored_spec(pod({"securityContext": security}))["securityContext"] == {"runAsUser": 0, "runAsNonRoot": False}
 
 
-def test_structs_are_always_written() -> None:
+def test_structs_are_always_encoded() -> None:
     assert stored_container() == {"resources": {}}
     assert admit_pod({"apiVersion": "v1", "kind": "Pod"}).object == {
         "apiVersion": "v1",
@@ -144,14 +144,14 @@ def test_structs_are_always_written() -> None:
     assert service["status"] == {"loadBalancer": {}}
 
 
-def test_lists_that_are_always_written_are_null_when_empty() -> None:
+def test_lists_that_are_always_encoded_are_null_when_empty() -> None:
     admit = compile_admission(shape_of(kinds.ROLE))
     variants: list[dict[str, Any]] = [{}, {"rules": None}, {"rules": []}]
     for rules in variants:
         assert admit({"kind": "Role", **rules}).object == {"kind": "Role", "metadata": {}, "rules": None}
 
 
-def test_absent_times_of_events_are_null() -> None:
+def test_absent_event_times_are_null() -> None:
     event = compile_admission(shape_of(kinds.CORE_EVENT))(
         {"involvedObject": {}, "firstTimestamp": "2026-01-01T01:02:03.456+01:00"}
     ).object
@@ -182,7 +182,7 @@ def test_declared_defaults_are_filled_in() -> None:
     assert stored_container(env=[{"name": "A", "valueFrom": secret}])["env"][0]["valueFrom"] == secret
 
 
-def test_quantities_get_their_one_spelling() -> None:
+def test_quantities_are_stored_in_canonical_form() -> None:
     limits = {"cpu": "1000m", "memory": 1073741824, "a": 0.5, "b": "1024Mi", "c": None}
     assert stored_container(resources={"limits": limits})["resources"]["limits"] == {
         "cpu": "1",
@@ -193,13 +193,13 @@ def test_quantities_get_their_one_spelling() -> None:
     }
 
 
-def test_nulls_in_lists_and_maps_are_zero_values() -> None:
+def test_nulls_in_lists_and_maps_become_zero_values() -> None:
     assert stored_spec(pod({"nodeSelector": {"a": None}}))["nodeSelector"] == {"a": ""}
     assert stored_spec(pod({"containers": [None]}))["containers"] == [{"name": "", "resources": {}}]
     assert admit_config_map(config_map(data=None)).object == config_map()
 
 
-def test_schemas_in_schemas_lose_unknown_words_silently() -> None:
+def test_nested_schemas_lose_unknown_keywords_silently() -> None:
     schema = {
         "type": "object",
         "foo": 1,
@@ -223,7 +223,7 @@ def test_schemas_in_schemas_lose_unknown_words_silently() -> None:
     }
 
 
-def test_managed_fields_are_not_looked_into() -> None:
+def test_managed_fields_are_not_decoded() -> None:
     entry: dict[str, Any] = {
         "manager": "m",
         "operation": "Apply",
@@ -234,7 +234,7 @@ def test_managed_fields_are_not_looked_into() -> None:
     assert stored["managedFields"] == [{key: entry[key] for key in ("manager", "operation", "fieldsV1")}]
 
 
-def test_what_was_stored_comes_back_as_itself() -> None:
+def test_stored_object_is_returned_as_is() -> None:
     stored = admit_pod(pod(env=[{"name": "A"}], resources={"limits": {"cpu": "1"}})).object
     assert admit_pod(stored).object is stored
     labelled = {**stored, "metadata": {"name": "p", "labels": {"a": "b"}}}
@@ -253,7 +253,7 @@ json_values = st.recursive(
 
 @settings(max_examples=200, deadline=None)
 @given(st.dictionaries(words, json_values), json_values)
-def test_any_json_is_answered_and_admitting_twice_changes_nothing(fields: dict[str, Any], containers: Any) -> None:
+def test_decoding_of_any_json_is_idempotent(fields: dict[str, Any], containers: Any) -> None:
     try:
         first = admit_pod({"spec": {"containers": containers}, **fields})
     except Undecodable:

@@ -44,7 +44,7 @@ def test_every_format_has_examples() -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_formats(name: str) -> None:
+def test_format_accepts_and_rejects_its_examples(name: str) -> None:
     test = format_test(name)
     assert test is not None
     right, wrong = EXAMPLES[name]
@@ -58,7 +58,7 @@ def test_unknown_formats_are_not_checked() -> None:
 
 
 @given(st.sampled_from(sorted(_TESTS)), st.text(max_size=40))
-def test_no_text_is_too_strange(name: str, text: str) -> None:
+def test_format_test_never_raises(name: str, text: str) -> None:
     test = format_test(name)
     assert test is not None
     assert test(text) in (True, False)

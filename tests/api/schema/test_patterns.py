@@ -26,11 +26,11 @@ from sandpool.api.schema.patterns import UnsupportedPattern, compile_pattern
         (QUANTITY_PATTERN, "1x", False),
     ],
 )
-def test_patterns_mean_what_they_mean_in_go(pattern: str, text: str, matches: bool) -> None:
+def test_patterns_match_as_in_go(pattern: str, text: str, matches: bool) -> None:
     assert (compile_pattern(pattern).search(text) is not None) == matches
 
 
 @pytest.mark.parametrize("pattern", ["(", "[a", r"\p{Greek}", "a(?i)b", "(?m)^a$", "(?U)a+"])
-def test_what_python_cannot_express_is_refused(pattern: str) -> None:
+def test_unsupported_patterns_are_rejected(pattern: str) -> None:
     with pytest.raises(UnsupportedPattern):
         compile_pattern(pattern)

@@ -30,11 +30,11 @@ TEXT = {"type": "string"}
 SIZES = {"type": "object", "properties": {"min": {"type": "integer"}, "max": {"type": "integer"}}}
 
 
-def test_a_schema_without_rules_has_none() -> None:
+def test_schema_without_rules_compiles_to_none() -> None:
     assert compile_rules(from_openapi({"type": "object", "properties": {"a": TEXT}})) is None
 
 
-def test_a_field_that_must_not_change() -> None:
+def test_immutable_field_rule_is_enforced() -> None:
     find = rules({"type": "object"}, {"rule": immutable_field("a"), "message": "a is immutable"})
     broken = [Cause("spec", "FieldValueInvalid", "Invalid value: a is immutable")]
     assert find({"a": [1]}) == [], "there is nothing to compare with on create"
@@ -45,14 +45,14 @@ def test_a_field_that_must_not_change() -> None:
     assert find({}, {"a": []}) == broken
 
 
-def test_a_value_that_must_not_change() -> None:
+def test_immutable_value_rule_is_enforced() -> None:
     find = rules(TEXT, "self == oldSelf")
     assert find("a") == []
     assert find("a", "a") == []
     assert find("b", "a") == [Cause("spec", "FieldValueInvalid", 'Invalid value: "b": failed rule: self == oldSelf')]
 
 
-def test_items_of_a_map_list_are_compared_by_their_keys() -> None:
+def test_items_of_a_map_list_are_correlated_by_their_keys() -> None:
     schema = {
         "type": "array",
         "x-kubernetes-list-type": "map",
@@ -69,7 +69,7 @@ def test_items_of_a_map_list_are_compared_by_their_keys() -> None:
     assert [cause.field for cause in found({"spec": [{"k": "b", "v": "1"}]}, old)] == ["spec[0].v"]
 
 
-def test_rules_are_part_of_admission_unless_the_schema_is_broken_already() -> None:
+def test_rules_run_only_for_objects_that_match_the_schema() -> None:
     spec = {
         "type": "object",
         "required": ["b"],
@@ -88,7 +88,7 @@ def test_rules_are_part_of_admission_unless_the_schema_is_broken_already() -> No
     ]
 
 
-def test_without_the_library_other_rules_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_rules_are_rejected_without_the_cel_library(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
         raise ImportError(name)
 
@@ -111,44 +111,44 @@ def test_without_the_library_other_rules_are_refused(monkeypatch: pytest.MonkeyP
         ("namespace", "__namespace__"),
     ],
 )
-def test_names_are_spelled_as_rules_need_them(name: str, escaped: str) -> None:
+def test_names_are_escaped_as_in_cel(name: str, escaped: str) -> None:
     assert cel.escape(name) == escaped
 
 
 @with_library
 class TestWithTheLibrary:
-    def test_any_rule(self) -> None:
+    def test_rule_is_evaluated_with_its_message(self) -> None:
         find = rules(SIZES, {"rule": "self.min <= self.max", "message": " min must not be above max "})
         assert find({"min": 1, "max": 2}) == []
         assert find({"min": 3, "max": 2}) == [
             Cause("spec", "FieldValueInvalid", "Invalid value: min must not be above max")
         ]
 
-    def test_a_value_that_was_there_before_may_stay(self) -> None:
+    def test_unchanged_value_is_not_checked_again(self) -> None:
         find = rules(SIZES, "self.min <= self.max")
         assert find({"min": 3, "max": 2}, {"min": 3, "max": 2}) == []
         assert len(find({"min": 4, "max": 2}, {"min": 3, "max": 2})) == 1
 
-    def test_transition_rules_wait_for_something_to_compare_with(self) -> None:
+    def test_transition_rules_are_skipped_without_an_old_value(self) -> None:
         find = rules({"type": "integer"}, "self >= oldSelf")
         assert find(1) == []
         assert find(2, 1) == []
         assert find(1, 2) == [Cause("spec", "FieldValueInvalid", "Invalid value: 1: failed rule: self >= oldSelf")]
 
-    def test_an_optional_old_value(self) -> None:
+    def test_optional_old_self_is_supported(self) -> None:
         rule = {"rule": "oldSelf.hasValue() || self == 1", "optionalOldSelf": True, "message": "starts at 1"}
         find = rules({"type": "integer"}, rule)
         assert find(1) == []
         assert find(5, 1) == []
         assert [cause.message for cause in find(5)] == ["Invalid value: 5: starts at 1"]
 
-    def test_messages_can_be_made_by_an_expression(self) -> None:
+    def test_message_expression_is_evaluated(self) -> None:
         rule = {"rule": "self.min < 3", "messageExpression": "'min is ' + string(self.min)", "message": "default"}
         assert [cause.message for cause in rules(SIZES, rule)({"min": 3})] == ["Invalid value: min is 3"]
         rule = {"rule": "self.min < 3", "messageExpression": "string(self.gone)", "message": "default"}
         assert [cause.message for cause in rules(SIZES, rule)({"min": 3})] == ["Invalid value: default"]
 
-    def test_reasons_and_field_paths(self) -> None:
+    def test_reason_and_field_path_are_reported(self) -> None:
         rule = {"rule": "false", "message": "m", "reason": "FieldValueForbidden", "fieldPath": ".min"}
         assert rules(SIZES, rule)({"min": 3}) == [Cause("spec.min", "FieldValueForbidden", "Forbidden: m")]
         rule = {"rule": "false", "message": "m", "reason": "FieldValueRequired"}
@@ -156,11 +156,11 @@ class TestWithTheLibrary:
         rule = {"rule": "false", "message": "m", "reason": "FieldValueDuplicate"}
         assert rules(TEXT, rule)("a") == [Cause("spec", "FieldValueDuplicate", 'Duplicate value: "a"')]
 
-    def test_a_rule_that_fails_says_so(self) -> None:
+    def test_failing_evaluation_is_reported(self) -> None:
         (cause,) = rules(SIZES, "self.gone == 1")({"min": 3})
         assert cause.message == 'Invalid value: "object": no such key: gone evaluating rule: self.gone == 1'
 
-    def test_times_and_odd_names(self) -> None:
+    def test_times_and_escaped_names_are_supported(self) -> None:
         schema = {
             "type": "object",
             "properties": {
@@ -174,6 +174,6 @@ class TestWithTheLibrary:
         assert find({"shut-down": "2027-01-01T00:00:00Z", "l": ["a"]}) == []
         assert len(find({"shut-down": "2025-01-01T00:00:00Z", "l": ["a", ""]})) == 2
 
-    def test_nonsense_is_refused(self) -> None:
+    def test_invalid_rule_is_rejected(self) -> None:
         with pytest.raises(RulesUnsupported, match="is not supported"):
             rules(SIZES, "self.min <=")

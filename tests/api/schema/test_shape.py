@@ -53,22 +53,22 @@ def test_keywords_become_attributes() -> None:
     assert shape.rules == (Rule("self.name == oldSelf.name", message="name is immutable", optional_old_self=True),)
 
 
-def test_a_schema_survives_the_round_trip() -> None:
+def test_schema_is_unchanged_by_a_round_trip() -> None:
     assert to_openapi(from_openapi(POOL)) == POOL
 
 
-def test_an_empty_shape_accepts_anything_and_says_nothing() -> None:
+def test_empty_shape_accepts_any_value() -> None:
     assert to_openapi(Shape()) == {}
 
 
-def test_additional_properties_without_a_schema_are_values_nothing_is_known_about() -> None:
+def test_additional_properties_without_a_schema_accept_any_value() -> None:
     anything = from_openapi({"type": "object", "additionalProperties": True}).additional
     assert anything is not None
     assert not anything.preserve_unknown
     assert from_openapi({"type": "object", "additionalProperties": False}).additional is None
 
 
-def test_null_zero_and_false_are_defaults_too() -> None:
+def test_null_zero_and_false_are_valid_defaults() -> None:
     defaults: list[Any] = [None, 0, False, "", {}, []]
     for default in defaults:
         shape = from_openapi({"default": default})
@@ -93,7 +93,7 @@ def test_references_are_shared_and_may_be_cyclic() -> None:
         to_openapi(node)
 
 
-def test_a_reference_with_siblings_is_the_target_with_changes() -> None:
+def test_reference_with_siblings_overrides_its_target() -> None:
     schemas: dict[str, dict[str, Any]] = {
         "Node": {
             "type": "object",
@@ -109,6 +109,6 @@ def test_a_reference_with_siblings_is_the_target_with_changes() -> None:
     assert following.properties is node.properties
 
 
-def test_an_unknown_reference_is_a_key_error() -> None:
+def test_unknown_reference_is_a_key_error() -> None:
     with pytest.raises(KeyError):
         from_openapi({"$ref": "#/components/schemas/Nowhere"})

@@ -44,7 +44,7 @@ MICRO = "2006-01-02T15:04:05.000000Z07:00"
         ("2026-01-01T01:02:03Zx", ': extra text: "x"'),
     ],
 )
-def test_what_is_no_time_is_told_in_gos_words(text: str, problem: str) -> None:
+def test_invalid_time_is_reported_in_the_words_of_go(text: str, problem: str) -> None:
     with pytest.raises(Undecodable) as raised:
         read_time(text)
     assert str(raised.value) == f'parsing time "{text}"{problem}'
@@ -61,7 +61,7 @@ def test_micro_times_need_exactly_six_digits(text: str, rest: str) -> None:
 
 
 @given(st.text(max_size=30) | st.datetimes().map(lambda moment: moment.isoformat() + "Z"))
-def test_every_text_is_read_or_refused_and_reading_twice_changes_nothing(text: str) -> None:
+def test_reading_a_time_is_idempotent(text: str) -> None:
     try:
         stored = read_time(text)
     except Undecodable:

@@ -27,7 +27,7 @@ def made(**parts: Any) -> dict[str, Any]:
     return {"metadata": {"name": "it"}, **parts}
 
 
-def test_a_sandbox() -> None:
+def test_sandbox_view_has_all_fields() -> None:
     status = {
         "conditions": [READY],
         "nodeName": "node-1",
@@ -56,7 +56,7 @@ def test_a_sandbox() -> None:
     assert view.status.to_object() == status
 
 
-def test_a_sandbox_without_anything() -> None:
+def test_empty_sandbox_view_has_defaults() -> None:
     view = SandboxView.from_object(made())
     assert (view.service, view.shutdown_time, view.deleted_on_expiry, view.suspended) == (None, None, False, False)
     assert view.status == SandboxStatus()
@@ -65,19 +65,17 @@ def test_a_sandbox_without_anything() -> None:
 
 
 @pytest.mark.parametrize("mode", ["Running", "", "Hibernating"])
-def test_any_other_mode_means_running(mode: str) -> None:
+def test_any_other_mode_is_running(mode: str) -> None:
     assert not SandboxView.from_object(made(spec={"operatingMode": mode})).suspended
 
 
 @pytest.mark.parametrize(("annotation", "name"), [(None, "it"), ("", "it"), ("other", "other")])
-def test_the_pod_is_named_like_the_sandbox_unless_an_annotation_says_otherwise(
-    annotation: str | None, name: str
-) -> None:
+def test_pod_name_is_that_of_the_sandbox_or_of_the_annotation(annotation: str | None, name: str) -> None:
     annotations = {} if annotation is None else {"agents.x-k8s.io/pod-name": annotation}
     assert SandboxView.from_object({"metadata": {"name": "it", "annotations": annotations}}).pod_name == name
 
 
-def test_a_claim() -> None:
+def test_claim_view_has_all_fields() -> None:
     spec = {
         "warmPoolRef": {"name": "pool"},
         "lifecycle": {"shutdownTime": "2026-01-02T03:04:05Z", "ttlSecondsAfterFinished": 0, "shutdownPolicy": "Retain"},
@@ -97,14 +95,14 @@ def test_a_claim() -> None:
     assert view.reason("Ready") == "DependenciesReady"
 
 
-def test_a_claim_that_was_given_nothing() -> None:
+def test_empty_claim_view_has_defaults() -> None:
     view = ClaimView.from_object(made(spec={"warmPoolRef": {"name": "pool"}, "lifecycle": {}}))
     assert view.lifecycle == Lifecycle(None, None, "")
     assert (view.sandbox_name, view.pod_ips, view.ready, view.reason("Ready")) == ("", (), False, "")
     assert ClaimView.from_object(made()).lifecycle is None
 
 
-def test_a_template() -> None:
+def test_template_view_has_all_fields() -> None:
     policy: dict[str, Any] = {"ingress": []}
     view = TemplateView.from_object(
         made(
@@ -128,12 +126,12 @@ def test_a_template() -> None:
 
 
 @pytest.mark.parametrize(("management", "managed"), [(None, True), ("", True), ("Managed", True), ("Unmanaged", False)])
-def test_the_network_is_managed_unless_said_otherwise(management: str | None, managed: bool) -> None:
+def test_network_is_managed_unless_unmanaged(management: str | None, managed: bool) -> None:
     view = TemplateView.from_object(made(spec={"networkPolicyManagement": management}))
     assert view.network_managed is managed
 
 
-def test_a_pool() -> None:
+def test_pool_view_has_all_fields() -> None:
     spec = {
         "replicas": 0,
         "sandboxTemplateRef": {"name": "python"},
@@ -154,13 +152,13 @@ def test_a_pool() -> None:
     assert view.status == WarmPoolStatus(4, 3, 2, 1, "a=b", 5, [READY])
 
 
-def test_a_pool_has_one_replica_unless_told_otherwise() -> None:
+def test_pool_view_defaults_to_one_replica() -> None:
     view = WarmPoolView.from_object(made())
     assert (view.replicas, view.strategy, view.max_unavailable, view.max_surge) == (1, "", None, None)
     assert view.status == WarmPoolStatus()
 
 
-def test_a_service() -> None:
+def test_service_view_has_all_fields() -> None:
     spec = {"clusterIP": "None", "selector": {"a": "b"}, "ports": [{"port": 80}]}
     view = ServiceView.from_object(made(spec=spec))
     assert (view.cluster_ip, view.selector, view.ports) == ("None", {"a": "b"}, [{"port": 80}])
@@ -168,6 +166,6 @@ def test_a_service() -> None:
     assert (bare.cluster_ip, bare.selector, bare.ports) == ("", {}, [])
 
 
-def test_a_network_policy() -> None:
+def test_network_policy_view_has_the_spec() -> None:
     spec = {"policyTypes": ["Ingress"]}
     assert NetworkPolicyView.from_object(made(spec=spec)).spec is spec

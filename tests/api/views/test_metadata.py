@@ -21,7 +21,7 @@ def reference(uid: str, *, api_version: str = "agents.x-k8s.io/v1beta1", control
     return found if controller is None else {**found, "controller": controller}
 
 
-def test_everything_is_there() -> None:
+def test_metadata_view_has_all_fields() -> None:
     view = claim(
         resourceVersion="7",
         generation=3,
@@ -38,34 +38,34 @@ def test_everything_is_there() -> None:
     assert view.deleting
 
 
-def test_nearly_nothing_is_there() -> None:
+def test_empty_metadata_view_has_defaults() -> None:
     view = VolumeClaimView.from_object({"metadata": {"name": "data"}})
     assert (view.namespace, view.uid, view.resource_version, view.generation) == ("", "", "", 0)
     assert (view.labels, view.annotations, view.owner, view.other_owners) == ({}, {}, None, ())
     assert (view.creation_timestamp, view.deleting) == (None, False)
 
 
-def test_the_owner_is_the_controller() -> None:
+def test_owner_is_the_controller_reference() -> None:
     bystander = reference("other", controller=False)
     view = claim(ownerReferences=[bystander, reference("mine", controller=True)])
     assert view.owner == Owner("agents.x-k8s.io", "Sandbox", "box", "mine")
     assert view.other_owners == (bystander,)
 
 
-def test_a_core_owner_has_an_empty_group() -> None:
+def test_core_owner_has_an_empty_group() -> None:
     view = claim(ownerReferences=[reference("mine", api_version="v1", controller=True)])
     assert view.owner is not None
     assert view.owner.group == ""
 
 
-def test_an_owner_is_recognised_whatever_its_version() -> None:
+def test_owner_kind_is_recognised_in_any_version() -> None:
     owner = Owner(SANDBOX_WARM_POOL.group, "SandboxWarmPool", "pool", "u")
     assert owner.is_a(SANDBOX_WARM_POOL)
     assert not owner.is_a(SANDBOX_CLAIM)
     assert not Owner("example.com", "SandboxWarmPool", "pool", "u").is_a(SANDBOX_WARM_POOL)
 
 
-def test_ownership_goes_by_uid() -> None:
+def test_ownership_is_decided_by_uid() -> None:
     box = SandboxView.from_object({"metadata": {"name": "box", "uid": "new"}})
     assert claim(ownerReferences=[reference("new", controller=True)]).controlled_by(box)
     assert not claim(ownerReferences=[reference("old", controller=True)]).controlled_by(box)
@@ -73,7 +73,7 @@ def test_ownership_goes_by_uid() -> None:
     assert not claim().controlled_by(box)
 
 
-def test_a_controller_reference_blocks_deletion() -> None:
+def test_controller_reference_blocks_owner_deletion() -> None:
     assert controller_reference(SANDBOX, claim("box")) == {
         "apiVersion": "agents.x-k8s.io/v1beta1",
         "kind": "Sandbox",
@@ -84,14 +84,14 @@ def test_a_controller_reference_blocks_deletion() -> None:
     }
 
 
-def test_adoption_keeps_other_owners_and_takes_the_place_of_an_own_reference() -> None:
+def test_adoption_keeps_other_owners_and_replaces_an_own_reference() -> None:
     bystander = reference("other")
     owner = claim("box")
     child = claim(ownerReferences=[bystander, reference("uid-box")])
     assert adopted_by(child, SANDBOX, owner) == [bystander, controller_reference(SANDBOX, owner)]
 
 
-def test_views_are_compared_as_a_whole_and_never_changed() -> None:
+def test_views_are_equal_by_value_and_immutable() -> None:
     assert claim() == claim()
     assert claim(resourceVersion="1") != claim(resourceVersion="2")
     with pytest.raises(FrozenInstanceError):

@@ -11,7 +11,7 @@ def pod(spec: dict[str, Any] | None = None, **status: Any) -> PodView:
     return PodView.from_object({"metadata": {"name": "box"}, "spec": spec or {}, "status": status})
 
 
-def test_a_running_pod() -> None:
+def test_running_pod_is_viewed() -> None:
     view = pod(
         {"nodeName": "node-1", "containers": []},
         phase="Running",
@@ -28,28 +28,28 @@ def test_a_running_pod() -> None:
     assert not view.ended
 
 
-def test_a_pod_nobody_has_reported_on() -> None:
+def test_pod_without_status_is_viewed() -> None:
     view = PodView.from_object({"metadata": {"name": "box"}})
     assert (view.node_name, view.phase, view.ips, view.ready, view.scheduling) == ("", "", (), False, None)
 
 
-def test_a_pod_that_fits_nowhere() -> None:
+def test_unschedulable_pod_is_viewed() -> None:
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
     view = pod(phase="Pending", conditions=[condition])
     assert view.unschedulable
     assert view.scheduling == Scheduling("False", "Unschedulable", "0/3 nodes")
 
 
-def test_a_gated_pod_is_not_unschedulable() -> None:
+def test_gated_pod_is_not_unschedulable() -> None:
     assert not pod(conditions=[{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]).unschedulable
 
 
 @pytest.mark.parametrize(
     ("phase", "ended"), [("Pending", False), ("Running", False), ("Succeeded", True), ("Failed", True), ("", False)]
 )
-def test_which_pods_have_ended(phase: str, ended: bool) -> None:
+def test_pod_has_ended_in_final_phases(phase: str, ended: bool) -> None:
     assert pod(phase=phase).ended is ended
 
 
-def test_the_spec_is_not_kept() -> None:
+def test_pod_view_ignores_the_containers() -> None:
     assert pod({"containers": [{"name": "a"}]}) == pod({"containers": [{"name": "b"}]})

@@ -8,14 +8,14 @@ from sandpool.api.views.sharing import Shared
 from tests.support import sandbox_objects
 
 
-def test_equal_parts_are_kept_once() -> None:
+def test_equal_values_are_stored_once() -> None:
     share = Shared[Object](2)
     first = share({"a": {"b": 1}})
     assert share({"a": {"b": 1}}) is first
     assert share({"a": {"b": 2}}) == {"a": {"b": 2}}
 
 
-def test_the_oldest_is_forgotten_first() -> None:
+def test_oldest_value_is_evicted_first() -> None:
     share = Shared[Object](2)
     first, second = share({"n": 1}), share({"n": 2})
     share({"n": 3})
@@ -25,14 +25,14 @@ def test_the_oldest_is_forgotten_first() -> None:
     assert again is not first
 
 
-def test_nothing_is_not_remembered() -> None:
+def test_empty_value_is_not_stored() -> None:
     share = Shared[Object](1)
     kept = share({"n": 1})
     share({})
     assert share({"n": 1}) is kept
 
 
-def test_members_of_a_pool_share_what_they_agree_in() -> None:
+def test_pool_members_share_equal_values() -> None:
     condition = {"type": "Ready", "status": "True", "reason": "R", "message": "", "lastTransitionTime": "t"}
     volumes = {"volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}]}
     member = sandbox_objects.sandbox(

@@ -23,5 +23,5 @@ def test_times_are_read_in_utc(text: str, moment: datetime) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "2026-06-30T23:59:60Z", "9999-12-31T23:59:59-10:00"])
-def test_a_time_nobody_can_read_is_no_time(text: str | None) -> None:
+def test_invalid_time_is_none(text: str | None) -> None:
     assert parse_time(text) is None

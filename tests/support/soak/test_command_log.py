@@ -15,7 +15,7 @@ def ledger() -> Ledger:
 
 
 @pytest.mark.parametrize("words", [["yes"], ["yes", "perhaps"], ["perhaps", "yes"]])
-def test_what_may_be(ledger: Ledger, words: list[str]) -> None:
+def test_consistent_commands_are_accepted(ledger: Ledger, words: list[str]) -> None:
     ledger.check_commands(words)
 
 
@@ -29,12 +29,12 @@ def test_what_may_be(ledger: Ledger, words: list[str]) -> None:
         (["yes", "other"], r"what nobody here has asked for: \['other'\]"),
     ],
 )
-def test_what_may_not(ledger: Ledger, words: list[str], message: str) -> None:
+def test_inconsistent_commands_are_reported(ledger: Ledger, words: list[str], message: str) -> None:
     with pytest.raises(Broken, match=message):
         ledger.check_commands(words)
 
 
-def test_a_file_that_was_acknowledged(ledger: Ledger) -> None:
+def test_acknowledged_file_must_have_its_content(ledger: Ledger) -> None:
     ledger.wrote("file", b"1", Fate.DONE)
     ledger.check_file("file", b"1")
     for other in (None, b"2"):
@@ -42,7 +42,7 @@ def test_a_file_that_was_acknowledged(ledger: Ledger) -> None:
             ledger.check_file("file", other)
 
 
-def test_an_answer_that_was_lost(ledger: Ledger) -> None:
+def test_unacknowledged_write_may_or_may_not_be_there(ledger: Ledger) -> None:
     ledger.wrote("file", b"1", Fate.DONE)
     ledger.wrote("file", b"2", Fate.UNKNOWN)
     ledger.wrote("file", b"3", Fate.REFUSED)
@@ -57,7 +57,7 @@ def test_an_answer_that_was_lost(ledger: Ledger) -> None:
             ledger.check_file(name, found)
 
 
-def test_what_went_with_its_pod_is_not_looked_for(ledger: Ledger) -> None:
+def test_files_of_a_deleted_pod_are_not_expected(ledger: Ledger) -> None:
     ledger.wrote("file", b"1", Fate.DONE)
     ledger.lost_all()
     ledger.check_commands([])
