@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from sandpool.api.kinds import SANDBOX
+from sandpool.api.resource import Key
 from sandpool.bench.figures import Figure
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.patches import merge_patch_object
@@ -37,7 +38,7 @@ async def patch_steps(server: ApiServer, client: Client, namespace: str, name: s
     """The steps of a merge patch of one annotation of a Sandbox, for an object that is there."""
     await client.patch(SANDBOX, name, MergePatch({"metadata": {"annotations": {"bench": "before"}}}), namespace)
     resource = server.resources.get(SANDBOX.group, SANDBOX.version, SANDBOX.plural)
-    entry = server.store.get(SANDBOX.group_resource, (namespace, name))
+    entry = server.store.get(SANDBOX.group_resource, Key(namespace, name))
     assert resource is not None
     assert entry is not None
     old, body = entry.decode(), {"metadata": {"annotations": {"bench": "after"}}}
@@ -63,7 +64,7 @@ async def patch_steps(server: ApiServer, client: Client, namespace: str, name: s
         "validate what changed": lambda: fit(resource, new, old, "Warn", []),
         "track field ownership": track,
         "encode the object": lambda: orjson.dumps(new),
-        "make the entry": lambda: Entry.of(("n", "n"), 1, 1, new, encoded),
+        "make the entry": lambda: Entry.of(Key("n", "n"), 1, 1, new, encoded),
         "(decode it, if it is not at hand)": lambda: orjson.loads(encoded),
     }
     return [Figure(f"one patch: {step}", microseconds(call), "µs") for step, call in steps.items()]

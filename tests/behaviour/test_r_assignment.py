@@ -24,9 +24,8 @@ from sandpool.api.kinds import (
 )
 from sandpool.api.labels import LAUNCH_TYPE, SANDBOX_NAME, TEMPLATE_HASH, TEMPLATE_REF_HASH, WARM_POOL
 from sandpool.api.names import name_hash
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.api.warmpool import RECREATE, ROLLING_UPDATE
-from sandpool.engine.cache.store import Key
 from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import AlreadyExists, InternalError
 from sandpool.kube.transport import Request

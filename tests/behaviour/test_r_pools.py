@@ -10,10 +10,9 @@ import pytest
 from sandpool.api.conditions import AVAILABLE, PROGRESSING, is_ready
 from sandpool.api.kinds import SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.metrics import CLAIM_CREATIONS
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.api.warmpool import RECREATE
 from sandpool.controllers.options import WarmPoolOptions
-from sandpool.engine.cache.store import Key
 from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import Forbidden
 from sandpool.kube.transport import Request

@@ -24,11 +24,10 @@ import pytest
 
 from sandpool.api.kinds import POD, SANDBOX
 from sandpool.api.names import name_hash
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.api.views import ClaimView
 from sandpool.controllers.informers import Caches
 from sandpool.controllers.options import ControllerOptions, WarmPoolOptions
-from sandpool.engine.cache.store import Key
 from sandpool.testing.backend import InProcessBackend
 from sandpool.testing.world import World
 

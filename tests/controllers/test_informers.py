@@ -9,8 +9,8 @@ from random import Random
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.labels import POD_NAME, WARM_POOL
 from sandpool.api.names import name_hash
+from sandpool.api.resource import Key
 from sandpool.controllers.informers import Caches, InformerSet, key_of
-from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import SystemClock
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.objects import new, pod_template

@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 import pytest
 
+from sandpool.api.resource import Key
 from sandpool.controllers.middleware import span_attributes, with_reconcile_log
-from sandpool.engine.cache.store import Key
 from sandpool.engine.controller import DONE, Result
 from sandpool.engine.jsonl import JsonlWriter
 from sandpool.testing.clock import ManualClock

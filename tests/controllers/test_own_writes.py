@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from sandpool.api.resource import Key
 from sandpool.controllers.own_writes import OwnWriteFilter
-from sandpool.engine.cache.store import Key
 
 BOX, OTHER = Key("default", "box"), Key("default", "other")
 

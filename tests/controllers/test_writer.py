@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_TEMPLATE
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.api.views import TemplateView
 from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.writer import ApiWriter, Create, Delete, OwnerLivenessCheck, Patch
-from sandpool.engine.cache.store import Key
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, Conflict, NotFound
 from sandpool.server.api_server import ApiServer

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from sandpool.api.kinds import POD
-from sandpool.engine.cache.store import Key
+from sandpool.api.resource import Key
 from sandpool.engine.controller import DEFAULT_PRIORITY, DONE, Controller, ReconcileIncomplete, Result
 from sandpool.engine.metrics.controller import ERROR, REQUEUE_AFTER, SUCCESS
 from sandpool.engine.metrics.registry import MetricsRegistry

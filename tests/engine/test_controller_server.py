@@ -12,9 +12,9 @@ from typing import NamedTuple
 import pytest
 
 from sandpool.api.kinds import CONFIG_MAP
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.engine.cache.reflector import Reflector
-from sandpool.engine.cache.store import Cache, Key
+from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.kube.client import MergePatch

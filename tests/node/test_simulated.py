@@ -10,9 +10,8 @@ import pytest
 
 from sandpool.api.conditions import condition_of
 from sandpool.api.kinds import POD
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.api.views.pod import SUCCEEDED
-from sandpool.engine.cache.store import Key
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound, ServiceUnavailable
 from sandpool.kube.transport import Request

@@ -15,9 +15,8 @@ from yarl import URL
 
 from sandpool.api.conditions import condition_of
 from sandpool.api.kinds import POD, SANDBOX, SERVICE
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.api.views import PodView
-from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.kube.client import Client, MergePatch

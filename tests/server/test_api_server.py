@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sandpool.api.kinds import CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, NAMESPACE, SANDBOX
+from sandpool.api.resource import Key
 from sandpool.kube.client import MergePatch
 from sandpool.server import api_server
 from sandpool.server.api_server import ApiServer
@@ -145,7 +146,7 @@ async def test_a_kind_goes_with_all_its_objects_even_those_on_their_way(server: 
     await deleting
 
     async def gone() -> bool:
-        return server.store.get(CUSTOM_RESOURCE_DEFINITION.group_resource, ("", WIDGET.group_resource)) is None
+        return server.store.get(CUSTOM_RESOURCE_DEFINITION.group_resource, Key("", WIDGET.group_resource)) is None
 
     await until(gone)
     assert server.store.count(WIDGET.group_resource) == 0

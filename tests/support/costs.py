@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from sandpool.engine.cache.store import Key
+from sandpool.api.resource import Key
 from sandpool.engine.controller import Controller, Result
 from sandpool.explain.audit import AuditedRequest
 from sandpool.testing.world import World

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from sandpool.api.kinds import CONFIG_MAP, POD
-from sandpool.engine.cache.store import Cache, Key
+from sandpool.api.resource import Key
+from sandpool.engine.cache.store import Cache
 from sandpool.kube.client import Client
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock

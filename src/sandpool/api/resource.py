@@ -1,16 +1,32 @@
-"""Resource types: group, version, kind and paths. All packages identify kinds with ``ResourceType``."""
+"""Resource types and keys. All packages identify a kind with ``ResourceType`` and an object of it with ``Key``."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from sys import intern
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 # A decoded API object. Objects are immutable by convention: a change builds new dicts along the changed path and
 # shares the rest (see kube.patches), so references can be kept and compared by identity.
 Object = dict[str, Any]
+
+
+class Key(NamedTuple):
+    """Namespace and name of an object. Cluster-scoped objects have an empty namespace."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @classmethod
+    def of(cls, object: Object) -> Key:
+        metadata = object["metadata"]
+        return cls(intern(metadata.get("namespace") or ""), metadata["name"])
 
 
 _is_plain = re.compile("[A-Za-z0-9._~-]*").fullmatch

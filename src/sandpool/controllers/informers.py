@@ -27,7 +27,7 @@ from sandpool.api.kinds import (
     SERVICE,
 )
 from sandpool.api.names import name_hash
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Key, Object, ResourceType
 from sandpool.api.views import (
     ClaimView,
     NetworkPolicyView,
@@ -41,7 +41,7 @@ from sandpool.api.views import (
     WarmPoolView,
 )
 from sandpool.engine.cache.reflector import Reflector
-from sandpool.engine.cache.store import Cache, Key
+from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 

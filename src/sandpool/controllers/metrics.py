@@ -13,8 +13,9 @@ from sandpool.api import labels
 from sandpool.api.conditions import READY, SANDBOX_EXPIRED
 from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.metrics import OWNED_BY_NOBODY, SANDBOXES, UNKNOWN_TEMPLATE
+from sandpool.api.resource import Key
 from sandpool.api.views import SandboxView
-from sandpool.engine.cache.store import Cache, Key
+from sandpool.engine.cache.store import Cache
 from sandpool.engine.metrics.registry import Labels, MetricsRegistry, Samples
 
 _EXPIRED: Final = SANDBOX_EXPIRED[0]

@@ -7,9 +7,9 @@ from typing import Any
 
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.labels import CREATED_BY, TRACE_CONTEXT, normal_creator
-from sandpool.api.resource import ResourceType
+from sandpool.api.resource import Key, ResourceType
 from sandpool.api.views.metadata import View
-from sandpool.engine.cache.store import Cache, Key
+from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import Result
 from sandpool.engine.jsonl import JsonlWriter, ReconcileRecord

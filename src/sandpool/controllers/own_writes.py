@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from sandpool.engine.cache.store import Key
+from sandpool.api.resource import Key
 
 
 class OwnWriteFilter:

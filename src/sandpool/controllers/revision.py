@@ -22,12 +22,11 @@ from sandpool.api import quantity
 from sandpool.api.kinds import SANDBOX
 from sandpool.api.labels import POD_NAME, TEMPLATE_REF, TEMPLATE_REF_HASH
 from sandpool.api.names import name_hash
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.api.schema import core
 from sandpool.api.schema.shape import Shape
 from sandpool.api.views import SandboxView, TemplateView
 from sandpool.controllers.informers import Caches
-from sandpool.engine.cache.store import Key
 
 #: Resolvers outside the cluster. The default network policy blocks the cluster's own.
 PUBLIC_NAMESERVERS: Final = ("8.8.8.8", "1.1.1.1")

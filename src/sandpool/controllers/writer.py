@@ -21,10 +21,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from sandpool.api.kinds import POD
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Key, Object, ResourceType
 from sandpool.api.views import View
 from sandpool.controllers.informers import Caches, key_of
-from sandpool.engine.cache.store import Key
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, Generic, Protocol, TypeVar
 
-from sandpool.engine.cache.store import Key
+from sandpool.api.resource import Key
 from sandpool.engine.clock import Clock, within
 from sandpool.engine.logging import log_context
 from sandpool.engine.metrics.controller import ERROR, PANIC, REQUEUE_AFTER, SUCCESS, TERMINAL, TIMEOUT

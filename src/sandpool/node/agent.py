@@ -19,11 +19,11 @@ from random import Random
 from typing import Any, Final
 
 from sandpool.api.kinds import POD, RUNTIME_CLASS, SERVICE
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.api.views import ServiceView
 from sandpool.engine.background import BackgroundGate
 from sandpool.engine.cache.reflector import Reflector
-from sandpool.engine.cache.store import Cache, Key
+from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock, within
 from sandpool.engine.events import EventRecorder
 from sandpool.kube.client import Client

@@ -17,7 +17,7 @@ from random import Random
 from typing import Any, Final
 
 from sandpool.api.kinds import SECRET
-from sandpool.engine.cache.store import Key
+from sandpool.api.resource import Key
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.node import agent

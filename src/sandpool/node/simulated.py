@@ -22,11 +22,11 @@ from typing import Final
 
 from sandpool.api.conditions import FALSE, POD_SCHEDULED, READY, TRUE
 from sandpool.api.kinds import POD
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.api.views import PodView
 from sandpool.api.views.pod import FAILED, RUNNING, SUCCEEDED
 from sandpool.engine.cache.reflector import Reflector
-from sandpool.engine.cache.store import Cache, Key
+from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock, timestamp
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError, Conflict, NotFound

@@ -13,10 +13,9 @@ from contextlib import suppress
 from typing import Final
 
 from sandpool.api.kinds import NAMESPACE, POD, SERVICE
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Key, Object, ResourceType
 from sandpool.api.times import timestamp
 from sandpool.api.views import PodView
-from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, ApiError, NotFound

@@ -18,9 +18,10 @@ from typing import Any, Final
 
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.labels import POD_NAME
+from sandpool.api.resource import Key
 from sandpool.api.views import PodView, SandboxView
 from sandpool.engine.cache.reflector import Reflector
-from sandpool.engine.cache.store import Cache, Key
+from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.router.destination import Destination, RequestRejected, invalid_address

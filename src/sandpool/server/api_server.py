@@ -10,7 +10,7 @@ from random import Random, SystemRandom
 from typing import Any, Protocol
 
 from sandpool.api.kinds import NODE, POD, SECRET, SERVICE_ACCOUNT
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.engine.clock import Clock, SystemClock
 from sandpool.kube.client import Client
 from sandpool.kube.pod_access import PodAccess
@@ -175,7 +175,7 @@ class ApiServer:
 
     def _find(self, kind: str, namespace: str, name: str) -> Object | None:
         """The current state of an object that a service account token or a pod refers to."""
-        entry = self.store.get(_BOUND_KINDS[kind], (namespace, name))
+        entry = self.store.get(_BOUND_KINDS[kind], Key(namespace, name))
         return entry.decode() if entry is not None else None
 
     def _publish(self, name: str, resources: list[Resource]) -> None:

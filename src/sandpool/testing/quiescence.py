@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from sandpool.api.resource import ResourceType
-from sandpool.engine.cache.store import Cache, Key
+from sandpool.api.resource import Key, ResourceType
+from sandpool.engine.cache.store import Cache
 from sandpool.kube.client import Client
 from sandpool.kube.transport import Request
 from sandpool.testing import settling

@@ -8,9 +8,8 @@ from collections.abc import Awaitable, Callable
 
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.labels import CLAIM_FIRST_READY_AT, LAUNCH_TYPE, LAUNCH_WARM, SAFE_TO_EVICT, SANDBOX_NAME
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.api.warmpool import RECREATE
-from sandpool.engine.cache.store import Key
 from sandpool.engine.controller import Result
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request

@@ -11,7 +11,7 @@ import pytest
 
 from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Key, Object, ResourceType
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
 from sandpool.controllers.claim.adoption import is_adopted
 from sandpool.controllers.claim.assignment.assigner import Assigner
@@ -75,7 +75,7 @@ class Controller:
         for box in boxes:
             candidate = candidate_of(box, pool_view, revision)
             if candidate is None:
-                self.assigner.forget((NAMESPACE, box.name))
+                self.assigner.forget(Key(NAMESPACE, box.name))
             else:
                 self.assigner.update(candidate)
         owned = [box for box in boxes if box.controlled_by(claim)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
+from sandpool.api.resource import Key
 from sandpool.api.views import ClaimView
 from sandpool.controllers.claim.state import ClaimStates
-from sandpool.engine.cache.store import Key
 from tests.support.claim_objects import claim
 
 KEY = Key("default", "claim")

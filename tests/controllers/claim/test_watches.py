@@ -6,10 +6,10 @@ import asyncio
 from random import Random
 
 from sandpool.api.labels import SANDBOX_NAME
+from sandpool.api.resource import Key
 from sandpool.controllers.claim.state import ClaimStates
 from sandpool.controllers.claim.watches import ClaimWatches
 from sandpool.controllers.informers import Caches
-from sandpool.engine.cache.store import Key
 from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.testing.clock import ManualClock
 from tests.support.claim_objects import claim

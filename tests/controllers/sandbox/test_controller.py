@@ -23,12 +23,11 @@ from sandpool.api.labels import (
     WARM_POOL,
 )
 from sandpool.api.names import name_hash
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Key, Object, ResourceType
 from sandpool.api.views import SandboxView
 from sandpool.controllers.informers import Caches, InformerSet
 from sandpool.controllers.options import SandboxOptions
 from sandpool.controllers.sandbox.controller import SandboxController, is_foreground
-from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import timestamp
 from sandpool.engine.controller import DONE
 from sandpool.engine.events import EventRecorder

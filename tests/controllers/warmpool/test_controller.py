@@ -10,13 +10,12 @@ from typing import Any
 from sandpool.api.kinds import CONFIG_MAP, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.labels import LAUNCH_TYPE
 from sandpool.api.names import generate_name
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.api.warmpool import RECREATE, ROLLING_UPDATE
 from sandpool.controllers.informers import Caches
 from sandpool.controllers.revision import TemplateRevisions
 from sandpool.controllers.warmpool.controller import WarmPoolController
 from sandpool.controllers.writer import ApiWriter
-from sandpool.engine.cache.store import Key
 from sandpool.engine.events import EventRecorder
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.kube.client import Client, MergePatch

@@ -12,14 +12,13 @@ import pytest
 
 from sandpool.api.kinds import CONFIG_MAP
 from sandpool.api.labels import WARM_POOL
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.api.warmpool import RECREATE
 from sandpool.controllers.informers import Caches
 from sandpool.controllers.revision import TemplateRevisions
 from sandpool.controllers.warmpool.controller import WarmPoolController
 from sandpool.controllers.writer import ApiWriter
 from sandpool.engine.background import BackgroundGate
-from sandpool.engine.cache.store import Key
 from sandpool.engine.events import EventRecorder
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.transports import BackgroundTransport

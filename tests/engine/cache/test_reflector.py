@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from sandpool.api.kinds import CONFIG_MAP
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.engine.cache.reflector import SILENCE, Reflector
-from sandpool.engine.cache.store import Cache, Key
+from sandpool.engine.cache.store import Cache
 from sandpool.kube.client import Client
 from sandpool.kube.errors import Expired, Forbidden, InternalError, TooManyRequests
 from sandpool.kube.transport import Request, WatchEvent

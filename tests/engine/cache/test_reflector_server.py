@@ -11,9 +11,9 @@ from typing import NamedTuple
 import pytest
 
 from sandpool.api.kinds import CONFIG_MAP
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.engine.cache.reflector import Reflector
-from sandpool.engine.cache.store import Cache, Key
+from sandpool.engine.cache.store import Cache
 from sandpool.kube.client import MergePatch
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock

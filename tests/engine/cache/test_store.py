@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from sandpool.api.resource import Object
-from sandpool.engine.cache.store import Cache, Key
+from sandpool.api.resource import Key, Object
+from sandpool.engine.cache.store import Cache
 from sandpool.kube.mutation_detector import verify_all
 
 

@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sandpool.api.resource import Object
-from sandpool.engine.cache.store import Cache, Key, Listing, version_of
+from sandpool.api.resource import Key, Object
+from sandpool.engine.cache.store import Cache, Listing, version_of
 
 
 class Thing(NamedTuple):

@@ -19,8 +19,8 @@ import pytest
 import pytest_asyncio
 from dnslib import DNSRecord
 
-from sandpool.api.resource import Object
-from sandpool.engine.cache.store import Cache, Key
+from sandpool.api.resource import Key, Object
+from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import SystemClock
 from sandpool.node.network import links
 from sandpool.node.network.netns import NetworkNamespace

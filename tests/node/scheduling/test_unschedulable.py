@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandpool.engine.cache.store import Key
+from sandpool.api.resource import Key
 from sandpool.node.scheduling.requirements import PodRequirements
 from sandpool.node.scheduling.unschedulable import UnschedulablePods
 

@@ -10,8 +10,7 @@ import pytest
 import pytest_asyncio
 
 from sandpool.api.kinds import EVENT, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
-from sandpool.api.resource import Object
-from sandpool.engine.cache.store import Key
+from sandpool.api.resource import Key, Object
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound

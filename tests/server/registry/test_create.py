@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from sandpool.api.kinds import CONFIG_MAP, DEPLOYMENT, NAMESPACE, POD
+from sandpool.api.resource import Key
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists, ApiError, BadRequest, Invalid, NotFound
 from sandpool.kube.transport import Request
@@ -98,7 +99,7 @@ async def test_stored_objects_begin_with_what_they_are(server: ApiServer, client
     """Lists of built-in kinds cut kind and apiVersion off the bytes, so they must be where they are cut."""
     body = {"metadata": {"name": "a"}, "apiVersion": "v1", "data": {"k": "v"}, "kind": "ConfigMap"}
     await client.create(CONFIG_MAP, body, "default")
-    entry = server.store.get("configmaps", ("default", "a"))
+    entry = server.store.get("configmaps", Key("default", "a"))
     assert entry is not None
     assert entry.encoded.startswith(b'{"kind":"ConfigMap","apiVersion":"v1",')
     [item] = (await client.list(CONFIG_MAP, "default"))["items"]

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from sandpool.api.kinds import NAMESPACE, POD, SERVICE_ACCOUNT
+from sandpool.api.resource import Key
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError, BadRequest, Conflict, Invalid, MethodNotAllowed, NotFound
 from sandpool.kube.transport import Request
@@ -129,7 +130,7 @@ async def test_only_finalizing_takes_the_finalizers_of_a_namespace(server: ApiSe
     await client.transport.request(Request("PUT", NAMESPACE.path(name="n", subresource="finalize"), body=body))
 
     async def gone() -> bool:
-        return server.store.get("namespaces", ("", "n")) is None
+        return server.store.get("namespaces", Key("", "n")) is None
 
     await until(gone)
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from sandpool.api.kinds import CONFIG_MAP
+from sandpool.api.resource import Key
 from sandpool.kube.client import Client
 from sandpool.kube.errors import BadRequest, NotAcceptable
 from sandpool.kube.transport import MERGE_PATCH
@@ -28,7 +29,7 @@ async def ask(server: ApiServer, path: str, accept: str = "", method: str = "GET
 
 async def test_stored_bytes_go_out_as_they_are(server: ApiServer, client: Client) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
-    entry = server.store.get("configmaps", ("default", "a"))
+    entry = server.store.get("configmaps", Key("default", "a"))
     assert entry is not None
     answer = await ask(server, CONFIG_MAP.path("default", "a"))
     assert answer.encoded is entry.encoded

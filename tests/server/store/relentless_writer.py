@@ -11,6 +11,7 @@ import os
 import sys
 from pathlib import Path
 
+from sandpool.api.resource import Key
 from sandpool.server.store.journal import Journal
 from sandpool.server.store.store import Store
 
@@ -18,7 +19,7 @@ WRITERS = 16
 
 
 async def write_forever(store: Store, name: str, start: int) -> None:
-    key = ("ns", name)
+    key = Key("ns", name)
     sequence = start
     while True:
         sequence += 1

@@ -6,6 +6,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandpool.api.resource import Key
 from sandpool.server.store.entry import Entry, encode
 
 names = st.text(max_size=8)
@@ -29,14 +30,14 @@ objects = st.fixed_dictionaries(
 @given(objects)
 def test_an_entry_is_the_same_from_the_object_and_from_its_bytes(obj: dict[str, object]) -> None:
     encoded = orjson.dumps(obj)
-    made, read = Entry.of(("ns", "n"), 3, 7, obj, encoded), Entry.stored(("ns", "n"), 3, 7, encoded)
+    made, read = Entry.of(Key("ns", "n"), 3, 7, obj, encoded), Entry.stored(Key("ns", "n"), 3, 7, encoded)
     assert (made.uid, made.labels, made.owners) == (read.uid, read.labels, read.owners)
     assert (read.key, read.revision, read.row, read.decode()) == (("ns", "n"), 3, 7, obj)
 
 
 def test_a_kept_object_is_handed_out_as_it_is() -> None:
     obj = {"metadata": {"uid": "u"}}
-    entry = Entry.of(("", "n"), 1, 1, obj, orjson.dumps(obj))
+    entry = Entry.of(Key("", "n"), 1, 1, obj, orjson.dumps(obj))
     assert entry.decode() == obj
     assert entry.decode() is not obj
     entry.keep(obj)

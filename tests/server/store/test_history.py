@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import pytest
 
+from sandpool.api.resource import Key
 from sandpool.server.store.entry import Change, Entry
 from sandpool.server.store.history import Compacted, History
 
 
 def change(revision: int, name: str = "a", previous: Entry | None = None, size: int = 10) -> Change:
-    entry = Entry(("", name), revision, 1, b"x" * size, "u", {}, ())
+    entry = Entry(Key("", name), revision, 1, b"x" * size, "u", {}, ())
     return Change("MODIFIED" if previous else "ADDED", entry, previous)
 
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.server.store.entry import Entry, Key
+from sandpool.api.resource import Key
+from sandpool.server.store.entry import Entry
 from sandpool.server.store.object_table import ObjectTable, order
 
 
@@ -19,7 +20,7 @@ operations = st.lists(st.tuples(st.sampled_from(["put", "remove", "list"]), name
 def test_a_table_lists_like_a_sorted_dictionary(script: list[tuple[str, str, str]]) -> None:
     table, model = ObjectTable(), dict[Key, Entry]()
     for operation, namespace, name in script:
-        key = (namespace, name)
+        key = Key(namespace, name)
         if operation == "put":
             model[key] = entry(key)
             table.put(model[key])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.server.store.entry import Change
 from sandpool.server.store.history import Compacted
 from sandpool.server.store.journal import Batch, DiskFull, Journal
@@ -44,7 +44,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 async def put(store: Store, name: str, value: int = 0) -> Object:
-    write = store.put("things", ("ns", name), thing(name, value))
+    write = store.put("things", Key("ns", name), thing(name, value))
     await write.durable
     return write.object
 
@@ -52,7 +52,7 @@ async def put(store: Store, name: str, value: int = 0) -> Object:
 async def test_revisions_grow_and_are_stamped_on_objects(store: Store) -> None:
     first, second = await put(store, "a"), await put(store, "b")
     assert (first["metadata"]["resourceVersion"], second["metadata"]["resourceVersion"]) == ("1", "2")
-    entry = store.get("things", ("ns", "a"))
+    entry = store.get("things", Key("ns", "a"))
     assert entry is not None
     assert entry.decode() == first
 
@@ -70,17 +70,17 @@ async def test_readers_see_only_what_is_durable(tmp_path: Path) -> None:
     journal = HeldJournal(tmp_path)
     store = Store(journal)
     watch = store.watch("things")
-    write = store.put("things", ("ns", "a"), thing("a"))
+    write = store.put("things", Key("ns", "a"), thing("a"))
     await asyncio.sleep(0)
-    assert store.get("things", ("ns", "a")) is None
+    assert store.get("things", Key("ns", "a")) is None
     assert list(store.scan("things")) == []
     assert store.revision == 0
-    head = store.head("things", ("ns", "a"))
+    head = store.head("things", Key("ns", "a"))
     assert head is not None
     assert not write.durable.done()
     journal.release()
     await write.durable
-    assert store.get("things", ("ns", "a")) is head
+    assert store.get("things", Key("ns", "a")) is head
     changes = await watch.take()
     assert changes is not None
     assert [change.type for change in changes] == ["ADDED"]
@@ -90,24 +90,24 @@ async def test_readers_see_only_what_is_durable(tmp_path: Path) -> None:
 async def test_writes_build_on_accepted_ones(tmp_path: Path) -> None:
     journal = HeldJournal(tmp_path)
     store = Store(journal)
-    create = store.put("things", ("ns", "a"), thing("a", 1))
+    create = store.put("things", Key("ns", "a"), thing("a", 1))
     await asyncio.sleep(0)
-    change = store.put("things", ("ns", "a"), thing("a", 2))
-    remove = store.remove("things", ("ns", "a"), change.object)
-    again = store.put("things", ("ns", "a"), thing("a", 3))
+    change = store.put("things", Key("ns", "a"), thing("a", 2))
+    remove = store.remove("things", Key("ns", "a"), change.object)
+    again = store.put("things", Key("ns", "a"), thing("a", 3))
     journal.release()
     await create.durable
     assert not change.durable.done()
-    entry = store.get("things", ("ns", "a"))
+    entry = store.get("things", Key("ns", "a"))
     assert entry is not None
     assert entry.decode()["value"] == 1
     assert [w.change.type for w in (create, change, remove, again)] == ["ADDED", "MODIFIED", "DELETED", "ADDED"]
     journal.release()
     await again.durable
-    entry = store.get("things", ("ns", "a"))
+    entry = store.get("things", Key("ns", "a"))
     assert entry is not None
     assert entry.decode()["value"] == 3
-    assert store.head("things", ("ns", "a")) is entry
+    assert store.head("things", Key("ns", "a")) is entry
     await store.close()
     reopened = Store(Journal(tmp_path))
     assert [e.decode()["value"] for e in reopened.scan("things")] == [3]
@@ -118,25 +118,25 @@ async def test_writes_build_on_accepted_ones(tmp_path: Path) -> None:
 async def test_a_failed_commit_takes_back_everything_built_on_it(tmp_path: Path) -> None:
     journal = HeldJournal(tmp_path)
     store = Store(journal)
-    kept = store.put("things", ("ns", "kept"), thing("kept"))
+    kept = store.put("things", Key("ns", "kept"), thing("kept"))
     await asyncio.sleep(0)
     journal.release()
     await kept.durable
     watch = store.watch("things")
-    first = store.put("things", ("ns", "a"), thing("a"))
+    first = store.put("things", Key("ns", "a"), thing("a"))
     await asyncio.sleep(0)
-    second = store.put("things", ("ns", "kept"), thing("kept", 2))
+    second = store.put("things", Key("ns", "kept"), thing("kept", 2))
     journal.release(DiskFull("no space"))
     await asyncio.sleep(0)
     for write in (first, second):
         with pytest.raises(DiskFull):
             await write.durable
-    assert store.head("things", ("ns", "a")) is None
-    head = store.head("things", ("ns", "kept"))
+    assert store.head("things", Key("ns", "a")) is None
+    head = store.head("things", Key("ns", "kept"))
     assert head is not None
     assert head.decode()["value"] == 0
     assert await watch.take(0) == []
-    after = store.put("things", ("ns", "b"), thing("b"))
+    after = store.put("things", Key("ns", "b"), thing("b"))
     await asyncio.sleep(0)
     journal.release()
     await after.durable
@@ -150,7 +150,7 @@ async def test_a_failed_commit_takes_back_everything_built_on_it(tmp_path: Path)
 async def test_revisions_are_not_reused_after_deleting_and_restarting(tmp_path: Path) -> None:
     store = Store(Journal(tmp_path))
     obj = await put(store, "a")
-    await store.remove("things", ("ns", "a"), obj).durable
+    await store.remove("things", Key("ns", "a"), obj).durable
     await store.close()
     store = Store(Journal(tmp_path))
     assert store.revision == 2
@@ -196,7 +196,7 @@ async def test_a_closed_watch_ends(store: Store) -> None:
 
 async def test_a_watcher_that_falls_behind_is_cut_off(store: Store) -> None:
     await put(store, "a")
-    entry = store.get("things", ("ns", "a"))
+    entry = store.get("things", Key("ns", "a"))
     assert entry is not None
     watch = store.watch("things")
     for _ in range(MAX_BACKLOG + 1):
@@ -226,12 +226,12 @@ async def test_a_scan_can_look_back(store: Store) -> None:
     then = store.revision
     await put(store, "b")
     await put(store, "c", 7)
-    entry = store.get("things", ("ns", "a"))
+    entry = store.get("things", Key("ns", "a"))
     assert entry is not None
-    await store.remove("things", ("ns", "a"), entry.decode()).durable
+    await store.remove("things", Key("ns", "a"), entry.decode()).durable
 
     def names_and_values(revision: int | None, after: str = "") -> list[tuple[str, int]]:
-        key = ("ns", after) if after else None
+        key = Key("ns", after) if after else None
         return [(e.key[1], e.decode()["value"]) for e in store.scan("things", "ns", after=key, revision=revision)]
 
     assert names_and_values(None) == [("b", 0), ("c", 7), ("e", 0)]
@@ -249,11 +249,11 @@ async def test_observers_hear_before_writers_are_answered(store: Store) -> None:
 
 async def test_closing_finishes_what_was_accepted(tmp_path: Path) -> None:
     store = Store(Journal(tmp_path))
-    write = store.put("things", ("ns", "a"), thing("a"))
+    write = store.put("things", Key("ns", "a"), thing("a"))
     await store.close()
     assert write.durable.done()
     with pytest.raises(RuntimeError, match="closed"):
-        store.put("things", ("ns", "b"), thing("b"))
+        store.put("things", Key("ns", "b"), thing("b"))
     reopened = Store(Journal(tmp_path))
     assert reopened.count("things") == 1
     await reopened.close()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sandpool.api.kinds import CONFIG_MAP
+from sandpool.api.resource import Key
 from sandpool.kube.client import Client, MergePatch
 from sandpool.testing.objects import new
 from sandpool.testing.simulation.api import AttributedStore, start_server
@@ -75,9 +76,9 @@ def test_request_of_a_killed_sender_is_delivered() -> None:
         await sent.wait()
         process.kill()
         fixture.transport.disconnect()
-        assert fixture.store.get("configmaps", ("default", "late")) is None
+        assert fixture.store.get("configmaps", Key("default", "late")) is None
         await asyncio.sleep(60)
-        assert fixture.store.get("configmaps", ("default", "late")) is not None
+        assert fixture.store.get("configmaps", Key("default", "late")) is not None
 
     simulate(3, story, lag=1.0)
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView, controller_reference
 from sandpool.controllers.claim.assignment.candidates import is_pooled, refusal
 from sandpool.controllers.claim.errors import ClaimError, adoption_conflict
@@ -32,7 +32,6 @@ from sandpool.controllers.claim.provisioning import merge_metadata
 from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.revision import TemplateRevision
 from sandpool.controllers.writer import ApiWriter, Patch
-from sandpool.engine.cache.store import Key
 from sandpool.kube.errors import Conflict, NotFound
 from sandpool.kube.patches import merge_diff
 

@@ -28,6 +28,7 @@ from typing import Final
 from sandpool.api.events import duplicates_deleted
 from sandpool.api.kinds import NETWORK_POLICY, SANDBOX, SANDBOX_CLAIM
 from sandpool.api.names import network_policy_name
+from sandpool.api.resource import Key
 from sandpool.api.views import ClaimView, NetworkPolicyView, SandboxView
 from sandpool.controllers.claim import errors
 from sandpool.controllers.claim.adoption import adopt_sandbox, is_lost
@@ -58,7 +59,6 @@ from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.options import ClaimOptions
 from sandpool.controllers.revision import TemplateRevisions
 from sandpool.controllers.writer import ApiWriter, Delete, OwnerLivenessCheck, Patch, is_ambiguous
-from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.engine.events import EventRecorder
@@ -113,7 +113,7 @@ class ClaimController:
             per_second=RECONCILES_PER_SECOND,
         )
         self.states = ClaimStates(given.rng)
-        self.assigner = Assigner(lambda claim: self.controller.enqueue(Key(*claim)))
+        self.assigner = Assigner(self.controller.enqueue)
         self.node_health = NodeHealth(clock, self.assigner.deprioritize, self.assigner.restore)
         self._owners = OwnerLivenessCheck(SANDBOX_CLAIM, given.writer)
         annotation_writer = AnnotationWriter(
@@ -220,7 +220,7 @@ class ClaimController:
         lease = lease or self.assigner.take(*wanted.requests, starting=True)
         stale = wanted.is_reference_stale
         if lease is not None:
-            sandbox = self.caches.sandboxes.get(Key(*lease.sandbox))
+            sandbox = self.caches.sandboxes.get(lease.sandbox)
             assert sandbox is not None, "the assigner forgets a sandbox that leaves the cache"
             adoption = plan_adoption(observed, sandbox)
             if isinstance(adoption, Adopt):
@@ -255,7 +255,7 @@ class ClaimController:
         except ClaimError as error:
             state.abandoned = name
             if is_lost(self.caches, claim, name):
-                self.assigner.forget((claim.namespace, name))
+                self.assigner.forget(Key(claim.namespace, name))
             elif lease is not None and error.retry is not Retry.BACKOFF:
                 lease.give_back()  # the claim does not retry soon
             return await self.reporter.report(state, observed, None, error, is_reference_stale=is_reference_stale)

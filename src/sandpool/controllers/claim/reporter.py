@@ -25,7 +25,7 @@ from sandpool.api import labels
 from sandpool.api.events import EventSpec
 from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.api.labels import LAUNCH_WARM
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.api.views import ClaimView, SandboxView
 from sandpool.controllers.claim.errors import ClaimError
 from sandpool.controllers.claim.metrics import Sample, is_first_ready, startup_samples
@@ -35,7 +35,6 @@ from sandpool.controllers.claim.state import ClaimState, ClaimStates, PendingAdo
 from sandpool.controllers.claim.status import ClaimStatus, compute_status
 from sandpool.controllers.informers import key_of
 from sandpool.controllers.writer import ApiWriter, Patch
-from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.engine.events import EventRecorder, ObjectReference

@@ -12,11 +12,11 @@ from random import Random
 from typing import NamedTuple
 
 from sandpool.api.events import EventSpec
+from sandpool.api.resource import Key
 from sandpool.api.views import ClaimView
 from sandpool.controllers.claim.metrics import Sample
 from sandpool.controllers.informers import key_of
 from sandpool.controllers.writer import Patch
-from sandpool.engine.cache.store import Key
 from sandpool.engine.ratelimit import Backoff
 
 

@@ -18,6 +18,7 @@ from sandpool.api import conditions
 from sandpool.api.conditions import FINISHED, READY, Condition
 from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.labels import CLAIM_FIRST_READY_AT, SANDBOX_NAME
+from sandpool.api.resource import Key
 from sandpool.api.views import ClaimView, NodeView, SandboxView, TemplateView, WarmPoolView
 from sandpool.controllers.claim.assignment.assigner import Assigner
 from sandpool.controllers.claim.assignment.candidates import candidate_of
@@ -25,7 +26,6 @@ from sandpool.controllers.claim.assignment.node_health import NodeHealth, has_fa
 from sandpool.controllers.claim.state import ClaimStates
 from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.revision import TemplateRevisions
-from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DEFAULT_PRIORITY
 

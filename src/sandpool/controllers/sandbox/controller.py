@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM, SANDBOX_FIELD_MANAGER, TRACE_CONTEXT
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.api.views import PodView, SandboxView
 from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.options import SandboxOptions
@@ -38,7 +38,6 @@ from sandpool.controllers.sandbox.volumes import volume_claim_names
 from sandpool.controllers.sandbox.watches import watch
 from sandpool.controllers.writer import ApiWriter, Create, OwnerLivenessCheck, Patch, Write
 from sandpool.engine.background import BackgroundGate, ParkingQueue
-from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, ReconcileIncomplete, ReconcileObserver, Result
 from sandpool.engine.events import EventRecorder, ObjectReference

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 
 from sandpool.api.conditions import FALSE
 from sandpool.api.kinds import SANDBOX
+from sandpool.api.resource import Key
 from sandpool.api.views import PodView, SandboxView, ServiceView, View
 from sandpool.controllers.informers import Caches, key_of
-from sandpool.engine.cache.store import Key
 
 
 def watch(caches: Caches, enqueue: Callable[[Key], object], enqueue_later: Callable[[Key], object]) -> None:

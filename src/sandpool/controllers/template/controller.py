@@ -8,12 +8,12 @@ from typing import Final
 from sandpool.api.kinds import SANDBOX_TEMPLATE
 from sandpool.api.labels import TEMPLATE_REF_HASH
 from sandpool.api.names import network_policy_name
+from sandpool.api.resource import Key
 from sandpool.api.views import NetworkPolicyView, TemplateView
 from sandpool.controllers.informers import Caches
 from sandpool.controllers.own_writes import OwnWriteFilter
 from sandpool.controllers.template.plan import TemplatePlan, plan_template
 from sandpool.controllers.writer import ApiWriter, Create, OwnerLivenessCheck, Write
-from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, ReconcileIncomplete, ReconcileObserver, Result
 from sandpool.engine.ratelimit import RECONCILES_PER_SECOND

@@ -16,6 +16,7 @@ from typing import Final
 
 from sandpool.api.events import EventSpec
 from sandpool.api.kinds import SANDBOX_WARM_POOL
+from sandpool.api.resource import Key
 from sandpool.api.views import SandboxView, WarmPoolView
 from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.options import WarmPoolOptions
@@ -25,7 +26,6 @@ from sandpool.controllers.warmpool.plan import Observed, Plan, PoolState, plan
 from sandpool.controllers.warmpool.watches import DecisionSnapshot, WarmPoolWatches
 from sandpool.controllers.writer import ApiWriter, Delete, OwnerLivenessCheck, Patch
 from sandpool.engine.background import BackgroundGate
-from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.engine.events import EventRecorder, ObjectReference

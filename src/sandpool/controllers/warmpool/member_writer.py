@@ -18,13 +18,13 @@ from random import Random
 
 from sandpool.api.kinds import SANDBOX
 from sandpool.api.names import generate_name
+from sandpool.api.resource import Key
 from sandpool.api.views import SandboxView, WarmPoolView
 from sandpool.controllers.informers import Caches
 from sandpool.controllers.revision import TemplateRevision
 from sandpool.controllers.warmpool.members import new_member
 from sandpool.controllers.warmpool.scaling import CreationOutcome, slow_start
 from sandpool.controllers.writer import ApiWriter, Create, Delete, is_ambiguous
-from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.expectations import Expectations
 from sandpool.kube.errors import AlreadyExists, ApiError, NotFound, is_namespace_terminating

@@ -17,13 +17,13 @@ from sandpool.api.conditions import FINISHED
 from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.api.labels import WARM_POOL
 from sandpool.api.names import name_hash
+from sandpool.api.resource import Key
 from sandpool.api.views import SandboxView, TemplateView, WarmPoolView
 from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.revision import TemplateRevision, TemplateRevisions
 from sandpool.controllers.warmpool.member_writer import MemberWriter
 from sandpool.controllers.warmpool.members import deletion
 from sandpool.controllers.writer import Delete
-from sandpool.engine.cache.store import Key
 from sandpool.engine.controller import Controller
 
 

@@ -28,8 +28,8 @@ from contextlib import aclosing
 from random import Random
 from typing import Any, Generic, TypeVar, cast
 
-from sandpool.api.resource import Object, ResourceType
-from sandpool.engine.cache.store import Cache, Key, Listing, version_of
+from sandpool.api.resource import Key, Object, ResourceType
+from sandpool.engine.cache.store import Cache, Listing, version_of
 from sandpool.engine.clock import Clock
 from sandpool.engine.ratelimit import Backoff
 from sandpool.kube.client import Client

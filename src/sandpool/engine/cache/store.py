@@ -35,31 +35,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from sys import intern
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.engine.cache.index import Index
 from sandpool.kube.mutation_detector import detector
 
 _log = logging.getLogger(__name__)
 
 V = TypeVar("V")
-
-
-class Key(NamedTuple):
-    """Namespace and name of an object. Cluster-scoped objects have an empty namespace."""
-
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
-
-    @classmethod
-    def of(cls, object: Object) -> Key:
-        metadata = object["metadata"]
-        return cls(intern(metadata.get("namespace") or ""), metadata["name"])
 
 
 # Called with the key and the views before and after. None before: the object is new. None after: it is gone.

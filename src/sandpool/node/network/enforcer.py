@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from sandpool.api.resource import Object
-from sandpool.engine.cache.store import Cache, Key
+from sandpool.api.resource import Key, Object
+from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock
 from sandpool.engine.ratelimit import backoff_delay
 from sandpool.kube.selectors import LabelSelector

@@ -9,9 +9,9 @@ from typing import Any
 
 from sandpool.api.conditions import READY, TRUE, find_condition
 from sandpool.api.kinds import NAMESPACE, NETWORK_POLICY, POD, SERVICE
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.engine.cache.reflector import Reflector
-from sandpool.engine.cache.store import Cache, Key
+from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.node.network.cluster_dns import DnsPod, DnsService, resolve

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from sandpool.api.quantity import parse
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.api.views.pod import FAILED, SUCCEEDED
-from sandpool.engine.cache.store import Key
 from sandpool.node.pods.state import Problem
 from sandpool.node.scheduling.requirements import PODS, Amounts, requests_of
 

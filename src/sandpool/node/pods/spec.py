@@ -10,9 +10,8 @@ from typing import Final
 
 from sandpool.api.kinds import POD
 from sandpool.api.labels import WARM_POOL
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.api.views.times import parse_time
-from sandpool.engine.cache.store import Key
 from sandpool.engine.events import ObjectReference
 
 ALWAYS: Final = "Always"

@@ -10,8 +10,7 @@ from typing import Final
 import orjson
 
 from sandpool.api.quantity import parse
-from sandpool.api.resource import Object
-from sandpool.engine.cache.store import Key
+from sandpool.api.resource import Key, Object
 
 PODS: Final = "pods"
 # Only requirements count; this scheduler ignores preferences.

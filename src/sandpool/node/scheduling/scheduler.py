@@ -17,10 +17,10 @@ from typing import Any, Final
 from sandpool.api.conditions import FALSE, POD_SCHEDULED, UNSCHEDULABLE, condition_of
 from sandpool.api.events import NORMAL, WARNING, EventSpec
 from sandpool.api.kinds import NODE, POD, RUNTIME_CLASS
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.api.views.pod import FAILED, SUCCEEDED
 from sandpool.engine.cache.reflector import Reflector
-from sandpool.engine.cache.store import Cache, Key
+from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock, timestamp
 from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.engine.events import EventRecorder, ObjectReference

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
-from sandpool.engine.cache.store import Key
+from sandpool.api.resource import Key
 from sandpool.node.scheduling.requirements import PodRequirements
 
 

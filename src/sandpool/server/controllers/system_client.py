@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from sandpool.api.kinds import NAMESPACE
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.kube.errors import not_found
 from sandpool.kube.transport import MERGE_PATCH
 from sandpool.server.controllers.garbage_collector import OwnedObject, Propagation
@@ -37,7 +37,7 @@ class SystemClient:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def get(self, ref: Ref) -> Object | None:
-        entry = self._store.head(ref.resource, (ref.namespace, ref.name))
+        entry = self._store.head(ref.resource, Key(ref.namespace, ref.name))
         return entry.decode() if entry is not None else None
 
     def owned_objects(self) -> Iterator[OwnedObject]:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from random import Random
 
 from sandpool.api.kinds import NAMESPACE
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.engine.clock import Clock, timestamp
 from sandpool.kube.errors import InsufficientStorage, InternalError, not_found
 from sandpool.server.controllers.namespaces import check_create
 from sandpool.server.resources import Resource
-from sandpool.server.store.entry import Entry, Key
+from sandpool.server.store.entry import Entry
 from sandpool.server.store.journal import DiskFull, JournalFailed
 from sandpool.server.store.store import Store, Write
 
@@ -34,7 +34,7 @@ class Neighbours:
         self._store = store
 
     def get(self, group_resource: str, namespace: str | None, name: str) -> Object | None:
-        entry = self._store.head(group_resource, (namespace or "", name))
+        entry = self._store.head(group_resource, Key(namespace or "", name))
         return entry.decode() if entry is not None else None
 
     def objects(self, group_resource: str) -> Iterator[Object]:
@@ -55,7 +55,7 @@ def filled(resource: Resource, entry: Entry) -> Entry:
 
 def key_of(obj: Object) -> Key:
     metadata = obj["metadata"]
-    return metadata.get("namespace", ""), metadata["name"]
+    return Key(metadata.get("namespace", ""), metadata["name"])
 
 
 class RegistryContext:
@@ -77,7 +77,7 @@ class RegistryContext:
     def check_namespace(self, resource: Resource, metadata: Object) -> None:
         """Refuse a create in a namespace that does not exist or is terminating."""
         name = metadata.get("namespace", "")
-        entry = self.store.head(NAMESPACE.group_resource, ("", name))
+        entry = self.store.head(NAMESPACE.group_resource, Key("", name))
         # Searching the bytes avoids decoding: an active namespace does not contain this word.
         if entry is None or b'"Terminating"' in entry.encoded:
             found = entry.decode() if entry is not None else None
@@ -85,7 +85,7 @@ class RegistryContext:
 
     def current(self, resource: Resource, namespace: str, name: str) -> Object:
         """The newest accepted state, on which a write builds."""
-        entry = self.store.head(resource.storage, (namespace, name))
+        entry = self.store.head(resource.storage, Key(namespace, name))
         if entry is None:
             raise not_found(resource.type, name)
         return self.read(resource, entry)

@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 from sandpool.api.names import generate_name
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.kube.errors import AlreadyExists, ApiError, already_exists
 from sandpool.server.kinds.metadata import drop_system_fields, validate_metadata
 from sandpool.server.registry.context import Outcome, RegistryContext
@@ -14,7 +14,6 @@ from sandpool.server.registry.decoding import expect_kind, expect_name, expect_n
 from sandpool.server.registry.tracking import tracked
 from sandpool.server.request.options import WriteOptions
 from sandpool.server.resources import Resource
-from sandpool.server.store.entry import Key
 
 # Attempts to generate a free name before the client gets AlreadyExists.
 _NAME_ATTEMPTS = 8
@@ -62,7 +61,7 @@ async def create(
     refuse_invalid(resource, obj, causes)
     if resource.strategy.create_warning:
         outcome.warnings.append(resource.strategy.create_warning)
-    key = (namespace, obj["metadata"]["name"])
+    key = Key(namespace, obj["metadata"]["name"])
     await _check_free(context, resource, key)
     if options.dry_run:
         outcome.object = obj
@@ -113,6 +112,6 @@ def new_object(context: RegistryContext, resource: Resource, obj: Object) -> Obj
 def _free_name(context: RegistryContext, resource: Resource, metadata: Object) -> str:
     for _ in range(_NAME_ATTEMPTS):
         name = generate_name(metadata["generateName"], context.rng)
-        if context.store.head(resource.storage, (metadata.get("namespace", ""), name)) is None:
+        if context.store.head(resource.storage, Key(metadata.get("namespace", ""), name)) is None:
             break
     return name

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.engine.clock import timestamp
 from sandpool.kube.errors import ApiError, conflict
 from sandpool.kube.sharing import same
@@ -17,7 +17,6 @@ from sandpool.server.registry.context import Outcome, RegistryContext
 from sandpool.server.registry.read import select
 from sandpool.server.request.options import DeleteOptions, ListOptions
 from sandpool.server.resources import Resource
-from sandpool.server.store.entry import Key
 from sandpool.server.store.store import Write
 
 # A write that the store has accepted; awaiting it waits until it is durable.
@@ -61,7 +60,7 @@ def _accepted(
     if options.dry_run:
         return _immediate(Outcome(marked))
     if same(marked, old):
-        return _settled(context, resource, (namespace, name), marked)
+        return _settled(context, resource, Key(namespace, name), marked)
     return context.durable(resource, context.accept(resource, marked))
 
 

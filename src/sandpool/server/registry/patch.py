@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from sandpool.api import causes
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Key, Object, ResourceType
 from sandpool.kube.errors import BadRequest, UnsupportedMediaType, conflict, invalid, not_found
 from sandpool.kube.jsonpatch import json_patch
 from sandpool.kube.patches import merge_patch_object
@@ -106,7 +106,7 @@ async def _apply(
     metadata = body.get("metadata") or {}
     expect_name(metadata, name)
     expect_namespace(resource, metadata, namespace)
-    entry = context.store.head(resource.storage, (namespace if resource.type.namespaced else "", name))
+    entry = context.store.head(resource.storage, Key(namespace if resource.type.namespaced else "", name))
     old = context.read(resource, entry) if entry is not None else None
     if old is None and subresource:
         raise not_found(resource.type, name)

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import orjson
 
 from sandpool.api.causes import Cause
-from sandpool.api.resource import ResourceType
+from sandpool.api.resource import Key, ResourceType
 from sandpool.kube.errors import ApiError, BadRequest, Expired, ServerTimeout, invalid, not_found
 from sandpool.kube.selectors import FieldSelector, LabelSelector
 from sandpool.server.kinds.strategy import METADATA_FIELDS
 from sandpool.server.registry.context import RegistryContext, filled
 from sandpool.server.request.options import ListOptions
 from sandpool.server.resources import Resource
-from sandpool.server.store.entry import Entry, Key
+from sandpool.server.store.entry import Entry
 from sandpool.server.store.history import Compacted
 
 _EXPIRED_TOKEN = (
@@ -31,7 +31,7 @@ _EXACT = ("", "Exact", "NotOlderThan")
 
 
 def get(context: RegistryContext, resource: Resource, namespace: str, name: str) -> Entry:
-    entry = context.store.get(resource.storage, (namespace, name))
+    entry = context.store.get(resource.storage, Key(namespace, name))
     if entry is None:
         raise not_found(resource.type, name)
     return filled(resource, entry)
@@ -112,7 +112,7 @@ def list_page(context: RegistryContext, resource: Resource, namespace: str | Non
         entries = store.scan(resource.storage, namespace, after=after, revision=revision if exact else None)
     except Compacted as error:
         if options.continue_token:
-            raise _expired_token(after or ("", "")) from error
+            raise _expired_token(after or Key("", "")) from error
         raise Expired(f"The resourceVersion for the provided list is too old: {error}") from error
     page = _collect(entries, selection, options.limit, revision)
     if resource.fill is not None:
@@ -194,7 +194,7 @@ def _parse_token(options: ListOptions) -> tuple[int, Key]:
         version, revision, (namespace, name) = content["v"], content["rv"], content["start"]
         if version != "meta.k8s.io/v1" or not isinstance(revision, int):
             raise ValueError("not a token of this server")
-        return revision, (str(namespace), str(name))
+        return revision, Key(str(namespace), str(name))
     except (ValueError, TypeError, KeyError, binascii.Error) as error:
         raise BadRequest(f"continue key is not valid: {error}") from None
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from sandpool.api import causes
 from sandpool.api.causes import Cause
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.kube.errors import BadRequest, conflict, invalid
 from sandpool.kube.sharing import same, shared
 from sandpool.server.apply import ignore_time_only_change
@@ -43,7 +43,7 @@ async def update(
         raise BadRequest("name must be provided")
     expect_name(metadata, name)
     expect_namespace(resource, metadata, namespace)
-    if resource.strategy.allow_create_on_update and context.store.head(resource.storage, (namespace, name)) is None:
+    if resource.strategy.allow_create_on_update and context.store.head(resource.storage, Key(namespace, name)) is None:
         return await create(context, resource, namespace, body, options, name=name, duplicates=duplicates)
     old = context.current(resource, namespace, name)
     metadata = {**metadata}

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import orjson
 
 from sandpool.api.causes import Cause
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Key, Object, ResourceType
 from sandpool.api.schema.core import definition
 from sandpool.kube.errors import BadRequest, Conflict, MethodNotAllowed, NotFound, TooLarge
 from sandpool.kube.transport import APPLY_PATCH
@@ -117,7 +117,7 @@ class Handler:
             # Writes are checked against the newest accepted state. A refused client will read that state and retry.
             if info.name and info.verb != "get":
                 namespace = info.namespace if resource.type.namespaced else ""
-                await self._context.settle(resource, (namespace, info.name))
+                await self._context.settle(resource, Key(namespace, info.name))
             raise
         if resource.deprecation_warning:
             response.headers.append(warning(resource.deprecation_warning))
@@ -256,10 +256,10 @@ class Handler:
         return View(self._context, _SCALE, request.headers, request.query)
 
     @staticmethod
-    def _key(info: RequestInfo, resource: Resource) -> tuple[str, str]:
+    def _key(info: RequestInfo, resource: Resource) -> Key:
         if not info.name or (resource.type.namespaced and not info.namespace):
             raise MethodNotAllowed(_NOT_ALLOWED)
-        return (info.namespace if resource.type.namespaced else "", info.name)
+        return Key(info.namespace if resource.type.namespaced else "", info.name)
 
     @staticmethod
     def _scope(info: RequestInfo, resource: Resource) -> str | None:

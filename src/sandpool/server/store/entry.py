@@ -12,9 +12,8 @@ from typing import Any
 import msgspec
 import orjson
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 
-Key = tuple[str, str]  # (namespace, name); the namespace of a cluster-scoped object is ""
 Owners = tuple[str, ...]  # the uids of an object's owners
 
 _NO_LABELS: Mapping[str, str] = {}

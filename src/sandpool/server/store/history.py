@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 
-from sandpool.server.store.entry import Change, Entry, Key
+from sandpool.api.resource import Key
+from sandpool.server.store.entry import Change, Entry
 
 # The newest changes keep their encoded events, because live watches are about to send them.
 _FRESH = 256

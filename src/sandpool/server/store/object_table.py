@@ -10,7 +10,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from sandpool.server.store.entry import Entry, Key
+from sandpool.api.resource import Key
+from sandpool.server.store.entry import Entry
 
 
 def order(key: Key) -> str:

@@ -22,9 +22,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.kube.errors import TooLarge
-from sandpool.server.store.entry import Change, Entry, Key, encode
+from sandpool.server.store.entry import Change, Entry, encode
 from sandpool.server.store.history import Compacted, History
 from sandpool.server.store.journal import Batch, Log, Row
 from sandpool.server.store.object_table import ObjectTable, order
@@ -86,7 +86,7 @@ class Store:
         gc.disable()
         try:
             for row in self._journal.load():
-                entry = Entry.stored((row.namespace, row.name), row.revision, row.id, row.value)
+                entry = Entry.stored(Key(row.namespace, row.name), row.revision, row.id, row.value)
                 self.resource_store(row.resource).table.put(entry)
                 self._next_row = max(self._next_row, row.id + 1)
                 self._rows += 1

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from sandpool.server.store.entry import Change, Key
+from sandpool.api.resource import Key
+from sandpool.server.store.entry import Change
 
 # A client that reads slower than objects change is disconnected; it resumes from its last resourceVersion or lists
 # again. The bound counts changes, whose bytes are shared with the history.
@@ -103,7 +104,7 @@ class WatchHub:
             if name is None and namespace is not None:
                 self._by_namespace.pop(namespace, None)
             elif name is not None and namespace is not None:
-                self._by_key.pop((namespace, name), None)
+                self._by_key.pop(Key(namespace, name), None)
             elif name is not None:
                 self._by_name.pop(name, None)
 
@@ -113,7 +114,7 @@ class WatchHub:
             return self._everything if namespace is None else self._by_namespace.setdefault(namespace, {})
         if namespace is None:
             return self._by_name.setdefault(name, {})
-        return self._by_key.setdefault((namespace, name), {})
+        return self._by_key.setdefault(Key(namespace, name), {})
 
     def publish(self, change: Change) -> bool:
         """Deliver a change to matching subscriptions; returns whether there were any."""

@@ -19,13 +19,13 @@ from typing import NamedTuple
 import orjson
 
 from sandpool.api.kinds import SANDPOOL
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
 from sandpool.server.api_server import ApiServer
 from sandpool.server.resources import Resource
-from sandpool.server.store.entry import Change, Key
+from sandpool.server.store.entry import Change
 from sandpool.server.store.journal import Row
 from sandpool.server.store.store import Store, Write
 from sandpool.testing.simulation.event_loop import LoopClock, SimulationLoop

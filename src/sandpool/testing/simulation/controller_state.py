@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from sandpool.api.kinds import SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.metrics import CLAIM_CONTROLLER_STARTUP_LATENCY, CLAIM_CREATIONS, Metric
+from sandpool.api.resource import Key
 from sandpool.controllers.manager import ControllerManager
-from sandpool.engine.cache.store import Key
 from sandpool.server.store.store import Store
 from sandpool.testing.simulation.invariants import Violation
 from sandpool.testing.simulation.object_facts import is_deleting, is_ready, owner_uid, uid_of
@@ -21,7 +21,7 @@ def check_controller_state(controllers: ControllerManager, store: Store) -> None
 
 def _caches(controllers: ControllerManager, store: Store) -> Iterator[str]:
     for type, cache in controllers.caches:
-        held = {Key(*entry.key): str(entry.revision) for entry in store.scan(type.group_resource)}
+        held = {entry.key: str(entry.revision) for entry in store.scan(type.group_resource)}
         known = {Key(view.namespace, view.name): cache.version(Key(view.namespace, view.name)) for view in cache}
         if held != known:
             wrong = sorted(set(held.items()) ^ set(known.items()))

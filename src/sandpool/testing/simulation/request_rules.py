@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
+from sandpool.api.resource import Key
 from sandpool.api.warmpool import RECREATE
 from sandpool.controllers.manager import ControllerManager
-from sandpool.engine.cache.store import Key
 from sandpool.kube.transport import Request
 from sandpool.testing.simulation.invariants import Violation
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from sandpool.api.resource import Key
 from sandpool.controllers.claim.assignment.assigner import Assigner, Candidate, Stage
-from sandpool.controllers.claim.assignment.free_list import Key
 from sandpool.controllers.claim.assignment.wait_queue import SandboxRequest
 
-POOL = ("default", "pool")
+POOL = Key("default", "pool")
 
 
 class Desk:
@@ -35,7 +35,7 @@ class Desk:
         compatibility: str = "new",
         uid: str = "",
     ) -> None:
-        self.assigner.update(Candidate((pool[0], name), uid or f"uid-{name}", pool, compatibility, node, stage))
+        self.assigner.update(Candidate(Key(pool[0], name), uid or f"uid-{name}", pool, compatibility, node, stage))
 
     def take(self, claim: str, **options: Any) -> str | None:
         lease = self.assigner.take(request(claim), **options)
@@ -48,7 +48,7 @@ def desk() -> Desk:
 
 
 def request(claim: str, compatibility: str | None = None, pool: Key = POOL) -> SandboxRequest:
-    return SandboxRequest((pool[0], claim), pool, compatibility)
+    return SandboxRequest(Key(pool[0], claim), pool, compatibility)
 
 
 # --- taking ----------------------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def test_r1_a_claim_that_asks_again_gets_the_same_sandbox(desk: Desk) -> None:
 
 
 def test_r11_sandbox_of_a_same_named_pool_in_another_namespace_is_not_assigned(desk: Desk) -> None:
-    desk.add("s1", pool=("other", "pool"))
+    desk.add("s1", pool=Key("other", "pool"))
     assert desk.take("claim") is None
 
 
@@ -116,9 +116,9 @@ def test_sandbox_that_is_no_longer_ready_is_not_assigned(desk: Desk) -> None:
 
 def test_sandbox_that_moves_to_another_pool_is_assigned_by_that_pool(desk: Desk) -> None:
     desk.add("s1")
-    desk.add("s1", pool=("default", "other"))
+    desk.add("s1", pool=Key("default", "other"))
     assert desk.take("claim") is None
-    assert desk.assigner.take(request("claim", None, ("default", "other"))) is not None
+    assert desk.assigner.take(request("claim", None, Key("default", "other"))) is not None
 
 
 def test_assignments_alternate_between_nodes(desk: Desk) -> None:
@@ -211,7 +211,7 @@ def test_r14_event_older_than_the_write_does_not_make_a_taken_sandbox_free(desk:
     lease.done()
     desk.add("s1")
     assert desk.take("other") is None
-    desk.assigner.forget(("default", "s1"))
+    desk.assigner.forget(Key("default", "s1"))
     assert len(desk.assigner) == 0
 
 
@@ -238,7 +238,7 @@ def test_r15_deleted_sandbox_ends_its_lease(desk: Desk) -> None:
     desk.add("s1")
     lease = desk.assigner.take(request("claim"))
     assert lease is not None
-    desk.assigner.forget(("default", "s1"))
+    desk.assigner.forget(Key("default", "s1"))
     assert lease.has_ended
     lease.give_back()
     lease.done()
@@ -248,15 +248,15 @@ def test_r15_deleted_sandbox_ends_its_lease(desk: Desk) -> None:
 
 
 def test_forgetting_an_unknown_sandbox_does_nothing(desk: Desk) -> None:
-    desk.assigner.forget(("default", "s1"))
+    desk.assigner.forget(Key("default", "s1"))
     assert len(desk.assigner) == 0
 
 
 def test_claim_that_changes_its_pool_returns_its_sandbox(desk: Desk) -> None:
     desk.add("s1")
-    desk.add("s2", pool=("default", "other"))
+    desk.add("s2", pool=Key("default", "other"))
     assert desk.take("claim") == "s1"
-    lease = desk.assigner.take(request("claim", None, ("default", "other")))
+    lease = desk.assigner.take(request("claim", None, Key("default", "other")))
     assert lease is not None
     assert lease.sandbox[1] == "s2"
     assert desk.take("another") == "s1"
@@ -291,7 +291,7 @@ def test_pending_sandbox_is_worth_waiting_for_by_one_claim_only(desk: Desk) -> N
     desk.assigner.wait(request("a"))
     assert not desk.assigner.is_worth_waiting(request("b"))
     assert desk.assigner.is_worth_waiting(request("a"))
-    desk.assigner.forget(("default", "s1"))
+    desk.assigner.forget(Key("default", "s1"))
     assert not desk.assigner.is_worth_waiting(request("a"))
 
 
@@ -310,7 +310,7 @@ def test_r41_deleted_claim_passes_its_reservation_to_the_next_waiter(desk: Desk)
     desk.assigner.wait(request("a"))
     desk.assigner.wait(request("b"))
     desk.add("s1")
-    desk.assigner.withdraw(("default", "a"))
+    desk.assigner.withdraw(Key("default", "a"))
     assert desk.woken == ["a", "b"]
     assert desk.take("b") == "s1"
 
@@ -320,8 +320,8 @@ def test_waiter_keeps_its_place_when_its_reserved_sandbox_is_deleted(desk: Desk)
         desk.assigner.wait(request(name))
     desk.add("s1")
     desk.add("s2")
-    desk.assigner.forget(("default", "s1"))
-    desk.assigner.forget(("default", "s2"))
+    desk.assigner.forget(Key("default", "s1"))
+    desk.assigner.forget(Key("default", "s2"))
     desk.woken.clear()
     for number in range(3):
         desk.add(f"t{number}")
@@ -332,7 +332,7 @@ def test_claim_that_took_its_reservation_leaves_the_wait_queue(desk: Desk) -> No
     desk.assigner.wait(request("a"))
     desk.add("s1")
     assert desk.take("a") == "s1"
-    desk.assigner.forget(("default", "s1"))
+    desk.assigner.forget(Key("default", "s1"))
     desk.woken.clear()
     desk.add("s2")
     assert desk.woken == []

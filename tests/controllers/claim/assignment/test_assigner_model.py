@@ -8,11 +8,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from sandpool.api.resource import Key
 from sandpool.controllers.claim.assignment.assigner import Assigner, Candidate, Lease, Stage
-from sandpool.controllers.claim.assignment.free_list import Key
 from sandpool.controllers.claim.assignment.wait_queue import SandboxRequest
 
-POOLS = (("default", "p"), ("default", "q"))
+POOLS = (Key("default", "p"), Key("default", "q"))
 SANDBOXES = st.integers(0, 7).map(lambda number: ("default", f"s{number}"))
 CLAIMS = st.integers(0, 4).map(lambda number: ("default", f"c{number}"))
 OFFERS = st.builds(
@@ -192,7 +192,7 @@ class AssignerModel(RuleBasedStateMachine):
                 if candidate.pool == pool
             ]
             waiting = [request for _, request in self.waiting if (request.pool, request.compatibility) == (pool, None)]
-            stranger = SandboxRequest(("default", "stranger"), pool, None)
+            stranger = SandboxRequest(Key("default", "stranger"), pool, None)
             assert self.assigner.is_worth_waiting(stranger) == (len(unready) > len(waiting))
 
     def teardown(self) -> None:
@@ -200,7 +200,7 @@ class AssignerModel(RuleBasedStateMachine):
         for pool in POOLS:
             free = {candidate.sandbox for candidate in self.free(Stage.READY) if candidate.pool == pool}
             found: set[Key] = set()
-            while lease := self.assigner.take(SandboxRequest(("default", f"stranger-{len(found)}"), pool, None)):
+            while lease := self.assigner.take(SandboxRequest(Key("default", f"stranger-{len(found)}"), pool, None)):
                 found.add(lease.sandbox)
             assert found == free
         for sandbox in list(self.offers):

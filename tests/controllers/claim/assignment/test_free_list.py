@@ -7,13 +7,14 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandpool.api.resource import Key
 from sandpool.controllers.claim.assignment.free_list import FreeList, FreeLists
 
-POOL = ("default", "pool")
+POOL = Key("default", "pool")
 
 
-def sandbox(number: int) -> tuple[str, str]:
-    return "default", f"sandbox-{number}"
+def sandbox(number: int) -> Key:
+    return Key("default", f"sandbox-{number}")
 
 
 def test_empty_list_is_falsy() -> None:
@@ -65,7 +66,7 @@ def test_fullest_node_that_is_not_deprioritized_is_served_first(
     steps: list[tuple[str, int, int]],
 ) -> None:
     stock = FreeLists()
-    model: dict[tuple[str, str], str] = {}
+    model: dict[Key, str] = {}
     deprioritized: set[str] = set()
     for number, (step, node, pick) in enumerate(steps):
         if step == "push":
@@ -113,7 +114,7 @@ def test_any_compatibility_serves_the_oldest_revision_first() -> None:
 def test_pools_and_compatibilities_are_separate() -> None:
     stock = FreeLists()
     stock.push(POOL, "gvisor", "a", sandbox(1))
-    assert stock.pop(("default", "other"), None) is None
+    assert stock.pop(Key("default", "other"), None) is None
     assert stock.pop(POOL, "kata") is None
     assert stock.pop(POOL, "gvisor") == sandbox(1)
 
@@ -121,6 +122,6 @@ def test_pools_and_compatibilities_are_separate() -> None:
 def test_empty_lists_are_removed() -> None:
     stock = FreeLists()
     for number in range(100):
-        stock.push(("default", f"pool-{number}"), str(number), "a", sandbox(number))
-        stock.remove(("default", f"pool-{number}"), str(number), "a", sandbox(number))
+        stock.push(Key("default", f"pool-{number}"), str(number), "a", sandbox(number))
+        stock.remove(Key("default", f"pool-{number}"), str(number), "a", sandbox(number))
     assert stock._pools == {}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandpool.api.kinds import NODE, SANDBOX_WARM_POOL
-from sandpool.api.resource import Object
+from sandpool.api.resource import Key, Object
 from sandpool.api.views import NodeView, SandboxView
 from sandpool.controllers.claim.assignment.assigner import Assigner
 from sandpool.controllers.claim.assignment.node_health import CLEARED, HALF_LIFE, SUSPECT, NodeHealth, has_failed
@@ -207,8 +207,8 @@ class Scene:
         self.caches.nodes.observe(whole)
 
     def take(self, *claims: str) -> list[str]:
-        pool = ("default", "pool")
-        leases = [self.assigner.take(SandboxRequest(("default", claim), pool, None)) for claim in claims]
+        pool = Key("default", "pool")
+        leases = [self.assigner.take(SandboxRequest(Key("default", claim), pool, None)) for claim in claims]
         return [lease.sandbox[1] for lease in leases if lease is not None]
 
 

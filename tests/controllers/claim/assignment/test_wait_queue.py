@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from sandpool.api.resource import Key
 from sandpool.controllers.claim.assignment.wait_queue import SandboxRequest, WaitQueue
 
-POOL = ("default", "pool")
+POOL = Key("default", "pool")
 
 
-def claim(name: str) -> tuple[str, str]:
-    return "default", name
+def claim(name: str) -> Key:
+    return Key("default", name)
 
 
 def request(name: str, compatibility: str | None = None) -> SandboxRequest:
@@ -41,7 +42,7 @@ def test_waiter_is_not_served_an_incompatible_sandbox() -> None:
     room.join(request("b"))
     assert served(room, "old") == "b"
     assert served(room, "old") is None
-    assert room.serve(("default", "other"), "new") is None
+    assert room.serve(Key("default", "other"), "new") is None
 
 
 def test_joining_again_keeps_the_place() -> None:

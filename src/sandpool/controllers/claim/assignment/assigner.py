@@ -37,7 +37,8 @@ from enum import Enum, auto
 from types import TracebackType
 from typing import NamedTuple
 
-from sandpool.controllers.claim.assignment.free_list import FreeLists, Key
+from sandpool.api.resource import Key
+from sandpool.controllers.claim.assignment.free_list import FreeLists
 from sandpool.controllers.claim.assignment.wait_queue import SandboxRequest, Waiter, WaitQueue
 
 

@@ -15,10 +15,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Set
-from typing import TypeAlias
 
-# Namespace and name of an object, whichever type it has; the keys of caches and queues are such pairs.
-Key: TypeAlias = tuple[str, str]
+from sandpool.api.resource import Key
 
 
 class _Ranks:

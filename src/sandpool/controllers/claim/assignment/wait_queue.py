@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import NamedTuple
 
-from sandpool.controllers.claim.assignment.free_list import Key
+from sandpool.api.resource import Key
 
 
 class SandboxRequest(NamedTuple):
