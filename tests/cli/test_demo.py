@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from sandpool.api.quantity import parse
 from sandpool.bench.sdk_process import MissingSdk, find_python
 from sandpool.cli.demo import AFTER, BEFORE, CLAIMS
 from sandpool.cli.demo_sdk import NOTE, PUBLISHED, comparison
@@ -83,6 +84,20 @@ def test_demo_without_kubectl_prints_what_to_install() -> None:
 def test_quickstart_manifest_is_in_the_package() -> None:
     text = (files("sandpool.cli") / "manifests" / "quickstart.yaml").read_text()
     assert [each["kind"] for each in yaml.safe_load_all(text)] == ["SandboxTemplate", "SandboxWarmPool", "SandboxClaim"]
+
+
+def test_the_shipped_template_reserves_little_and_allows_much() -> None:
+    """A limit without a request is reserved in full, as in Kubernetes: a pool would not fit on a small machine."""
+    text = (files("sandpool.cli") / "manifests" / "quickstart.yaml").read_text()
+    template = next(yaml.safe_load_all(text))
+    (container,) = template["spec"]["podTemplate"]["spec"]["containers"]
+    limits, requests = container["resources"]["limits"], container["resources"]["requests"]
+    assert requests.keys() == limits.keys() == {"cpu", "memory", "ephemeral-storage"}
+    pool = {"cpu": "1", "memory": "4Gi", "ephemeral-storage": "2Gi"}  # of a hundred, on one core
+    for name, amount in requests.items():
+        assert 100 * parse(amount).billionths <= parse(pool[name]).billionths, name
+    assert parse(limits["memory"]).billionths >= parse("1Gi").billionths
+    assert parse(limits["ephemeral-storage"]).billionths >= parse("4Gi").billionths
 
 
 def test_comparison_has_published_figures_with_their_source() -> None:

@@ -90,7 +90,7 @@ print("done", flush=True)
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def node(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RealNode]:
-    async with real_node(tmp_path_factory.mktemp("node"), volume_size=SIZE) as running:
+    async with real_node(tmp_path_factory.mktemp("node"), volume_size=SIZE, root_size=SIZE) as running:
         if "SandboxVolumesNotLimited" in running.node.runtimes.weaknesses:
             pytest.skip("file systems of a fixed size cannot be mounted here")
         await running.client.create(CONFIG_MAP, new(CONFIG_MAP, "config", data={"key": "value"}), "default")

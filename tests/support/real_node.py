@@ -25,6 +25,7 @@ from sandpool.node.assembly import VOLUME_SIZE, Node, NodeOptions
 from sandpool.node.network.netns import NetworkNamespace
 from sandpool.node.registration import RegistrationOptions
 from sandpool.node.runtimes.runtime import Container
+from sandpool.node.volumes.root_disk import ROOT_SIZE
 from sandpool.server.api_server import ApiServer
 from sandpool.server.http.server import AuditSink
 from sandpool.testing.objects import pod
@@ -176,7 +177,7 @@ class RealNode:
 
 @asynccontextmanager
 async def real_node(
-    directory: Path, *, audit: AuditSink | None = None, volume_size: int = VOLUME_SIZE
+    directory: Path, *, audit: AuditSink | None = None, volume_size: int = VOLUME_SIZE, root_size: int = ROOT_SIZE
 ) -> AsyncIterator[RealNode]:
     """Raises AssertionError at the end if a pod's process, cgroup or file is left."""
     os.chmod(directory, 0o755)
@@ -192,6 +193,7 @@ async def real_node(
         first_host_user=first,
         host=host.path,
         volume_size=volume_size,
+        root_size=root_size,
     )
     node = Node(server.client(name="node"), SystemClock(), Random(), settings, logs=logs)
     try:

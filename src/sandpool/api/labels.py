@@ -59,6 +59,10 @@ TRACE_CONTEXT: Final = "opentelemetry.io/trace-context"
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 #: On pod template and Pod: "true" lets the node freeze the pod while a pool owns it. Only Sandpool's node supports it.
 FREEZE_WHILE_WARM: Final = "sandpool.dev/freeze-while-warm"
+#: On pod template and Pod: where its containers' writes to their roots are kept. "Memory" keeps them in memory,
+#: any other value on disk. Only Sandpool's node supports it.
+ROOT_MEDIUM: Final = "sandpool.dev/root-medium"
+IN_MEMORY: Final = "Memory"
 #: On Node: a JSON map from each unavailable runtime handler to the reason. Available handlers are labels with
 #: RUNTIME_PREFIX.
 UNAVAILABLE_RUNTIMES: Final = "sandpool.dev/unavailable-runtimes"

@@ -34,7 +34,7 @@ from sandpool.node.pods import context, events
 from sandpool.node.pods.checkpoint import PodCheckpoint, read_checkpoint
 from sandpool.node.pods.context import NodeContext, Runtimes
 from sandpool.node.pods.host_users import FIRST, HostUsers, OwnUser
-from sandpool.node.pods.interfaces import Images, Logs, Network, Volumes
+from sandpool.node.pods.interfaces import Images, Logs, Network, RootDisks, Volumes
 from sandpool.node.pods.phase import phase
 from sandpool.node.pods.resource_admission import ResourceAdmission
 from sandpool.node.pods.resources import volume_directory
@@ -68,6 +68,7 @@ class Parts:
     network: Network
     volumes: Volumes
     logs: Logs
+    root_disks: RootDisks | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +193,7 @@ class NodeAgent:
             runtime_handler=lambda name: self.classes.get(Key("", name)),
             record_write=self.pods.record_write,
             background_turn=BackgroundGate(self.clock).wait,
+            root_disks=parts.root_disks,
         )
 
     async def _reflect(self) -> None:

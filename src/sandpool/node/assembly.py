@@ -57,6 +57,7 @@ from sandpool.node.scheduling.scheduler import Scheduler
 from sandpool.node.volumes import disk
 from sandpool.node.volumes.manager import VolumeManager
 from sandpool.node.volumes.provisioner import Provisioner
+from sandpool.node.volumes.root_disk import ROOT_SIZE, RootDisks
 
 _log = logging.getLogger(__name__)
 
@@ -100,6 +101,7 @@ class NodeOptions:
     host: Path | None = None
     unsafe_processes: bool = False
     volume_size: int = VOLUME_SIZE  # bytes of an emptyDir that sets no sizeLimit
+    root_size: int = ROOT_SIZE  # bytes of a container's root that sets no ephemeral-storage limit
     kubelet: kubelet.KubeletOptions | None = None  # None: all clients of pods are in this process
 
 
@@ -178,7 +180,7 @@ class Node:
                 first_host_user=settings.first_host_user,
                 own_user=self._is_unprivileged,
             ),
-            Parts(self.runtimes, images, self.network, self.volumes, self.listener),
+            Parts(self.runtimes, images, self.network, self.volumes, self.listener, await self._root_disks()),
         )
         self.pod_access = NodePodAccess(self.agent, self.logs)
         if settings.kubelet is not None:
@@ -300,6 +302,16 @@ class Node:
             return runtimes
         _log.warning("%s: %s", _UNLIMITED_WHY, why)
         return replace(runtimes, weaknesses={**runtimes.weaknesses, _UNLIMITED: f"{_UNLIMITED_WHY} ({why})"})
+
+    async def _root_disks(self) -> RootDisks | None:
+        """Disks for the roots of containers, or None where they have to write to memory."""
+        if self._is_unprivileged or _UNLIMITED in self.runtimes.weaknesses:
+            return None
+        disks = RootDisks(self.settings.directory / "roots", self.settings.root_size)
+        if why := await asyncio.to_thread(disks.unavailable):
+            _log.warning("the roots of sandboxes are kept in memory: %s", why)
+            return None
+        return disks
 
     @property
     def _is_unprivileged(self) -> bool:

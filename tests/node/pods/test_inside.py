@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from sandpool.api.kinds import CONFIG_MAP, POD, SECRET
-from sandpool.api.labels import FREEZE_WHILE_WARM, WARM_POOL
+from sandpool.api.labels import FREEZE_WHILE_WARM, IN_MEMORY, ROOT_MEDIUM, WARM_POOL
 from sandpool.kube.client import MergePatch
 from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
@@ -54,6 +54,24 @@ async def test_environment_variables(node: RealNode) -> None:
     words = seen.split()
     assert words[:4] == ["hush", "web", "fast", "500"]
     assert words[4] in words[5:]
+
+
+FREE = "df -k --output=size,fstype / | tail -1"
+
+
+async def test_the_writable_root_is_a_disk_of_the_ephemeral_storage_limit(node: RealNode) -> None:
+    size, kind = (await node.look(FREE)).split()
+    assert kind == "ext4" and 9 << 20 < int(size) <= 10 << 20, "10 GiB unless a limit is set"
+    limited = {"resources": {"limits": {"ephemeral-storage": "64Mi"}}}
+    size, kind = (await node.look(FREE, container=limited)).split()
+    assert kind == "ext4" and 48 << 10 < int(size) <= 64 << 10
+
+
+async def test_the_writable_root_can_be_kept_in_memory(node: RealNode) -> None:
+    annotated = {"annotations": {ROOT_MEDIUM: IN_MEMORY}}
+    limited = {"resources": {"limits": {"ephemeral-storage": "64Mi"}}}
+    assert (await node.look(FREE, metadata=annotated)).split() == [str(256 << 10), "tmpfs"]
+    assert (await node.look(FREE, metadata=annotated, container=limited)).split() == [str(64 << 10), "tmpfs"]
 
 
 async def test_run_as_user_and_group(node: RealNode) -> None:

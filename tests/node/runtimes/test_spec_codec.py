@@ -44,9 +44,9 @@ specs = st.builds(
     env=st.dictionaries(text, text, max_size=4),
     cwd=text,
     uid=st.integers(0, 65535),
-    root=st.builds(HostToolchain, st.lists(paths, max_size=3).map(tuple))
+    root=st.builds(HostToolchain, st.lists(paths, max_size=3).map(tuple), st.lists(paths, max_size=3).map(tuple))
     | st.builds(ImageLayers, st.lists(paths, min_size=1, max_size=3).map(tuple)),
-    scratch=st.builds(Scratch, st.integers(1, 1 << 40), st.none() | paths),
+    scratch=st.builds(Scratch, st.integers(1, 1 << 40), st.none() | paths, st.none() | paths),
     mounts=st.lists(mounts, max_size=4).map(tuple),
     limits=limits,
     tty=st.booleans(),

@@ -21,11 +21,13 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from sandpool.node.launcher import syscalls
 from sandpool.node.launcher.idmap import user_namespace
+from sandpool.node.launcher.loop_device import LoopDevice, attach_copy
 from sandpool.node.launcher.root_directory import Root, make_below, path_of, restrict_mount
 from sandpool.node.launcher.unprivileged import is_unprivileged
 from sandpool.node.runtimes.runtime import (
@@ -69,6 +71,7 @@ class Rootfs:
         # Mounts below /dev, which the runtime makes and mounts itself: path in the staging tmpfs, mount.
         self.in_dev: list[tuple[str, Bind | Tmpfs | DataFile]] = []
         self._opened: dict[str, int] = {}
+        self._disk: LoopDevice | None = None  # for the container's writes
         self._staged = 0
 
     def build(self) -> None:
@@ -107,11 +110,12 @@ class Rootfs:
         if isinstance(spec.root, HostToolchain):
             wanted += [f"/etc/{name}" for name in _ETC if os.path.exists(f"/etc/{name}")]
             wanted += [str(prefix) for prefix in spec.root.prefixes]
-        else:
-            wanted += [str(layer) for layer in spec.root.layers]
+        wanted += [str(layer) for layer in spec.root.layers]
         wanted += [f"/{name}" for name in _MERGED if os.path.isdir(f"/{name}") and not os.path.islink(f"/{name}")]
         if spec.scratch.directory is not None:
             wanted.append(str(spec.scratch.directory))
+        if spec.scratch.disk is not None:
+            self._disk = attach_copy(spec.scratch.disk)
         wanted += [str(mount.source) for mount in spec.mounts if isinstance(mount, Bind)]
         for path in dict.fromkeys(wanted):
             try:
@@ -133,26 +137,65 @@ class Rootfs:
 
     def _provide_usr(self, within: str) -> None:
         """Mount the host's programs at their usual places: /usr, and /bin and the like as on the host."""
-        os.mkdir(f"{within}usr")
+        os.makedirs(f"{within}usr", exist_ok=True)
         self._bind(self._opened["/usr"], f"{within}usr", read_only=True)
+        self._provide_merged(within)
+
+    def _provide_merged(self, within: str) -> None:
         for name in _MERGED:
+            if os.path.lexists(f"{within}{name}"):
+                continue  # of a layer
             if os.path.islink(f"/{name}"):
                 os.symlink(os.readlink(f"/{name}"), f"{within}{name}")
             elif f"/{name}" in self._opened:
                 os.mkdir(f"{within}{name}")
                 self._bind(self._opened[f"/{name}"], f"{within}{name}", read_only=True)
 
+    def _provide_usr_with_layers(self, within: str, layers: int) -> None:
+        """Mount /usr with the additions of layers. It is writable if the container's writes become a layer."""
+        above = [f"{_STAGING}/layers/{index}/usr" for index in range(layers) if os.path.isdir(f"layers/{index}/usr")]
+        flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
+        os.makedirs(f"{within}usr", exist_ok=True)
+        if self.spec.scratch.directory is not None:
+            os.mkdir("layers/usr")
+            owners = user_namespace(self.spec.uid, self.pod.host_uid, self.spec.gid, self.pod.host_gid)
+            self._bind_mapped(self._opened["/usr"], f"{_STAGING}/layers/usr", owners)
+            os.close(owners)
+            for name in ("usr", "usr-work"):
+                os.mkdir(f"scratch/{name}", 0o755)
+            os.chown("scratch/usr", self.pod.host_uid, self.pod.host_gid)
+            lower = ":".join([*above, f"{_STAGING}/layers/usr"])
+            writes = f"upperdir={_STAGING}/scratch/usr,workdir={_STAGING}/scratch/usr-work"
+            syscalls.mount("overlay", f"{within}usr", "overlay", flags, f"lowerdir={lower},{writes}")
+        elif above:
+            lower = ":".join([*above, f"{_STAGING}/usr"])
+            syscalls.mount("overlay", f"{within}usr", "overlay", flags | syscalls.MS_RDONLY, f"lowerdir={lower}")
+        else:
+            self._bind(self._opened["/usr"], f"{within}usr", read_only=True)
+        self._provide_merged(within)
+
     def _mount_toolchain(self, root: HostToolchain) -> None:
         pod, base = self.pod, SANDBOX[1:]
-        owner = f"uid={pod.host_uid},gid={pod.host_gid}"
-        options = f"size={self.spec.scratch.size},mode=755,{owner}"
-        syscalls.mount("sandbox", base, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
+        self._mount_scratch()
+        os.mkdir("scratch/upper", 0o755)
+        os.chown("scratch/upper", pod.host_uid, pod.host_gid)
+        if root.layers:
+            self._place_layers(root.layers)
+            self._mount_overlay(len(root.layers))
+        else:
+            syscalls.mount("scratch/upper", base, "", syscalls.MS_BIND)
         for name in _DIRECTORIES:
-            os.mkdir(f"{base}/{name}")
-            os.chmod(f"{base}/{name}", 0o1777 if name in _WORLD else 0o755)
-            os.chown(f"{base}/{name}", pod.host_uid, pod.host_gid)
-        os.symlink("/run", f"{base}/var/run")
-        self._provide_usr(f"{base}/")
+            if not os.path.lexists(f"{base}/{name}"):
+                os.mkdir(f"{base}/{name}")
+                os.chmod(f"{base}/{name}", 0o1777 if name in _WORLD else 0o755)
+                os.chown(f"{base}/{name}", pod.host_uid, pod.host_gid)
+        if not os.path.lexists(f"{base}/var/run"):
+            os.symlink("/run", f"{base}/var/run")
+        if root.layers or self.spec.scratch.directory is not None:
+            os.makedirs("layers", exist_ok=True)
+            self._provide_usr_with_layers(f"{base}/", len(root.layers))
+        else:
+            self._provide_usr(f"{base}/")
         self.root = self._open_root(base)
         for name in _ETC:
             if (source := self._opened.get(f"/etc/{name}")) is not None:
@@ -162,39 +205,48 @@ class Rootfs:
         self._write_users()
 
     def _mount_layers(self, root: ImageLayers) -> None:
-        spec, base = self.spec, SANDBOX[1:]
-        self._place_layers(root)
-        os.mkdir("scratch")
-        if spec.scratch.directory is None:
-            syscalls.mount(
-                "scratch", "scratch", "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, f"size={spec.scratch.size}"
-            )
-        else:
-            self._bind(self._opened[str(spec.scratch.directory)], "scratch")
+        self._place_layers(root.layers)
+        self._mount_scratch()
         os.mkdir("scratch/upper")
-        os.mkdir("scratch/work")
         # The root directory of an overlay has the owner and mode of its upper directory.
         top = os.stat("layers/0")
         if not is_unprivileged():
             os.chown("scratch/upper", top.st_uid, top.st_gid)
         os.chmod("scratch/upper", stat.S_IMODE(top.st_mode))
-        lower = ":".join(f"{_STAGING}/layers/{index}" for index in range(len(root.layers)))
+        self._mount_overlay(len(root.layers))
+
+    def _mount_overlay(self, layers: int) -> None:
+        """Mount the root: the layers, and above them what the container writes."""
+        os.makedirs("scratch/work", exist_ok=True)
+        lower = ":".join(f"{_STAGING}/layers/{index}" for index in range(layers))
         options = f"lowerdir={lower},upperdir={_STAGING}/scratch/upper,workdir={_STAGING}/scratch/work"
         options += ",userxattr" if is_unprivileged() else ""
-        syscalls.mount("overlay", base, "overlay", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
+        syscalls.mount("overlay", SANDBOX[1:], "overlay", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
 
-    def _place_layers(self, root: ImageLayers) -> None:
+    def _mount_scratch(self) -> None:
+        """Mount what holds the writes of the container at ``scratch`` in the staging tmpfs."""
+        scratch = self.spec.scratch
+        os.mkdir("scratch")
+        if self._disk is not None:
+            self._disk.mount("scratch")
+        elif scratch.directory is not None:
+            self._bind(self._opened[str(scratch.directory)], "scratch")
+        else:
+            flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
+            syscalls.mount("scratch", "scratch", "tmpfs", flags, f"size={scratch.size}")
+
+    def _place_layers(self, layers: Sequence[Path]) -> None:
         os.mkdir("layers")
-        for index in range(len(root.layers)):
+        for index in range(len(layers)):
             os.mkdir(f"layers/{index}")
         if is_unprivileged():
             # Without root there is no ID mapping: the files belong to this user, who has unpacked the image.
-            for index, layer in enumerate(root.layers):
+            for index, layer in enumerate(layers):
                 self._bind(self._opened[str(layer)], f"{_STAGING}/layers/{index}")
             return
         spec, pod = self.spec, self.pod
         owners = user_namespace(spec.uid, pod.host_uid, spec.gid, pod.host_gid)
-        for index, layer in enumerate(root.layers):
+        for index, layer in enumerate(layers):
             self._bind_mapped(self._opened[str(layer)], f"{_STAGING}/layers/{index}", owners)
         os.close(owners)
 

@@ -19,6 +19,7 @@ CLONE_NEWNET: Final = 0x40000000
 MS_RDONLY: Final = 0x1
 MS_NOSUID: Final = 0x2
 MS_NODEV: Final = 0x4
+MS_NOATIME: Final = 0x400
 MS_REMOUNT: Final = 0x20
 MS_BIND: Final = 0x1000
 MS_REC: Final = 0x4000

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from sandpool.api.labels import IN_MEMORY, ROOT_MEDIUM
 from sandpool.api.quantity import parse
 from sandpool.api.resource import Object
 from sandpool.node.cgroups.limits import Limits
@@ -28,8 +29,10 @@ def build_container_spec(
     *,
     hostname: str,
     pids: int = DEFAULT_PIDS,
+    scratch: Scratch | None = None,
 ) -> ContainerSpec:
-    """Raises ``ConfigError`` if the container cannot be run as specified."""
+    """Without ``scratch``, the container's writes to its root are kept in memory. Raises ``ConfigError`` if the
+    container cannot be run as specified."""
     spec = container.spec
     pod_security, security = pod["spec"].get("securityContext") or {}, spec.get("securityContext") or {}
     user = identity(pod_security, security, image.user)
@@ -41,7 +44,7 @@ def build_container_spec(
         uid=user.uid,
         gid=user.gid,
         root=image.root,
-        scratch=_scratch(spec),
+        scratch=_in_memory(spec) if scratch is None else scratch,
         read_only_root=bool(security.get("readOnlyRootFilesystem")),
         mounts=mounts,
         limits=container_limits(spec, pids),
@@ -72,9 +75,20 @@ def _with_defaults(hostname: str, image: Image, env: Mapping[str, str], spec: Ob
     return {**defaults, **image.env, **env}
 
 
-def _scratch(spec: Object) -> Scratch:
-    """Return the size of the container's writable root."""
-    limit = _bytes(((spec.get("resources") or {}).get("limits") or {}).get("ephemeral-storage"))
+def wants_disk(pod: Object, spec: Object) -> bool:
+    """Whether a container's writes to its root go to disk. A root that the container cannot write to needs none."""
+    annotations = pod["metadata"].get("annotations") or {}
+    read_only = (spec.get("securityContext") or {}).get("readOnlyRootFilesystem")
+    return not read_only and annotations.get(ROOT_MEDIUM) != IN_MEMORY
+
+
+def storage_limit(spec: Object) -> int | None:
+    """Return the size of the container's writable root in bytes, or None if the pod sets none."""
+    return _bytes(((spec.get("resources") or {}).get("limits") or {}).get("ephemeral-storage"))
+
+
+def _in_memory(spec: Object) -> Scratch:
+    limit = storage_limit(spec)
     return Scratch() if limit is None else Scratch(size=limit)
 
 

@@ -16,15 +16,16 @@ from sandpool.api.resource import Object
 from sandpool.engine.clock import timestamp
 from sandpool.kube.errors import NotFound
 from sandpool.node.pods.checkpoint import Run, boot_id, read_run
-from sandpool.node.pods.container_spec import build_container_spec
+from sandpool.node.pods.container_spec import build_container_spec, storage_limit, wants_disk
 from sandpool.node.pods.context import NodeContext
 from sandpool.node.pods.downward import PodPlacement
 from sandpool.node.pods.environment import EnvironmentSources, Source, environment, sources_of
 from sandpool.node.pods.interfaces import MESSAGES, Image, PodVolumes
 from sandpool.node.pods.spec import Container, Pod
 from sandpool.node.pods.state import COMPLETED, ERROR, OOM_KILLED, START_ERROR, Moment, Termination
-from sandpool.node.runtimes.runtime import Bind, Exit, Mount, PodSandbox, Runtime
+from sandpool.node.runtimes.runtime import Bind, Exit, Mount, PodSandbox, Runtime, Scratch
 from sandpool.node.runtimes.runtime import Container as Running
+from sandpool.node.runtimes.simulated import SIMULATED
 
 # Names no container can have.
 VOLUMES: Final = "_volumes"
@@ -73,7 +74,10 @@ class Containers:
         env = await self._environment(pod, container.spec)
         mounts = (*self.volumes.mounts(container.spec, env), self._message_mount(container))
         called, pids = self.sandbox.hostname, self.context.options.pids
-        spec = build_container_spec(pod.object, container, image, env, mounts, hostname=called, pids=pids)
+        scratch = await self._scratch(pod, container.spec)
+        spec = build_container_spec(
+            pod.object, container, image, env, mounts, hostname=called, pids=pids, scratch=scratch
+        )
         self._signals[container.name] = _signal(container.stop_signal or image.stop_signal)
         self.running[container.name] = await self.runtime.create(self.sandbox, spec)
 
@@ -117,6 +121,14 @@ class Containers:
 
     def log_directory(self, name: str) -> Path:
         return log_directory(self.sandbox.directory, name)
+
+    async def _scratch(self, pod: Pod, spec: Object) -> Scratch | None:
+        """Return the disk for the writes of a container to its root; None if they are kept in memory."""
+        disks = self.context.root_disks
+        if disks is None or self.runtime.name == SIMULATED or not wants_disk(pod.object, spec):
+            return None
+        size = storage_limit(spec) or disks.default_size
+        return Scratch(size, disk=await disks.image(size))
 
     async def _environment(self, pod: Pod, spec: Object) -> dict[str, str]:
         wanted = sorted(sources_of(spec), key=lambda source: (source.type.kind, source.name))

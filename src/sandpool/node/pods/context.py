@@ -14,7 +14,7 @@ from sandpool.engine.clock import Clock
 from sandpool.engine.events import EventRecorder
 from sandpool.kube.client import Client
 from sandpool.node.pods.host_users import HostUsers
-from sandpool.node.pods.interfaces import Images, Logs, Network, Volumes
+from sandpool.node.pods.interfaces import Images, Logs, Network, RootDisks, Volumes
 from sandpool.node.runtimes.handlers import refusal
 from sandpool.node.runtimes.runtime import DEFAULT_PIDS, Runtime
 
@@ -101,6 +101,7 @@ class NodeContext:
     runtime_handler: Callable[[str], str | None]
     record_write: Callable[[Object], None]
     background_turn: Callable[[], Awaitable[None]]
+    root_disks: RootDisks | None = None  # None: containers write to memory
     # Limits on pods prepared and containers started at the same time. Beyond them each one takes longer and none is
     # done sooner.
     preparing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))

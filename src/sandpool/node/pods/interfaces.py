@@ -135,6 +135,20 @@ class Volumes(Protocol):
         ...
 
 
+class RootDisks(Protocol):
+    """Makes the disks that hold the writes of containers to their roots."""
+
+    @property
+    def default_size(self) -> int:
+        """Bytes for a container that sets no ``ephemeral-storage`` limit."""
+        ...
+
+    async def image(self, size: int) -> Path:
+        """Return the image of an empty file system of this size, of which each container gets a copy. Raises
+        ``VolumeFailure``."""
+        ...
+
+
 class Logs(Protocol):
     """Stores the output of containers. A container blocks when its output is not read, so reading begins with its
     start."""

@@ -26,7 +26,7 @@ from typing import Final, Protocol
 from sandpool.node.cgroups.limits import Limits, Usage
 from sandpool.node.runtimes.terminal import Terminal
 
-# Bytes that a sandbox can write outside of its volumes, in memory, unless its spec says otherwise.
+# Bytes that a sandbox can write to its root if the root is kept in memory, unless its spec says otherwise.
 DEFAULT_SCRATCH: Final = 256 << 20
 DEFAULT_PIDS: Final = 512
 DEFAULT_NOFILE: Final = 1024
@@ -67,9 +67,11 @@ class PodSandbox:
 @dataclass(frozen=True, slots=True)
 class HostToolchain:
     """An image made of the machine's own programs: /usr and ``prefixes``, read-only and at their own paths, with an
-    /etc that has certificates and the like of the machine."""
+    /etc that has certificates and the like of the machine. ``layers`` are directories with more files, the topmost
+    first, as in ``ImageLayers``; what they have in /usr is added to the machine's."""
 
     prefixes: tuple[Path, ...] = ()
+    layers: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +83,17 @@ class ImageLayers:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Where a container's writes to its root go; lost with the container. In memory (charged to the container) up to
-    ``size`` bytes, or in ``directory``: an empty directory on disk without a size limit, which the caller makes and
-    removes."""
+    """Where a container's writes to its root go; lost with the container.
+
+    * With ``disk``, the image of an empty file system of ``size`` bytes: on a copy of it on disk, which is in the same
+      directory, has no name and goes with the container.
+    * With ``directory``: there, an empty directory on disk without a size limit, which the caller makes and removes. It
+      then has them in ``upper``, as a layer for further containers. (For a ``HostToolchain``, /usr is writable too.)
+    * Otherwise in memory, up to ``size`` bytes, charged to the container."""
 
     size: int = DEFAULT_SCRATCH
     directory: Path | None = None
+    disk: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

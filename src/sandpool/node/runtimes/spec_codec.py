@@ -41,7 +41,11 @@ def spec_to_json(spec: ContainerSpec) -> Json:
     return {
         **asdict(spec),
         "root": _root_to_json(spec.root),
-        "scratch": {"size": spec.scratch.size, "directory": _text(spec.scratch.directory)},
+        "scratch": {
+            "size": spec.scratch.size,
+            "directory": _text(spec.scratch.directory),
+            "disk": _text(spec.scratch.disk),
+        },
         "mounts": [_mount_to_json(mount) for mount in spec.mounts],
     }
 
@@ -52,7 +56,7 @@ def spec_from_json(data: Json) -> ContainerSpec:
             **data,
             "argv": tuple(data["argv"]),
             "root": _root_from_json(data["root"]),
-            "scratch": Scratch(data["scratch"]["size"], _path(data["scratch"]["directory"])),
+            "scratch": _scratch_from_json(data["scratch"]),
             "mounts": tuple(_mount_from_json(mount) for mount in data["mounts"]),
             "limits": Limits(**data["limits"]),
         }
@@ -67,14 +71,14 @@ def recorded_roots(pods: Path) -> set[Path]:
         # read: another version may have written the record.
         with suppress(FileNotFoundError, ValueError):
             root = _root_from_json(json.loads(record.read_bytes())["root"])
-            found.update(root.prefixes if isinstance(root, HostToolchain) else root.layers)
+            found.update(root.layers, root.prefixes if isinstance(root, HostToolchain) else ())
     return found
 
 
 def _root_to_json(root: HostToolchain | ImageLayers) -> Json:
     match root:
-        case HostToolchain(prefixes):
-            return {"prefixes": [str(path) for path in prefixes]}
+        case HostToolchain(prefixes, layers):
+            return {"prefixes": [str(path) for path in prefixes], "above": [str(path) for path in layers]}
         case ImageLayers(layers):
             return {"layers": [str(path) for path in layers]}
 
@@ -82,7 +86,13 @@ def _root_to_json(root: HostToolchain | ImageLayers) -> Json:
 def _root_from_json(data: Json) -> HostToolchain | ImageLayers:
     if "layers" in data:
         return ImageLayers(tuple(Path(path) for path in data["layers"]))
-    return HostToolchain(tuple(Path(path) for path in data["prefixes"]))
+    above = data.get("above") or ()  # a container of an earlier version has none
+    return HostToolchain(tuple(Path(path) for path in data["prefixes"]), tuple(Path(path) for path in above))
+
+
+def _scratch_from_json(data: Json) -> Scratch:
+    # A container of an earlier version may have no entry for the disk.
+    return Scratch(data["size"], _path(data["directory"]), _path(data.get("disk")))
 
 
 def _mount_to_json(mount: Mount) -> Json:

@@ -19,7 +19,7 @@ from sandpool.node.launcher import syscalls
 from sandpool.node.pods.interfaces import VolumeFailure
 
 #: ext4 needs room for itself.
-_SMALLEST: Final = 4 << 20
+SMALLEST: Final = 4 << 20
 
 
 def is_mounted(path: Path) -> bool:
@@ -50,14 +50,22 @@ def make(target: Path, size: int) -> None:
     if not image.exists():
         # Under another name until it is complete: the node may be killed while mkfs runs.
         draft = image.with_name(f".{image.name}")
-        with draft.open("wb") as file:
-            os.fchmod(file.fileno(), 0o600)
-            os.truncate(file.fileno(), max(size, _SMALLEST))
-        _run("mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", "-E", "root_owner=0:0", str(draft))
+        make_image(draft, size)
         draft.rename(image)
     _run("mount", "-o", "loop,nosuid,nodev", str(image), str(target))
     with contextlib.suppress(FileNotFoundError):
         (target / "lost+found").rmdir()
+
+
+def make_image(path: Path, size: int) -> None:
+    """Write the image of an empty file system to a sparse file. With its tables side by side, without room for it to
+    grow and with few copies of the superblock it takes up 80 KB for 10 GiB."""
+    with path.open("wb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        os.truncate(file.fileno(), max(size, SMALLEST))
+    layout = ("-m", "0", "-G", "256", "-O", "^has_journal,^resize_inode,^sparse_super,sparse_super2")
+    extra = ("-E", "root_owner=0:0,lazy_itable_init=1,nodiscard")
+    _run("mkfs.ext4", "-q", "-F", *layout, *extra, str(path))
 
 
 def exists(target: Path) -> bool:
@@ -81,7 +89,7 @@ def unavailable(directory: Path) -> str:
     """Why file systems of a fixed size cannot be made below this directory; empty if they can."""
     target = directory / ".volume-test"
     try:
-        make(target, _SMALLEST)
+        make(target, SMALLEST)
     except (VolumeFailure, OSError) as error:
         return str(error)
     finally:
