@@ -20,7 +20,7 @@ from tests.support.custom_kinds import install
 WIDGET = custom_type("example.com")
 
 
-async def test_it_can_be_started_again_and_has_everything(tmp_path: Path) -> None:
+async def test_restarted_server_has_all_objects(tmp_path: Path) -> None:
     server = ApiServer(tmp_path)
     await server.start()
     client = server.client()
@@ -36,7 +36,7 @@ async def test_it_can_be_started_again_and_has_everything(tmp_path: Path) -> Non
     await server.stop()
 
 
-async def test_starting_on_what_is_there_writes_nothing(tmp_path: Path) -> None:
+async def test_second_start_writes_nothing(tmp_path: Path) -> None:
     server = ApiServer(tmp_path)
     for _ in range(2):
         await server.start()
@@ -51,7 +51,7 @@ async def test_starting_on_what_is_there_writes_nothing(tmp_path: Path) -> None:
     await server.stop()
 
 
-async def test_a_directory_serves_one_server(tmp_path: Path) -> None:
+async def test_second_server_on_a_directory_is_refused(tmp_path: Path) -> None:
     server, second = ApiServer(tmp_path), ApiServer(tmp_path)
     await server.start()
     with pytest.raises(StoreInUse, match="stop that one or choose another"):
@@ -62,7 +62,7 @@ async def test_a_directory_serves_one_server(tmp_path: Path) -> None:
     await second.stop()
 
 
-async def test_a_damaged_store_leaves_no_lock_behind(tmp_path: Path) -> None:
+async def test_damaged_store_leaves_no_lock_behind(tmp_path: Path) -> None:
     server = ApiServer(tmp_path)
     await server.start()
     await server.stop()
@@ -76,7 +76,7 @@ async def test_a_damaged_store_leaves_no_lock_behind(tmp_path: Path) -> None:
             await server.start()
 
 
-async def test_a_start_that_fails_lets_go_of_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_start_releases_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(objects: object, client_ca: object) -> None:
         raise RuntimeError("no")
 
@@ -88,7 +88,7 @@ async def test_a_start_that_fails_lets_go_of_the_directory(tmp_path: Path, monke
     await server.stop()
 
 
-async def test_a_controller_that_ends_by_itself_is_logged(server: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
+async def test_controller_that_ends_by_itself_is_logged(server: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
     async def crash() -> None:
         raise RuntimeError("a bug")
 
@@ -100,14 +100,14 @@ async def test_a_controller_that_ends_by_itself_is_logged(server: ApiServer, cap
     assert "a bug" in caplog.text
 
 
-async def test_stopping_logs_no_ended_controller(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_stop_logs_no_ended_controller(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     server = ApiServer(tmp_path)
     await server.start()
     await server.stop()
     assert not caplog.records
 
 
-async def test_stopping_waits_for_what_was_accepted(tmp_path: Path) -> None:
+async def test_stop_waits_for_accepted_writes(tmp_path: Path) -> None:
     server = ApiServer(tmp_path)
     await server.start()
     client = server.client()
@@ -120,7 +120,7 @@ async def test_stopping_waits_for_what_was_accepted(tmp_path: Path) -> None:
     await server.stop()
 
 
-async def test_our_own_kinds_are_brought_up_to_date(tmp_path: Path) -> None:
+async def test_sandbox_kinds_are_updated_at_start(tmp_path: Path) -> None:
     """A new release comes with new definitions; the stored ones are those of the old."""
     server = ApiServer(tmp_path)
     await server.start()
@@ -135,7 +135,7 @@ async def test_our_own_kinds_are_brought_up_to_date(tmp_path: Path) -> None:
     await server.stop()
 
 
-async def test_a_kind_goes_with_all_its_objects_even_those_on_their_way(server: ApiServer) -> None:
+async def test_deleting_a_kind_deletes_objects_accepted_meanwhile(server: ApiServer) -> None:
     """An object that is accepted while its definition's deletion is being synced is not left behind."""
     client = server.client()
     await install(client, definition(WIDGET))

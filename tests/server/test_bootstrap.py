@@ -13,7 +13,7 @@ from sandpool.server.api_server import ApiServer
 from sandpool.server.bootstrap import bootstrap, service_account_key
 
 
-async def test_a_new_server_has_what_everybody_expects(client: Client) -> None:
+async def test_new_server_has_namespaces_roles_and_the_service(client: Client) -> None:
     namespaces = {item["metadata"]["name"] for item in (await client.list(NAMESPACE))["items"]}
     assert {"default", "kube-system", "kube-public"} <= namespaces
     for name in ("cluster-admin", "admin", "edit", "view"):
@@ -23,7 +23,7 @@ async def test_a_new_server_has_what_everybody_expects(client: Client) -> None:
         assert (await client.list(type))["items"] == []
 
 
-async def test_what_an_administrator_changed_stays(server: ApiServer, client: Client) -> None:
+async def test_changes_of_an_administrator_are_kept(server: ApiServer, client: Client) -> None:
     await client.patch(CLUSTER_ROLE, "view", MergePatch({"metadata": {"labels": {"mine": "yes"}}}))
     await client.delete(CLUSTER_ROLE, "edit")
     await bootstrap(server.objects)
@@ -31,7 +31,7 @@ async def test_what_an_administrator_changed_stays(server: ApiServer, client: Cl
     await client.get(CLUSTER_ROLE, "edit")  # what is missing comes back
 
 
-async def test_the_second_time_nothing_is_written(server: ApiServer) -> None:
+async def test_second_bootstrap_writes_nothing(server: ApiServer) -> None:
     await server.crds.reconciler.settled()
     await server.namespaces.reconciler.settled()
     before = server.store.revision
@@ -39,7 +39,7 @@ async def test_the_second_time_nothing_is_written(server: ApiServer) -> None:
     assert server.store.revision == before
 
 
-async def test_by_which_authority_clients_are_known_is_published(server: ApiServer, client: Client) -> None:
+async def test_client_authority_is_published(server: ApiServer, client: Client) -> None:
     async def published() -> object:
         found = await client.get(CONFIG_MAP, "extension-apiserver-authentication", "kube-system")
         return found["data"]
@@ -53,13 +53,13 @@ async def test_by_which_authority_clients_are_known_is_published(server: ApiServ
     assert server.store.revision == before
 
 
-def test_the_signing_key_is_made_once_and_kept_private(tmp_path: Path) -> None:
+def test_signing_key_is_created_once_and_private(tmp_path: Path) -> None:
     first = service_account_key(tmp_path)
     assert service_account_key(tmp_path).private_numbers() == first.private_numbers()
     assert stat.S_IMODE((tmp_path / "service-account.key").stat().st_mode) == 0o600
 
 
-def test_a_key_of_another_sort_is_refused(tmp_path: Path) -> None:
+def test_signing_key_of_another_type_is_rejected(tmp_path: Path) -> None:
     key = rsa.generate_private_key(65537, 2048)
     encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     (tmp_path / "service-account.key").write_bytes(key.private_bytes(encoding, form, serialization.NoEncryption()))

@@ -265,7 +265,7 @@ def put_in_place(server: Server, type: ResourceType, fields: Object) -> str:
 
 @EXAMPLES
 @given(chaos=chaos)
-def test_any_body_of_a_create(server: Server, chaos: Chaos) -> None:
+def test_any_body_of_a_create_is_answered(server: Server, chaos: Chaos) -> None:
     type, fields = chaos.pick(BASES)
     path = type.path(NAMESPACE_NAME if type.namespaced else None)
     query = {"fieldValidation": chaos.pick(["Strict", "Warn", "Ignore"])}
@@ -277,7 +277,7 @@ def test_any_body_of_a_create(server: Server, chaos: Chaos) -> None:
 
 @EXAMPLES
 @given(chaos=chaos)
-def test_any_body_of_an_update(server: Server, chaos: Chaos) -> None:
+def test_any_body_of_an_update_is_answered(server: Server, chaos: Chaos) -> None:
     type, fields = chaos.pick(BASES)
     path = put_in_place(server, type, fields)
     found = server.check("GET", path)
@@ -302,7 +302,7 @@ def operation(chaos: Chaos) -> Any:
 
 @EXAMPLES
 @given(chaos=chaos)
-def test_any_patch(server: Server, chaos: Chaos) -> None:
+def test_any_patch_is_answered(server: Server, chaos: Chaos) -> None:
     type, fields = chaos.pick(BASES)
     path = put_in_place(server, type, fields)
     media_type = chaos.pick([MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH, APPLY_PATCH, JSON_PATCH])
@@ -319,7 +319,7 @@ def test_any_patch(server: Server, chaos: Chaos) -> None:
 
 @EXAMPLES
 @given(chaos=chaos)
-def test_any_use_of_a_subresource_or_a_review(server: Server, chaos: Chaos) -> None:
+def test_any_use_of_a_subresource_or_a_review_is_answered(server: Server, chaos: Chaos) -> None:
     method, place, body = chaos.pick(ACTIONS)
     server.check("POST", POD.path(NAMESPACE_NAME), body=pod("p", metadata={"finalizers": ["example.com/hold"]}))
     server.check(method, f"/api/v1/namespaces/{NAMESPACE_NAME}/{place}", body=chaos.mutated(body))
@@ -340,7 +340,7 @@ DELETE_OPTIONS = {
 
 @EXAMPLES
 @given(chaos=chaos)
-def test_any_delete_options(server: Server, chaos: Chaos) -> None:
+def test_any_delete_options_are_answered(server: Server, chaos: Chaos) -> None:
     type, fields = chaos.pick(BASES)
     path = put_in_place(server, type, fields)
     names = ["gracePeriodSeconds", "propagationPolicy", "orphanDependents", "dryRun"]
@@ -355,7 +355,7 @@ def test_any_delete_options(server: Server, chaos: Chaos) -> None:
     content_type=st.sampled_from(["", PROTOBUF, "application/yaml", "application/json; charset=x", "text/plain"]),
     text=st.text(alphabet="&*<>!?|:-[]{}#'\"\n \\abc019.~", max_size=40),
 )
-def test_any_bytes(server: Server, data: bytes, content_type: str, text: str) -> None:
+def test_any_bytes_are_answered(server: Server, data: bytes, content_type: str, text: str) -> None:
     for body in (data, text.encode()):
         server.check("POST", POD.path(NAMESPACE_NAME), body=body, headers={"content-type": content_type})
         for patch_type in (APPLY_PATCH, JSON_PATCH, MERGE_PATCH):
@@ -406,7 +406,7 @@ accepts = st.sampled_from(
 
 @EXAMPLES
 @given(type=st.sampled_from([CONFIG_MAP, POD, SANDBOX, GADGET, NAMESPACE]), query=queries, accept=accepts)
-def test_any_list_or_watch(server: Server, type: ResourceType, query: dict[str, str], accept: str) -> None:
+def test_any_list_or_watch_is_answered(server: Server, type: ResourceType, query: dict[str, str], accept: str) -> None:
     for path in (type.path(), type.path(NAMESPACE_NAME)):
         answer = server.ask("GET", path, query=query, headers={"accept": accept})
         # A version of the future is something to wait for, and the wait ends with a time-out.
@@ -432,7 +432,7 @@ segments = st.lists(
     content_type=st.sampled_from(["", MERGE_PATCH, "application/json"]),
     chaos=chaos,
 )
-def test_any_path(
+def test_any_path_is_answered(
     server: Server,
     method: str,
     segments: list[str],
@@ -448,6 +448,6 @@ def test_any_path(
     assert not isinstance(answer, ApiError) or answer.code < 500 or answer.code == 504
 
 
-def test_the_server_still_serves(server: Server) -> None:
+def test_server_still_serves_after_hostile_input(server: Server) -> None:
     assert isinstance(server.ask("GET", "/readyz"), Response)
     assert all(not task.done() for task in server.api._tasks)

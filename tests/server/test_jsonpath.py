@@ -92,12 +92,12 @@ def test_paths_find_what_kubectl_finds(path: str, expected: list[Any]) -> None:
         "range .items[*]",
     ],
 )
-def test_what_is_no_path_is_refused(path: str) -> None:
+def test_invalid_path_is_rejected(path: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         JsonPath(path)
 
 
-def test_a_path_of_fields_gives_their_names() -> None:
+def test_path_of_fields_gives_their_names() -> None:
     assert field_path(".spec.replicas") == ("spec", "replicas")
     assert field_path(r".metadata.annotations.a\.b") == ("metadata", "annotations", "a.b")
 
@@ -108,7 +108,7 @@ def test_scale_and_selectors_allow_fields_only(path: str) -> None:
         field_path(path)
 
 
-def test_descending_is_not_limited_by_the_stack() -> None:
+def test_descent_is_not_limited_by_the_stack() -> None:
     deep: Any = "bottom"
     for _ in range(5000):
         deep = {"a": deep}
@@ -117,7 +117,7 @@ def test_descending_is_not_limited_by_the_stack() -> None:
 
 @settings(deadline=None)
 @given(st.text(alphabet=".[]?()@'\"=<>!*,:-01abc\\ ${}", max_size=30))
-def test_any_text_is_either_a_path_or_refused(text: str) -> None:
+def test_any_text_is_a_path_or_rejected(text: str) -> None:
     try:
         path = JsonPath(text)
     except ValueError:

@@ -85,11 +85,11 @@ async def kill_repeatedly(times: int, seed: int) -> None:
 
 
 @pytest.mark.durability
-async def test_nothing_acknowledged_over_https_is_lost() -> None:
+async def test_acknowledged_writes_over_https_survive_sigkill() -> None:
     await kill_repeatedly(times=8, seed=1)
 
 
 @pytest.mark.long
 @pytest.mark.durability
-async def test_nothing_acknowledged_over_https_is_lost_in_hundreds_of_kills() -> None:
+async def test_acknowledged_writes_over_https_survive_hundreds_of_sigkills() -> None:
     await kill_repeatedly(times=200, seed=2)

@@ -30,12 +30,14 @@ LONG = "a" * 64
         (names.search_domain, ["a.b", "_tcp.example.com", "a_b"], ["", "A", "a b"]),
     ],
 )
-def test_checks(check: names.Check, good: list[str], bad: list[str]) -> None:
+def test_valid_names_are_accepted_and_invalid_ones_rejected(
+    check: names.Check, good: list[str], bad: list[str]
+) -> None:
     assert [name for name in good if check(name)] == []
     assert [name for name in bad if not check(name)] == []
 
 
-def test_wording() -> None:
+def test_errors_have_the_words_of_kube_apiserver() -> None:
     """As kube-apiserver words it, down to its spaces."""
     assert names.label("Upper") == [
         "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
@@ -53,7 +55,7 @@ def test_wording() -> None:
     assert names.qualified_name("/a") == ["prefix part must be non-empty"]
 
 
-def test_a_prefix_of_a_generated_name_may_end_in_a_dash() -> None:
+def test_prefix_of_a_generated_name_can_end_in_a_dash() -> None:
     assert check_generate_name("pool-", "subdomain") == []
     assert check_generate_name("pool-", "label") == []
     assert check_name("pool-", "subdomain") != []
@@ -62,7 +64,7 @@ def test_a_prefix_of_a_generated_name_may_end_in_a_dash() -> None:
 
 
 @given(st.text(max_size=80))
-def test_the_quick_check_of_keys_agrees_with_the_slow_one(text: str) -> None:
+def test_fast_check_of_keys_agrees_with_the_full_one(text: str) -> None:
     prefix, slash, name = text.rpartition("/")
     sound = (
         (not slash or (prefix and "/" not in prefix and not names.subdomain(prefix)))

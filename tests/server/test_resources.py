@@ -31,7 +31,7 @@ def test_every_built_in_kind_is_served_once() -> None:
     assert table.get("apps", "v1", "pods") is None
 
 
-def test_subresources_that_do_not_work_are_not_promised() -> None:
+def test_unsupported_subresources_are_not_listed() -> None:
     for each in built_in_resources():
         assert each.type.subresources <= SERVED_SUBRESOURCES
     assert (
@@ -39,13 +39,13 @@ def test_subresources_that_do_not_work_are_not_promised() -> None:
     )
 
 
-def test_the_two_groups_of_events_share_a_shelf() -> None:
+def test_both_event_groups_share_one_resource_store() -> None:
     events = [each for each in built_in_resources() if each.type in (EVENT, CORE_EVENT)]
     assert {each.storage for each in events} == {"events"}
     assert [each.type for each in events if each.from_stored is None] == [CORE_EVENT]
 
 
-def test_a_shelf_is_known_by_the_version_it_is_stored_in() -> None:
+def test_resource_store_is_known_by_its_storage_version() -> None:
     table = ResourceTable()
     shown = resource(NEXT_WIDGET, to_stored=as_it_is, from_stored=as_it_is)
     stored = resource(WIDGET)
@@ -54,7 +54,7 @@ def test_a_shelf_is_known_by_the_version_it_is_stored_in() -> None:
         assert table.stored() == {WIDGET.group_resource: stored}
 
 
-def test_replacing_takes_away_what_is_not_served_any_more() -> None:
+def test_replace_removes_unserved_versions() -> None:
     table = ResourceTable()
     table.add(resource(CONFIG_MAP))
     table.replace(WIDGET.group_resource, [resource(WIDGET), resource(NEXT_WIDGET)])
@@ -67,14 +67,14 @@ def test_replacing_takes_away_what_is_not_served_any_more() -> None:
     assert [each.type for each in table] == [CONFIG_MAP]
 
 
-def test_what_is_only_asked_has_no_shelf() -> None:
+def test_reviews_have_no_resource_store() -> None:
     table = ResourceTable()
     for each in built_in_resources():
         table.add(each)
     assert "tokenreviews.authentication.k8s.io" not in table.stored()
 
 
-def test_the_schema_of_a_custom_resource_is_completed_by_what_all_objects_have() -> None:
+def test_schema_of_a_custom_resource_includes_the_object_metadata() -> None:
     widgets = resource(custom=True)
     assert {"apiVersion", "kind", "metadata"} <= set(widgets.typed.properties)
     assert "metadata" not in widgets.shape.properties
@@ -82,6 +82,6 @@ def test_the_schema_of_a_custom_resource_is_completed_by_what_all_objects_have()
     assert config_maps.typed is config_maps.shape
 
 
-def test_only_custom_resources_get_defaults_when_they_are_read() -> None:
+def test_only_custom_resources_are_defaulted_on_read() -> None:
     assert resource(custom=True).fill is not None
     assert resource(CONFIG_MAP).fill is None

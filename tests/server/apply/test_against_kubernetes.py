@@ -433,14 +433,14 @@ def contained(ours: Any, theirs: Any) -> bool:
 
 
 @pytest.mark.parametrize("plural", KINDS)
-def test_random_sequences(api: Api, plural: str, shape: Shape) -> None:
+def test_random_writes_give_the_managed_fields_of_kube_apiserver(api: Api, plural: str, shape: Shape) -> None:
     kind = KINDS[plural]
     shape = shape if kind.custom else shape_of(kind.type)
     for number in range(SEQUENCES):
         Sequence(api, kind, f"{plural}-{number}", shape, f"s-{number}").run(steps=6)
 
 
-def test_many_updaters(api: Api) -> None:
+def test_many_updaters_are_merged_as_in_kube_apiserver(api: Api) -> None:
     """Only so many of them are remembered one by one."""
     kind = KINDS["configmaps"]
     sequence = Sequence(api, kind, "updaters", shape_of(kind.type), "updaters")
@@ -452,7 +452,7 @@ def test_many_updaters(api: Api) -> None:
         )
 
 
-def test_from_client_side_to_server_side(api: Api) -> None:
+def test_client_side_apply_migrates_to_server_side_apply(api: Api) -> None:
     """kubectl takes over what it wrote as a client, and keeps the annotation true that it left behind."""
     kind = KINDS["configmaps"]
     for number in range(10):
@@ -467,7 +467,7 @@ def test_from_client_side_to_server_side(api: Api) -> None:
             sequence.apply(manager, False, "", applied, before)
 
 
-def test_scaling(api: Api) -> None:
+def test_scaling_tracks_replicas_as_kube_apiserver_does(api: Api) -> None:
     """A Scale is written and tracked, and the object it belongs to has the outcome."""
     name, path = "scaled", ".spec.replicas"
     sequence = Sequence(api, KINDS["deployments"], "scaling", shape_of(DEPLOYMENT), name)

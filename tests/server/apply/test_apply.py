@@ -62,7 +62,7 @@ def owners(object: Object) -> dict[tuple[str, str], Any]:
     return {(e["manager"], e["operation"]): e["fieldsV1"] for e in object["metadata"].get("managedFields", [])}
 
 
-def test_applying_creates(shape: Shape) -> None:
+def test_apply_creates_the_object(shape: Shape) -> None:
     made = put(None, config({"size": 1, "limits": {"a": "1"}, "inner": {}}), shape)
     assert made["spec"] == {"size": 1, "limits": {"a": "1"}, "inner": {}}
     assert made["metadata"]["managedFields"] == [
@@ -77,7 +77,7 @@ def test_applying_creates(shape: Shape) -> None:
     ]
 
 
-def test_a_new_built_in_object_has_its_structs() -> None:
+def test_new_built_in_object_has_its_structs() -> None:
     applied = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {"replicas": 1}}
     made = put(None, applied, shape_of(DEPLOYMENT), reset=RESET_STATUS)
     assert made["spec"]["template"] == {"metadata": {}, "spec": {}}
@@ -101,7 +101,7 @@ def test_fields_left_out_stay_if_others_own_them(shape: Shape) -> None:
     assert owners(left) == {("ann", "Apply"): {"f:spec": {"f:color": {}}}, ("bob", "Apply"): {"f:spec": {"f:size": {}}}}
 
 
-def test_defaults_go_with_what_they_belong_to(shape: Shape) -> None:
+def test_defaults_are_removed_with_the_item_they_belong_to(shape: Shape) -> None:
     made = put(None, config({"parts": [{"name": "a"}], "size": 1}), shape)
     made["spec"]["parts"][0]["weight"] = 7
     made["spec"]["color"] = "default"
@@ -109,7 +109,7 @@ def test_defaults_go_with_what_they_belong_to(shape: Shape) -> None:
     assert left["spec"] == {"size": 1, "color": "default"}
 
 
-def test_values_that_agree_are_shared_without_conflict(shape: Shape) -> None:
+def test_equal_values_are_shared_without_conflict(shape: Shape) -> None:
     made = put(None, config({"size": 1}), shape)
     shared = put(made, config({"size": 1}), shape, "bob", now=T2)
     assert owners(shared)["ann", "Apply"] == owners(shared)["bob", "Apply"] == {"f:spec": {"f:size": {}}}
@@ -117,7 +117,7 @@ def test_values_that_agree_are_shared_without_conflict(shape: Shape) -> None:
     assert [each.get("time") for each in shared["metadata"]["managedFields"]] == [None, T1]
 
 
-def test_values_that_differ_conflict(shape: Shape) -> None:
+def test_different_values_conflict(shape: Shape) -> None:
     made = update(put(None, config({"size": 1}), shape), config({"size": 2}), shape)
     with pytest.raises(Conflict) as refused:
         put(made, config({"size": 3}), shape, "bob")
@@ -136,7 +136,7 @@ def test_values_that_differ_conflict(shape: Shape) -> None:
     }
 
 
-def test_several_conflicts(shape: Shape) -> None:
+def test_several_conflicts_are_listed(shape: Shape) -> None:
     made = put(None, config({"size": 1, "parts": [{"name": "a", "weight": 1}]}), shape)
     made = put(made, config({"size": 1}), shape, "bob", subresource="scale")
     with pytest.raises(Conflict) as refused:
@@ -148,7 +148,7 @@ def test_several_conflicts(shape: Shape) -> None:
     assert len(refused.value.details["causes"]) == 3
 
 
-def test_force_takes_what_it_needs(shape: Shape) -> None:
+def test_force_takes_ownership_of_the_applied_fields(shape: Shape) -> None:
     made = put(None, config({"size": 1, "color": "red"}), shape)
     forced = put(made, config({"size": 2}), shape, "bob", force=True, now=T2)
     assert forced["spec"] == {"size": 2, "color": "red"}
@@ -158,7 +158,7 @@ def test_force_takes_what_it_needs(shape: Shape) -> None:
     }
 
 
-def test_a_manager_may_clash_with_its_own_updates(shape: Shape) -> None:
+def test_apply_conflicts_with_an_update_of_the_same_manager(shape: Shape) -> None:
     made = update(None, config({"size": 1}), shape, "ann")
     with pytest.raises(Conflict, match=r'"ann" using example\.com/v1'):
         put(made, config({"size": 2}), shape, "ann")
@@ -169,7 +169,7 @@ def test_applying_again_changes_nothing(shape: Shape) -> None:
     assert put(made, config({"size": 1, "tags": ["a"], "parts": [{"name": "a"}]}), shape, now=T2) is made
 
 
-def test_giving_up_a_field_that_stays_takes_no_time(shape: Shape) -> None:
+def test_releasing_a_shared_field_keeps_the_time(shape: Shape) -> None:
     made = put(None, config({"size": 1, "color": "red"}), shape)
     both = put(made, config({"size": 1, "color": "red"}), shape, "bob", now=T2)
     left = put(both, config({"color": "red"}), shape, now=T3)
@@ -182,7 +182,7 @@ def test_applying_nothing_owns_nothing(shape: Shape) -> None:
     assert put(made, config(), shape, "bob") is made
 
 
-def test_the_first_apply_finds_out_who_was_there(shape: Shape) -> None:
+def test_first_apply_records_earlier_fields(shape: Shape) -> None:
     live = {**config({"size": 1}), "metadata": {"name": "w", "uid": "u"}}
     made = put(live, config({"size": 1, "color": "red"}), shape)
     assert owners(made) == {
@@ -193,7 +193,7 @@ def test_the_first_apply_finds_out_who_was_there(shape: Shape) -> None:
         put(live, config({"size": 2}), shape)
 
 
-def test_the_status_is_applied_through_its_subresource_only(shape: Shape) -> None:
+def test_status_is_applied_through_its_subresource_only(shape: Shape) -> None:
     made = put(None, config({"size": 1}, status={"phase": "x"}), shape, reset=RESET_STATUS)
     assert owners(made) == {("ann", "Apply"): {"f:spec": {"f:size": {}}}}
     told = put(
@@ -203,14 +203,14 @@ def test_the_status_is_applied_through_its_subresource_only(shape: Shape) -> Non
     assert owners(told)["ann", "Apply"] == {"f:spec": {"f:size": {}}}
 
 
-def test_moving_on_to_another_version_keeps_the_manager(shape: Shape) -> None:
+def test_apply_in_another_version_keeps_the_manager(shape: Shape) -> None:
     made = put(None, config({"size": 1, "color": "red"}), shape)
     moved = put(made, {**config({"size": 1}), "apiVersion": "example.com/v2"}, shape, now=T2)
     assert moved["spec"] == {"size": 1}
     assert [(e["manager"], e["apiVersion"]) for e in moved["metadata"]["managedFields"]] == [("ann", "example.com/v2")]
 
 
-def test_managers_cannot_be_applied(shape: Shape) -> None:
+def test_managed_fields_cannot_be_applied(shape: Shape) -> None:
     nobody: list[Any]
     for nobody in ([], [{}]):
         with pytest.raises(BadRequest, match=r"metadata\.managedFields must be nil"):
@@ -218,7 +218,7 @@ def test_managers_cannot_be_applied(shape: Shape) -> None:
     assert put(None, config(metadata={"name": "w", "managedFields": None}), shape)
 
 
-def test_a_configuration_must_fit(shape: Shape) -> None:
+def test_applied_configuration_must_match_the_schema(shape: Shape) -> None:
     with pytest.raises(ApiError) as refused:
         put(None, config({"unknown": 1}), shape)
     assert refused.value.code == 500
@@ -236,14 +236,14 @@ def test_a_configuration_must_fit(shape: Shape) -> None:
         ({}, "/, Kind="),
     ],
 )
-def test_a_configuration_must_be_of_the_kind(identity: Object, name: str) -> None:
+def test_applied_configuration_must_be_of_the_kind(identity: Object, name: str) -> None:
     check_applied_kind({"apiVersion": "v1", "kind": "ConfigMap"}, CONFIG_MAP)
     with pytest.raises(BadRequest) as refused:
         check_applied_kind(identity, CONFIG_MAP)
     assert refused.value.message == f"invalid object type: {name}"
 
 
-def test_the_live_object_is_not_changed(shape: Shape) -> None:
+def test_live_object_is_not_modified(shape: Shape) -> None:
     made = put(None, config({"size": 1, "limits": {"a": "1"}}), shape)
     before = repr(made)
     put(made, config({"limits": {"b": "2"}}), shape, force=True)
@@ -290,14 +290,14 @@ def history(applies: list[tuple[str, Object]], shape: Shape) -> Object:
 
 @settings(deadline=None)
 @given(APPLIES, specs())
-def test_applying_is_idempotent(shape: Shape, applies: list[tuple[str, Object]], spec: Object) -> None:
+def test_apply_is_idempotent(shape: Shape, applies: list[tuple[str, Object]], spec: Object) -> None:
     once = put(history(applies, shape), config(spec), shape, "cid", force=True)
     assert put(once, config(spec), shape, "cid", now=T2) is once
 
 
 @settings(deadline=None)
 @given(APPLIES, specs())
-def test_what_is_applied_is_there_and_owned(shape: Shape, applies: list[tuple[str, Object]], spec: Object) -> None:
+def test_applied_fields_are_stored_and_owned(shape: Shape, applies: list[tuple[str, Object]], spec: Object) -> None:
     made = put(history(applies, shape), config(spec), shape, "cid", force=True)
     fresh = put(None, config(spec), shape, "cid")
     assert owners(made).get(("cid", "Apply")) == owners(fresh).get(("cid", "Apply"))
@@ -318,7 +318,7 @@ def test_disjoint_configurations_commute(shape: Shape, one: Object, other: Objec
 
 @settings(deadline=None)
 @given(APPLIES)
-def test_giving_everything_up_leaves_what_others_own(shape: Shape, applies: list[tuple[str, Object]]) -> None:
+def test_releasing_all_fields_keeps_those_of_others(shape: Shape, applies: list[tuple[str, Object]]) -> None:
     made = history(applies, shape)
     for manager in ("ann", "bob"):
         made = put(made, config(), shape, manager)

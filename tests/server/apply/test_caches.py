@@ -29,7 +29,7 @@ def test_caches_are_cleared_together_when_their_budget_is_spent() -> None:
     assert len(calls) == 5
 
 
-def test_a_hit_costs_nothing_of_the_budget() -> None:
+def test_cache_hit_does_not_use_the_budget() -> None:
     group = CacheGroup(budget=OVERHEAD + 10)
     calls: list[str] = []
 

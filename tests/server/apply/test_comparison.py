@@ -79,7 +79,9 @@ A1, A2 = 'k:{"name":"a","slot":1}', 'k:{"name":"a","slot":2}'
         ({"anything": {"a": [1]}}, {"anything": {"a": {"b": 1}}}, {"f:anything": {"f:a": {".": {}, "f:b": {}}}}, {}),
     ],
 )
-def test_comparing(old: Any, new: Any, written: Any, removed: Any, spec: Shape) -> None:
+def test_compare_returns_written_and_removed_fields(
+    old: Any, new: Any, written: Any, removed: Any, spec: Shape
+) -> None:
     assert tuple(each.fields for each in compare(old, new, spec)) == (written, removed)
 
 
@@ -100,14 +102,14 @@ def test_comparing(old: Any, new: Any, written: Any, removed: Any, spec: Shape) 
         ({"tags": ["a", "a"]}, {"f:tags": {'v:"a"': {}}}),
     ],
 )
-def test_fields_of_a_value(value: Any, fields: Any, spec: Shape) -> None:
+def test_fields_of_a_value_are_listed(value: Any, fields: Any, spec: Shape) -> None:
     assert fields_of(value, spec).fields == fields
 
 
 @pytest.mark.parametrize(
     "items", [{"tags": [{}]}, {"tags": [[]]}, {"tags": [None]}, {"parts": ["a"]}, {"parts": [None]}]
 )
-def test_items_that_cannot_be_told_apart(items: Any, spec: Shape) -> None:
+def test_ambiguous_list_items_are_rejected(items: Any, spec: Shape) -> None:
     with pytest.raises(InvalidListItem):
         compare({}, items, spec)
     with pytest.raises(InvalidListItem):
@@ -124,7 +126,7 @@ OBJECTS = st.dictionaries(st.sampled_from("abc"), JSON, max_size=3)
 
 @settings(deadline=None)
 @given(OBJECTS, OBJECTS)
-def test_nothing_changes_if_and_only_if_values_are_the_same(old: Any, new: Any) -> None:
+def test_comparison_is_empty_if_and_only_if_values_are_equal(old: Any, new: Any) -> None:
     # Of undescribed values; a set may change its order without anything being written.
     written, removed = compare(old, new, Shape())
     if json_equal(old, new):
@@ -135,14 +137,14 @@ def test_nothing_changes_if_and_only_if_values_are_the_same(old: Any, new: Any) 
 
 @settings(deadline=None)
 @given(OBJECTS, OBJECTS)
-def test_what_is_written_one_way_is_gone_the_other(old: Any, new: Any) -> None:
+def test_written_and_removed_fields_are_symmetric(old: Any, new: Any) -> None:
     written, removed = compare(old, new, Shape())
     back, gone = compare(new, old, Shape())
     assert gone <= written
     assert removed <= back
 
 
-def test_numbers_are_the_same_as_numbers_and_booleans_are_none() -> None:
+def test_equal_numbers_are_the_same_and_booleans_are_not_numbers() -> None:
     assert json_equal({"a": [1]}, {"a": [1.0]})
     assert not json_equal({"a": [1]}, {"a": [True]})
     assert not json_equal({"a": [0]}, {"a": [False]})

@@ -23,7 +23,7 @@ def paths(fields: FieldSet) -> set[Path]:
 
 @settings(deadline=None)
 @given(SETS, SETS)
-def test_operations_are_those_of_sets_of_paths(a: FieldSet, b: FieldSet) -> None:
+def test_operations_equal_those_of_path_sets(a: FieldSet, b: FieldSet) -> None:
     assert paths(a | b) == paths(a) | paths(b)
     assert paths(a & b) == paths(a) & paths(b)
     assert paths(a - b) == paths(a) - paths(b)
@@ -32,7 +32,7 @@ def test_operations_are_those_of_sets_of_paths(a: FieldSet, b: FieldSet) -> None
 
 @settings(deadline=None)
 @given(SETS, SETS)
-def test_taking_away_recursively(a: FieldSet, b: FieldSet) -> None:
+def test_without_removes_recursively(a: FieldSet, b: FieldSet) -> None:
     prefixes = paths(b)
     left = {path for path in a if not any(path[:depth] in prefixes for depth in range(1, len(path) + 1))}
     assert paths(a.without(b)) == left
@@ -47,7 +47,7 @@ def test_equal_sets_are_one_object(orders: tuple[list[Path], list[Path]]) -> Non
 
 @settings(deadline=None)
 @given(SETS, SETS, SETS)
-def test_laws(a: FieldSet, b: FieldSet, c: FieldSet) -> None:
+def test_set_operations_obey_the_laws(a: FieldSet, b: FieldSet, c: FieldSet) -> None:
     assert a | b is b | a
     assert a & b is b & a
     assert (a | b) | c is a | (b | c)
@@ -59,7 +59,7 @@ def test_laws(a: FieldSet, b: FieldSet, c: FieldSet) -> None:
 
 @settings(deadline=None)
 @given(SETS)
-def test_encoding_round_trip(fields: FieldSet) -> None:
+def test_encoding_is_reversible(fields: FieldSet) -> None:
     assert decode(fields.fields) is fields
     assert decode(orjson.loads(orjson.dumps(fields.fields))) is fields
     assert decode(fields.fields).fields is fields.fields
@@ -67,18 +67,18 @@ def test_encoding_round_trip(fields: FieldSet) -> None:
 
 @settings(deadline=None)
 @given(SETS, PATHS)
-def test_membership(fields: FieldSet, path: Path) -> None:
+def test_membership_equals_that_of_the_paths(fields: FieldSet, path: Path) -> None:
     assert (path in fields) == (path in paths(fields))
     assert () not in fields
 
 
 @settings(deadline=None)
 @given(SETS)
-def test_branches_are_the_paths(fields: FieldSet) -> None:
+def test_branches_equal_the_paths(fields: FieldSet) -> None:
     assert {(*path, element) for path, members in fields.branches for element in members} == paths(fields)
 
 
-def test_encoded_form_and_its_order() -> None:
+def test_encoded_form_is_ordered() -> None:
     fields = of(
         ("f:spec", "f:ports", 'k:{"port":443}', "f:name"),
         ("f:spec", "f:ports", 'k:{"port":443}'),
@@ -113,12 +113,12 @@ def test_encoded_form_and_its_order() -> None:
         ({'k:{"b":1, "a":2}': {}}, of(('k:{"a":2,"b":1}',))),
     ],
 )
-def test_decoding(encoded: dict[str, Any], expected: FieldSet) -> None:
+def test_encoded_sets_are_decoded(encoded: dict[str, Any], expected: FieldSet) -> None:
     assert decode(encoded) is expected
 
 
 @pytest.mark.parametrize("encoded", [[], "x", {"a": {}}, {"f:a": []}, {"f:a": {"spec": {}}}, {"k:1": {}}])
-def test_decode_refuses_what_is_not_a_field_set(encoded: Any) -> None:
+def test_decode_rejects_what_is_not_a_field_set(encoded: Any) -> None:
     with pytest.raises(InvalidFieldsV1):
         decode(encoded)
 

@@ -40,7 +40,7 @@ def put(live: Object, applied: Object, manager: str = "kubectl", force: bool = F
     return apply(live, applied, shape=SHAPE, manager=manager, force=force, subresource="", now=NOW, reset=None)
 
 
-def test_kubectl_takes_over_what_it_applied_as_a_client() -> None:
+def test_kubectl_takes_over_its_client_side_fields() -> None:
     live = written_by_kubectl({"a": "1", "b": "2"}, config({"a": "1", "b": "2"}))
     made = put(live, config({"a": "new"}))
     assert made["data"] == {"a": "new", "b": "2"}
@@ -60,19 +60,19 @@ def test_kubectl_takes_over_what_it_applied_as_a_client() -> None:
         "[]",
     ],
 )
-def test_but_not_what_it_did_not_apply_or_what_has_changed_since(last: Any) -> None:
+def test_changed_or_foreign_fields_still_conflict(last: Any) -> None:
     with pytest.raises(Conflict, match="kubectl-client-side-apply"):
         put(written_by_kubectl({"a": "1"}, last), config({"a": "new"}))
 
 
-def test_only_what_is_left_of_the_conflicts_is_reported() -> None:
+def test_only_remaining_conflicts_are_reported() -> None:
     live = written_by_kubectl({"a": "1", "b": "2"}, config({"a": "1"}))
     with pytest.raises(Conflict) as refused:
         put(live, config({"a": "new", "b": "new"}))
     assert [cause["field"] for cause in refused.value.details["causes"]] == [".data.b"]
 
 
-def test_the_annotation_stays_true() -> None:
+def test_last_applied_annotation_is_updated() -> None:
     live = written_by_kubectl({"a": "1"}, config({"a": "1"}))
     made = put(live, config({"a": "<new>"}, **{LAST_APPLIED: "whatever", "other": "x"}), force=True)
     assert made["metadata"]["annotations"][LAST_APPLIED] == (
@@ -83,7 +83,7 @@ def test_the_annotation_stays_true() -> None:
     assert other["metadata"]["annotations"] == live["metadata"]["annotations"]
 
 
-def test_an_annotation_that_would_be_too_large_is_dropped() -> None:
+def test_oversized_last_applied_annotation_is_dropped() -> None:
     live = written_by_kubectl({"a": "1"}, config({"a": "1"}))
     made = put(live, config({"b": "x" * 300_000}))
     assert LAST_APPLIED not in made["metadata"]["annotations"]

@@ -32,7 +32,7 @@ ELEMENTS = st.sampled_from(["f:a", "f:b", "f:c"])
 SETS = st.lists(st.lists(ELEMENTS, min_size=1, max_size=3).map(tuple), max_size=6).map(lambda paths: of(*paths))
 
 
-def test_an_entry_as_it_is_stored() -> None:
+def test_entry_has_the_stored_form() -> None:
     made = entry("kubectl", UPDATE, "v1", "status", T1, DATA)
     assert list(made.items()) == [
         ("manager", "kubectl"),
@@ -46,13 +46,13 @@ def test_an_entry_as_it_is_stored() -> None:
     assert "time" not in entry("kubectl", APPLY, "v1", "", "", DATA)
 
 
-def test_appliers_are_the_same_in_every_version() -> None:
+def test_appliers_are_equal_in_every_version() -> None:
     assert identity(entry("m", APPLY, "v1", "", T1)) == identity(entry("m", APPLY, "v2", "", T2))
     assert identity(entry("m", UPDATE, "v1", "", T1)) != identity(entry("m", UPDATE, "v2", "", T1))
     assert identity(entry("m", APPLY, "v1", "", T1)) != identity(entry("m", APPLY, "v1", "status", T1))
 
 
-def test_order() -> None:
+def test_entries_are_sorted_by_operation_time_and_name() -> None:
     """Appliers first, then by time, then by name; without a time before all."""
     expected = [
         entry("z", APPLY, "v1", "", ""),
@@ -71,13 +71,13 @@ def test_order() -> None:
 
 @settings(deadline=None)
 @given(SETS, SETS)
-def test_what_the_encoded_form_tells(fields: FieldSet, others: FieldSet) -> None:
+def test_encoded_form_answers_containment(fields: FieldSet, others: FieldSet) -> None:
     assert contains_all(fields.fields, others) == (others <= fields)
     if fields & others:
         assert intersects(fields.fields, others)
 
 
-def test_reading_what_a_client_sent() -> None:
+def test_entries_of_a_client_are_read() -> None:
     given = {
         "manager": "m",
         "operation": "Update",
@@ -103,18 +103,18 @@ def test_reading_what_a_client_sent() -> None:
         ({"time": 5}, "time must be a string"),
     ],
 )
-def test_reading_what_is_wrong(change: Object, problem: str) -> None:
+def test_invalid_entries_are_rejected(change: Object, problem: str) -> None:
     with pytest.raises(InvalidManagedFields, match=problem):
         read([{**entry("m", UPDATE, "v1", "", T1, DATA), **change}])
 
 
 @pytest.mark.parametrize("given", [None, {}, [1]])
-def test_reading_something_else(given: Any) -> None:
+def test_value_that_is_no_list_of_entries_is_rejected(given: Any) -> None:
     with pytest.raises(InvalidManagedFields):
         read(given)
 
 
-def test_what_a_reset_looks_like() -> None:
+def test_empty_entries_are_a_reset() -> None:
     assert is_reset([])
     assert is_reset([{}])
     assert not is_reset(None)
@@ -129,7 +129,7 @@ def updaters(count: int) -> list[Object]:
     ]
 
 
-def test_the_oldest_updaters_become_one() -> None:
+def test_oldest_updaters_are_merged() -> None:
     applier = entry("applier", APPLY, "v1", "", T1, DATA)
     assert cap_updaters(updaters(10)) == updaters(10)
     assert cap_updaters([applier, *updaters(10)]) == [applier, *updaters(10)]
@@ -141,14 +141,14 @@ def test_the_oldest_updaters_become_one() -> None:
     assert cap_updaters(left) == left
 
 
-def test_updaters_of_different_versions_do_not_become_one() -> None:
+def test_updaters_of_different_versions_are_not_merged() -> None:
     old = [entry(f"v{number}", UPDATE, f"v{number}", "", "", of((f"f:{number}",))) for number in range(3)]
     left = cap_updaters([*old, *updaters(9)])
     assert [each for each in left if each["apiVersion"] != "v1"] == [old[0], old[2]]
     assert owned_fields(next(each for each in left if each["manager"] == "ancient-changes")) == of(("f:0",), ("f:1",))
 
 
-def test_setting_managed_fields_shares_what_it_can() -> None:
+def test_setting_managed_fields_shares_unchanged_parts() -> None:
     entries = updaters(2)
     bare = {"metadata": {"name": "x"}, "data": {}}
     tracked = with_managed_fields(bare, entries)
@@ -159,7 +159,7 @@ def test_setting_managed_fields_shares_what_it_can() -> None:
     assert with_managed_fields({"kind": "X"}, entries)["metadata"] == {"managedFields": entries}
 
 
-def test_a_write_that_changes_nothing_but_times_has_not_taken_place() -> None:
+def test_write_that_changes_only_times_is_dropped() -> None:
     old = with_managed_fields({"metadata": {"name": "x"}, "data": {"a": "1"}}, [entry("m", APPLY, "v1", "", T1, DATA)])
     later = with_managed_fields(old, [entry("m", APPLY, "v1", "", T2, DATA)])
     other = with_managed_fields(old, [entry("n", APPLY, "v1", "", T2, DATA)])

@@ -7,7 +7,7 @@ from sandpool.server.apply import managed_fields_causes, manager_from_user_agent
 
 
 @pytest.mark.parametrize("name", ["", "kubectl", "a b", "é", "m" * 128])
-def test_allowed_names(name: str) -> None:
+def test_valid_manager_names_are_accepted(name: str) -> None:
     validate_manager(name)
 
 
@@ -20,13 +20,13 @@ def test_allowed_names(name: str) -> None:
         ("a\u00a0", 'Invalid value: "a\\u00a0": invalid character U+00A0 (at position 1)'),
     ],
 )
-def test_refused_names(name: str, message: str) -> None:
+def test_invalid_manager_names_are_rejected(name: str, message: str) -> None:
     with pytest.raises(Invalid) as refused:
         validate_manager(name, options="CreateOptions")
     assert refused.value.message == f'CreateOptions.meta.k8s.io "" is invalid: fieldManager: {message}'
 
 
-def test_an_apply_needs_a_name() -> None:
+def test_apply_requires_a_manager_name() -> None:
     with pytest.raises(Invalid) as refused:
         validate_manager("", applying=True)
     status = refused.value.status()
@@ -50,11 +50,11 @@ def test_an_apply_needs_a_name() -> None:
         ("é" * 100, "é" * 64),
     ],
 )
-def test_name_of_a_client_that_gives_none(user_agent: str, name: str) -> None:
+def test_manager_name_defaults_to_the_user_agent(user_agent: str, name: str) -> None:
     assert manager_from_user_agent(user_agent) == name
 
 
-def test_names_in_managed_fields() -> None:
+def test_names_in_managed_fields_are_validated() -> None:
     entries = [{"manager": "ok"}, {"manager": "x" * 129, "subresource": "s" * 257}]
     assert [(cause.field, cause.reason) for cause in managed_fields_causes(entries)] == [
         ("metadata.managedFields[1].manager", "FieldValueTooLong"),

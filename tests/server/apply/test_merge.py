@@ -44,7 +44,7 @@ ITEMS = st.lists(st.sampled_from("abcdef"), unique=True)
         ),
     ],
 )
-def test_merging(live: Any, applied: Any, merged: Any, spec: Shape) -> None:
+def test_merge_follows_the_schema(live: Any, applied: Any, merged: Any, spec: Shape) -> None:
     assert merge(live, applied, spec) == merged
 
 
@@ -62,13 +62,13 @@ def test_merging(live: Any, applied: Any, merged: Any, spec: Shape) -> None:
         ("abcd", "dxb", "acdxb"),
     ],
 )
-def test_order_of_items(live: str, applied: str, merged: str) -> None:
+def test_merged_items_keep_the_applied_order(live: str, applied: str, merged: str) -> None:
     assert "".join(merge(list(live), list(applied), SET)) == merged
 
 
 @settings(deadline=None)
 @given(ITEMS, ITEMS)
-def test_items_of_both_come_once_in_the_order_of_the_applier(live: list[str], applied: list[str]) -> None:
+def test_items_of_both_appear_once_in_the_applied_order(live: list[str], applied: list[str]) -> None:
     merged = merge(live, applied, SET)
     assert sorted(merged) == sorted({*live, *applied})
     assert [each for each in merged if each in applied] == applied
@@ -76,7 +76,7 @@ def test_items_of_both_come_once_in_the_order_of_the_applier(live: list[str], ap
     assert merge(merged, applied, SET) is merged
 
 
-def test_what_does_not_change_keeps_its_identity(spec: Shape) -> None:
+def test_unchanged_values_keep_their_identity(spec: Shape) -> None:
     live = {"size": 1, "limits": {"a": "1"}, "tags": ["a"], "parts": [{"name": "a", "slot": 1}]}
     same = {"size": 1, "limits": {"a": "1"}, "tags": ["a"], "parts": [{"name": "a", "slot": 1}]}
     assert merge(live, same, spec) is live

@@ -11,7 +11,7 @@ from sandpool.server.apply import path_elements
 SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5)
 
 
-def test_spelling() -> None:
+def test_elements_have_their_wire_form() -> None:
     assert path_elements.field("spec") == "f:spec"
     assert path_elements.index(3) == "i:3"
     assert path_elements.value("tcp") == 'v:"tcp"'
@@ -39,24 +39,24 @@ def test_equal_values_of_different_types_are_different_elements() -> None:
         ("x:future", None),
     ],
 )
-def test_reading(text: str, spelling: str | None) -> None:
+def test_element_is_read_in_canonical_form(text: str, spelling: str | None) -> None:
     assert path_elements.canonical(text) == spelling
 
 
 @pytest.mark.parametrize("text", ["", "f", "spec", "v:", "v:{", "k:[]", "k:", "i:x"])
-def test_reading_what_is_no_element(text: str) -> None:
+def test_invalid_element_is_rejected(text: str) -> None:
     with pytest.raises(path_elements.InvalidPathElement):
         path_elements.canonical(text)
 
 
 @settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=5), SCALARS, min_size=1))
-def test_spelling_is_canonical(keys: dict[str, Any]) -> None:
+def test_canonical_form_is_stable(keys: dict[str, Any]) -> None:
     spelling = path_elements.keys(keys)
     assert path_elements.canonical(spelling) == spelling
 
 
-def test_order() -> None:
+def test_elements_are_ordered_by_kind_and_value() -> None:
     """Fields, keys, values, positions; numbers by their size and before text, which is before booleans."""
     expected = [
         "f:A",
@@ -81,7 +81,7 @@ def test_order() -> None:
     assert sorted(set(expected), key=path_elements.sort_key) == expected
 
 
-def test_reading_aloud() -> None:
+def test_elements_are_printed_as_in_conflicts() -> None:
     assert path_elements.text("f:spec") == ".spec"
     assert path_elements.text('k:{"name":"a","port":80}') == '[name="a",port=80]'
     assert path_elements.text('k:{"on":true,"x":null}') == "[on=true,x=null]"

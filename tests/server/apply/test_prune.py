@@ -48,7 +48,7 @@ A1 = 'k:{"name":"a","slot":1}'
         ({"tags": ["a", "b"]}, {"f:tags": {'v:"a"': {}}}, {"f:tags": {'v:"b"': {}}}, {"tags": ["b"]}),
     ],
 )
-def test_pruning(merged: Any, previous: Any, owned: Any, left: Any, spec: Shape) -> None:
+def test_prune_removes_released_fields(merged: Any, previous: Any, owned: Any, left: Any, spec: Shape) -> None:
     assert prune(merged, decode(previous), decode(owned), spec) == left
 
 
@@ -61,17 +61,17 @@ def test_pruning(merged: Any, previous: Any, owned: Any, left: Any, spec: Shape)
         ({"limits": {}, "size": 1}, {"f:limits": {"f:a": {}}}, {"limits": None, "size": 1}),
     ],
 )
-def test_removing(value: Any, doomed: Any, left: Any, spec: Shape) -> None:
+def test_remove_removes_the_given_fields(value: Any, doomed: Any, left: Any, spec: Shape) -> None:
     assert remove(value, decode(doomed), spec) == left
 
 
-def test_what_does_not_change_keeps_its_identity(spec: Shape) -> None:
+def test_unchanged_values_keep_their_identity(spec: Shape) -> None:
     value = {"limits": {"a": "1"}, "tags": ["a"], "size": 1}
     assert remove(value, decode({"f:limits": {"f:b": {}}, "f:tags": {'v:"b"': {}}}), spec) is value
     assert remove(value, decode({"f:size": {}}), spec)["limits"] is value["limits"]
 
 
-def test_declared_fields_hold_others(spec: Shape) -> None:
+def test_declared_fields_get_their_parents(spec: Shape) -> None:
     fields: FieldSet = decode({"f:inner": {"f:a": {}}, "f:limits": {"f:a": {}}, "f:parts": {A1: {"f:name": {}}}})
     expected = {
         "f:inner": {".": {}, "f:a": {}},

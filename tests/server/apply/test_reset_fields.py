@@ -26,7 +26,7 @@ PLAIN = ResourceType("example.com", "v1", "Plain", "plains")
         (PLAIN, "", True, None),
     ],
 )
-def test_what_a_write_does_not_change(
+def test_reset_fields_depend_on_kind_and_subresource(
     type: ResourceType, subresource: str, custom: bool, reset: FieldSet | None
 ) -> None:
     assert reset_fields(type, subresource, custom=custom) is reset

@@ -10,12 +10,12 @@ COUNT = of(("f:spec", "f:count"))
 OTHER = of(("f:spec", "f:other"))
 
 
-def test_only_owners_of_the_number_own_the_scale() -> None:
+def test_only_owners_of_replicas_own_the_scale() -> None:
     entries = [entry("a", APPLY, "v1", "", T1, COUNT | OTHER), entry("b", UPDATE, "v1", "", T1, OTHER)]
     assert scale_managed_fields(entries, ".spec.count") == [entry("a", APPLY, "autoscaling/v1", "", T1, REPLICAS)]
 
 
-def test_a_new_owner_takes_the_number_from_the_old_ones() -> None:
+def test_new_owner_takes_replicas_from_the_others() -> None:
     entries = [entry("a", APPLY, "v1", "", T1, COUNT | OTHER), entry("b", UPDATE, "v1", "", T1, COUNT)]
     taken = [entry("c", UPDATE, "autoscaling/v1", "scale", T2, REPLICAS)]
     assert scaled_managed_fields(entries, taken, ".spec.count", "v1") == [
@@ -24,7 +24,7 @@ def test_a_new_owner_takes_the_number_from_the_old_ones() -> None:
     ]
 
 
-def test_owners_that_keep_the_number_stay_as_they_are() -> None:
+def test_owners_that_keep_replicas_are_unchanged() -> None:
     entries = [entry("a", APPLY, "v1", "", T1, COUNT | OTHER), entry("c", UPDATE, "v1", "scale", "", COUNT)]
     scale = scale_managed_fields(entries, ".spec.count")
     assert scaled_managed_fields(entries, scale, ".spec.count", "v1") == entries

@@ -39,12 +39,12 @@ NAMED = Shape("array", list_type="map", list_keys=("name",), items=Shape("object
         ({}, 'k:{"protocol":"TCP"}'),
     ],
 )
-def test_what_an_item_is_called(value: Any, element: str) -> None:
+def test_item_is_named_by_its_keys(value: Any, element: str) -> None:
     assert item_element(KEYED, value) == element
     assert items_by_element(KEYED, [value]) == {element: value}
 
 
-def test_an_item_without_keys_has_no_name() -> None:
+def test_item_without_keys_has_no_element() -> None:
     with pytest.raises(InvalidListItem, match=r'omits all key fields \["name"\]'):
         items_by_element(NAMED, [{"name": "a"}, {"value": 1}])
     with pytest.raises(InvalidListItem, match="null element"):
@@ -53,7 +53,7 @@ def test_an_item_without_keys_has_no_name() -> None:
         items_by_element(NAMED, ["a"])
 
 
-def test_undescribed_values_are_maps_by_key_and_lists_as_a_whole() -> None:
+def test_values_without_a_schema_are_granular_maps_and_atomic_lists() -> None:
     unknown = shape_of_field(Shape("object", properties={"a": Shape("string")}), "b")
     assert has_owned_parts(unknown, {"x": 1})
     assert not has_owned_parts(unknown, [1])
@@ -62,12 +62,12 @@ def test_undescribed_values_are_maps_by_key_and_lists_as_a_whole() -> None:
     assert not has_owned_parts(unknown, None)
 
 
-def test_a_container_that_became_atomic_is_owned_as_a_whole(spec: Shape) -> None:
+def test_container_that_became_atomic_is_owned_as_a_whole(spec: Shape) -> None:
     fields = decode({"f:pair": {"f:left": {}}, "f:steps": {".": {}, 'v:"a"': {}}, "f:limits": {"f:a": {}}})
     assert reconcile(fields, spec).fields == {"f:limits": {"f:a": {}}, "f:pair": {}, "f:steps": {}}
 
 
-def test_what_fits_stays_as_it_is(spec: Shape) -> None:
+def test_matching_field_set_is_unchanged(spec: Shape) -> None:
     fields = decode(
         {"f:pair": {}, "f:tags": {'v:"a"': {}}, "f:anything": {"f:a": {"f:b": {}}}, "f:unknown": {"f:x": {}}}
     )

@@ -48,7 +48,7 @@ def owners(object: Object) -> dict[str, Any]:
     return {"/".join(filter(None, (e["manager"], e.get("subresource")))): e["fieldsV1"] for e in entries}
 
 
-def test_the_creator_owns_what_it_created(shape: Shape) -> None:
+def test_creator_owns_the_created_fields(shape: Shape) -> None:
     made = track(None, widget(spec={"size": 1, "limits": {"a": "1"}}), shape)
     assert made["metadata"]["managedFields"] == [
         {
@@ -62,7 +62,7 @@ def test_the_creator_owns_what_it_created(shape: Shape) -> None:
     ]
 
 
-def test_structs_are_there_from_the_start() -> None:
+def test_structs_of_a_new_object_have_no_owner() -> None:
     """As in every Deployment anybody has ever looked at: no owner of spec, template, strategy or containers."""
     container = {"name": "a", "image": "i", "resources": {}, "ports": [{"containerPort": 80, "protocol": "TCP"}]}
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container]}}
@@ -89,7 +89,7 @@ def test_structs_are_there_from_the_start() -> None:
     }
 
 
-def test_whoever_changes_a_field_takes_it(shape: Shape) -> None:
+def test_changed_field_moves_to_its_writer(shape: Shape) -> None:
     made = track(None, widget(spec={"size": 1, "color": "red"}), shape, "ann")
     changed = track(made, widget(spec={"size": 2, "color": "red"}), shape, "bob", now=T2)
     assert owners(changed) == {"ann": {"f:spec": {".": {}, "f:color": {}}}, "bob": {"f:spec": {"f:size": {}}}}
@@ -98,28 +98,28 @@ def test_whoever_changes_a_field_takes_it(shape: Shape) -> None:
     assert again["metadata"]["managedFields"][1]["time"] == T3
 
 
-def test_nobody_owns_what_is_gone(shape: Shape) -> None:
+def test_removed_field_has_no_owner(shape: Shape) -> None:
     made = track(None, widget(spec={"size": 1}), shape, "ann")
     more = track(made, widget(spec={"size": 1, "color": "red"}), shape, "bob")
     less = track(more, widget(spec={"size": 1}), shape, "cid", now=T2)
     assert owners(less) == {"ann": {"f:spec": {".": {}, "f:size": {}}}}
 
 
-def test_a_write_that_changes_nothing_leaves_everything(shape: Shape) -> None:
+def test_write_without_changes_keeps_managed_fields(shape: Shape) -> None:
     made = track(None, widget(spec={"size": 1}), shape)
     assert track(made, made, shape, "bob", now=T2) is made
     bumped = {**made, "metadata": {**made["metadata"], "resourceVersion": "2", "generation": 7}}
     assert track(made, bumped, shape, "bob", now=T2) is bumped
 
 
-def test_the_same_fields_again_only_take_time(shape: Shape) -> None:
+def test_writing_the_same_fields_updates_only_the_time(shape: Shape) -> None:
     made = track(None, widget(spec={"size": 1}), shape)
     again = track(made, widget(spec={"size": 2}), shape, now=T2)
     assert owners(again) == owners(made)
     assert [each["time"] for each in again["metadata"]["managedFields"]] == [T2]
 
 
-def test_subresources_and_versions_are_managers_of_their_own(shape: Shape) -> None:
+def test_subresources_and_versions_have_separate_entries(shape: Shape) -> None:
     made = track(None, widget(spec={"size": 1}), shape, reset=RESET_STATUS)
     status = widget(spec={"size": 5}, status={"phase": "Ready"})
     told = track(made, status, shape, subresource="status", reset=RESET_ALL_BUT_STATUS)
@@ -129,16 +129,16 @@ def test_subresources_and_versions_are_managers_of_their_own(shape: Shape) -> No
     }
 
 
-def test_a_status_sent_with_the_rest_is_not_owned(shape: Shape) -> None:
+def test_status_sent_to_the_main_resource_is_not_owned(shape: Shape) -> None:
     made = track(None, widget(spec={"size": 1}, status={"phase": "x"}), shape, reset=RESET_STATUS)
     assert owners(made) == {"m": {"f:spec": {".": {}, "f:size": {}}}}
 
 
-def test_a_client_without_a_name_is_unknown(shape: Shape) -> None:
+def test_client_without_a_name_is_unknown(shape: Shape) -> None:
     assert list(owners(track(None, widget(spec={"size": 1}), shape, manager=""))) == ["unknown"]
 
 
-def test_a_reset_forgets_everybody_until_the_next_apply(shape: Shape) -> None:
+def test_reset_clears_all_entries_until_the_next_apply(shape: Shape) -> None:
     made = track(None, widget(spec={"size": 1}), shape)
     nobody: list[Any]
     for nobody in ([], [{}]):
@@ -149,7 +149,7 @@ def test_a_reset_forgets_everybody_until_the_next_apply(shape: Shape) -> None:
     assert "managedFields" not in later["metadata"]
 
 
-def test_a_client_may_edit_managers(shape: Shape) -> None:
+def test_client_can_edit_managed_fields(shape: Shape) -> None:
     made = track(None, widget(spec={"size": 1}), shape, "ann")
     edited = entry("bob", UPDATE, "example.com/v1", "", T2, of(("f:spec", "f:size")))
     new = {**made, "metadata": {**made["metadata"], "managedFields": [edited]}}
@@ -158,14 +158,14 @@ def test_a_client_may_edit_managers(shape: Shape) -> None:
     assert owners(track(made, new, shape, "cid", subresource="status")) == owners(made)
 
 
-def test_managers_that_cannot_be_read_are_not_set(shape: Shape) -> None:
+def test_unreadable_managed_fields_are_ignored(shape: Shape) -> None:
     made = track(None, widget(spec={"size": 1}), shape)
     broken = {**made["metadata"]["managedFields"][0], "operation": "Other"}
     new = {**made, "metadata": {**made["metadata"], "managedFields": [broken]}}
     assert owners(track(made, new, shape, "bob")) == owners(made)
 
 
-def test_a_client_that_sends_no_managers_does_not_delete_them(shape: Shape) -> None:
+def test_omitted_managed_fields_are_kept(shape: Shape) -> None:
     made = track(None, widget(spec={"size": 1}), shape)
     new = track_update(
         made,
@@ -180,12 +180,12 @@ def test_a_client_that_sends_no_managers_does_not_delete_them(shape: Shape) -> N
     assert owners(new) == owners(made)
 
 
-def test_an_object_that_cannot_be_compared_has_no_managers(shape: Shape) -> None:
+def test_object_that_cannot_be_compared_has_no_managed_fields(shape: Shape) -> None:
     made = track(None, widget(spec={"size": 1}), shape)
     assert owners(track(made, widget(spec={"tags": [None]}), shape)) == {}
 
 
-def test_only_so_many_updaters_are_remembered(shape: Shape) -> None:
+def test_number_of_updaters_is_limited(shape: Shape) -> None:
     object = track(None, widget(spec={"limits": {"x": "x"}}), shape, "m-0")
     for number in range(1, 12):
         limits = {**object["spec"]["limits"], str(number): "x"}

@@ -42,17 +42,17 @@ from sandpool.server.apply.validate import schema_errors
         ([], "expected map, got &{[]}"),
     ],
 )
-def test_messages(value: Any, found: str, shape: Shape) -> None:
+def test_schema_errors_have_the_words_of_kube_apiserver(value: Any, found: str, shape: Shape) -> None:
     assert schema_errors(value, shape) == found
 
 
-def test_unknown_fields_are_kept_below_where_they_are_kept() -> None:
+def test_unknown_fields_are_accepted_below_a_preserving_schema() -> None:
     inner = {"type": "object", "properties": {"a": {"type": "object", "properties": {"b": {"type": "string"}}}}}
     assert schema_errors({"a": {"c": 1}}, from_openapi(inner))
     assert not schema_errors({"a": {"c": 1}}, from_openapi({**inner, "x-kubernetes-preserve-unknown-fields": True}))
 
 
-def test_scalars_of_a_format_may_be_written_as_other_scalars() -> None:
+def test_scalars_of_a_format_may_have_another_type() -> None:
     probe = definition("io.k8s.api.core.v1.HTTPGetAction")
     assert not schema_errors({"port": 80}, probe)
     assert not schema_errors({"port": "http"}, probe)

@@ -31,22 +31,22 @@ def name(user: User | None) -> str | None:
 
 
 @pytest.mark.parametrize("header", ["Bearer t", "bearer t", "BEARER   t ", " Bearer t"])
-def test_bearer_tokens(authenticator: Authenticator, header: str) -> None:
+def test_bearer_token_authenticates(authenticator: Authenticator, header: str) -> None:
     assert name(authenticator.authenticate({"authorization": header}, None)) == "alice"
 
 
 @pytest.mark.parametrize("headers", [{}, {"authorization": "Basic abc"}, {"authorization": "Bearer "}])
-def test_no_credentials(authenticator: Authenticator, headers: dict[str, str]) -> None:
+def test_request_without_credentials_is_anonymous(authenticator: Authenticator, headers: dict[str, str]) -> None:
     assert authenticator.authenticate(headers, None) is None
 
 
 @pytest.mark.parametrize("token", ["wrong", "t t", "a.b.c", "tt"])
-def test_bad_tokens(authenticator: Authenticator, token: str) -> None:
+def test_invalid_token_is_unauthorized(authenticator: Authenticator, token: str) -> None:
     with pytest.raises(Unauthorized, match=r"^Unauthorized$"):
         authenticator.authenticate({"authorization": f"Bearer {token}"}, None)
 
 
-def test_service_account_tokens(authenticator: Authenticator, world: World) -> None:
+def test_service_account_token_authenticates(authenticator: Authenticator, world: World) -> None:
     token, _ = world.tokens.issue(world.account, [ISSUER], 600)
     user = authenticator.authenticate({"authorization": f"Bearer {token}"}, None)
     assert name(user) == "system:serviceaccount:ns:robot"
@@ -55,7 +55,7 @@ def test_service_account_tokens(authenticator: Authenticator, world: World) -> N
         authenticator.authenticate({"authorization": f"Bearer {token}"}, None)
 
 
-def test_a_certificate_goes_before_a_token_while_it_lasts(authenticator: Authenticator, world: World) -> None:
+def test_valid_certificate_wins_over_a_token(authenticator: Authenticator, world: World) -> None:
     certificate = PeerCertificate(User("carl"), world.now().timestamp() + 10)
     assert name(authenticator.authenticate({"authorization": "Bearer t"}, certificate)) == "carl"
     assert name(authenticator.authenticate({"authorization": "Bearer wrong"}, certificate)) == "carl"
@@ -65,7 +65,7 @@ def test_a_certificate_goes_before_a_token_while_it_lasts(authenticator: Authent
         authenticator.authenticate({}, certificate)
 
 
-def test_static_tokens_are_for_this_server(authenticator: Authenticator) -> None:
+def test_static_tokens_are_valid_for_this_server_only(authenticator: Authenticator) -> None:
     assert authenticator.verify("t").audiences == (ISSUER,)
     assert authenticator.verify("t", ["x", ISSUER]).audiences == (ISSUER,)
     with pytest.raises(TokenError, match="invalid bearer token"):

@@ -49,7 +49,9 @@ def test_bindings_refer_to_roles_that_exist() -> None:
         (ANYBODY, "GET", "/metrics", False),
     ],
 )
-def test_everybody(authorizer: RbacAuthorizer, user: User, method: str, path: str, allowed: bool) -> None:
+def test_authenticated_users_can_discover(
+    authorizer: RbacAuthorizer, user: User, method: str, path: str, allowed: bool
+) -> None:
     assert may(authorizer, user, method, path) is allowed
 
 
@@ -68,14 +70,16 @@ def test_everybody(authorizer: RbacAuthorizer, user: User, method: str, path: st
         ("PUT", "/apis/example.org/v1/namespaces/ns/things/t", "cluster-admin"),
     ],
 )
-def test_roles_in_a_namespace(policy: Policy, authorizer: RbacAuthorizer, method: str, path: str, roles: str) -> None:
+def test_default_roles_grant_in_a_namespace(
+    policy: Policy, authorizer: RbacAuthorizer, method: str, path: str, roles: str
+) -> None:
     for role in ("view", "edit", "admin", "cluster-admin"):
         policy.bind(role, f"user:{role}", namespace="ns")
     allowed = [role for role in ("view", "edit", "admin", "cluster-admin") if may(authorizer, User(role), method, path)]
     assert allowed == roles.split()
 
 
-def test_the_roles_are_open_to_additions(policy: Policy, authorizer: RbacAuthorizer) -> None:
+def test_default_roles_are_aggregated(policy: Policy, authorizer: RbacAuthorizer) -> None:
     extension = policy.role("extension", {"verbs": ["get"], "apiGroups": ["example.org"], "resources": ["things"]})
     policy.label(extension, **{"rbac.authorization.k8s.io/aggregate-to-view": "true"})
     policy.bind("admin", "user:ann", namespace="ns")

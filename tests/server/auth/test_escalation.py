@@ -40,14 +40,14 @@ def bob_reads_pods(policy: Policy) -> None:
     )
 
 
-def test_what_one_has_may_be_granted(authorizer: RbacAuthorizer) -> None:
+def test_held_permissions_can_be_granted(authorizer: RbacAuthorizer) -> None:
     assert escalation(BOB, role(GET_PODS), authorizer) == []
     assert escalation(BOB, role(GET_PODS, kind="Role"), authorizer) == []
     assert escalation(BOB, binding("reader"), authorizer) == []
     assert escalation(BOB, binding("reader", kind="RoleBinding"), authorizer) == []
 
 
-def test_what_one_lacks_may_not(authorizer: RbacAuthorizer) -> None:
+def test_missing_permissions_cannot_be_granted(authorizer: RbacAuthorizer) -> None:
     wanted = role(
         {"verbs": ["get", "list"], "apiGroups": ["", "apps"], "resources": ["pods", "secrets"], "resourceNames": ["a"]},
         {"verbs": ["get"], "nonResourceURLs": ["/metrics"]},
@@ -67,12 +67,12 @@ def test_what_one_lacks_may_not(authorizer: RbacAuthorizer) -> None:
     ]
 
 
-def test_masters_may(authorizer: RbacAuthorizer) -> None:
+def test_system_masters_can_grant_everything(authorizer: RbacAuthorizer) -> None:
     assert escalation(User("root", ("system:masters",)), binding("everything"), authorizer) == []
     assert escalation(User("root", ("system:masters",)), binding("nope"), authorizer) == []
 
 
-def test_rights_in_a_namespace_count_there_only(policy: Policy, authorizer: RbacAuthorizer) -> None:
+def test_permissions_of_a_namespace_count_only_there(policy: Policy, authorizer: RbacAuthorizer) -> None:
     policy.bind("everything", "user:carol", namespace="ns")
     carol = User("carol")
     assert escalation(carol, role(GET_PODS, kind="Role"), authorizer) == []
@@ -81,7 +81,7 @@ def test_rights_in_a_namespace_count_there_only(policy: Policy, authorizer: Rbac
     assert escalation(carol, binding("reader"), authorizer) != []
 
 
-def test_escalate_and_bind_are_permissions(policy: Policy, authorizer: RbacAuthorizer) -> None:
+def test_escalate_and_bind_allow_granting(policy: Policy, authorizer: RbacAuthorizer) -> None:
     policy.role("granter", {"verbs": ["escalate"], "apiGroups": [GROUP], "resources": ["clusterroles"]})
     policy.bind("granter", "user:bob")
     everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
@@ -98,7 +98,7 @@ def test_escalate_and_bind_are_permissions(policy: Policy, authorizer: RbacAutho
     assert escalation(BOB, binding("writer"), authorizer) != [], "only the role that is named"
 
 
-def test_aggregation_needs_everything(policy: Policy, authorizer: RbacAuthorizer) -> None:
+def test_aggregation_rule_needs_all_permissions(policy: Policy, authorizer: RbacAuthorizer) -> None:
     wanted = role(aggregationRule={"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]})
     message = ["must have cluster-admin privileges to use the aggregationRule"]
     assert escalation(BOB, wanted, authorizer) == message
@@ -107,19 +107,19 @@ def test_aggregation_needs_everything(policy: Policy, authorizer: RbacAuthorizer
     assert escalation(BOB, wanted, authorizer) == []
 
 
-def test_binding_an_unknown_role(authorizer: RbacAuthorizer) -> None:
+def test_binding_an_unknown_role_is_not_found(authorizer: RbacAuthorizer) -> None:
     with pytest.raises(NotFound, match=r'clusterrolebindings\.rbac\.authorization\.k8s\.io "nope" not found'):
         escalation(BOB, binding("nope"), authorizer)
     with pytest.raises(NotFound, match=r"^rolebindings\.rbac"):
         escalation(BOB, binding("nope", kind="RoleBinding", to="Role"), authorizer)
 
 
-def test_a_local_role(policy: Policy, authorizer: RbacAuthorizer) -> None:
+def test_local_role_can_be_bound(policy: Policy, authorizer: RbacAuthorizer) -> None:
     policy.role("local", GET_PODS, namespace="ns")
     assert escalation(BOB, binding("local", kind="RoleBinding", to="Role"), authorizer) == []
 
 
-def test_what_grants_nothing_new_is_not_checked(authorizer: RbacAuthorizer) -> None:
+def test_update_without_new_permissions_is_not_checked(authorizer: RbacAuthorizer) -> None:
     old = binding("everything")
     collected = {**old, "metadata": {**old["metadata"], "finalizers": ["x"], "ownerReferences": []}}
     assert escalation(BOB, collected, authorizer, old) == []
@@ -127,9 +127,7 @@ def test_what_grants_nothing_new_is_not_checked(authorizer: RbacAuthorizer) -> N
     assert escalation(BOB, labelled, authorizer, old) != []
 
 
-def test_a_role_of_a_few_kilobytes_that_stands_for_billions_of_permissions_is_refused(
-    policy: Policy, authorizer: RbacAuthorizer
-) -> None:
+def test_small_role_with_billions_of_permissions_is_rejected(policy: Policy, authorizer: RbacAuthorizer) -> None:
     words = [f"w{number}" for number in range(1000)]
     policy.role("almost", {"verbs": words, "apiGroups": words, "resources": words, "resourceNames": words[:-1]})
     policy.bind("almost", "user:bob")

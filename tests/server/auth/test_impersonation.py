@@ -40,11 +40,13 @@ USER, GROUP, UID = "impersonate-user", "impersonate-group", "impersonate-uid"
         ),
     ],
 )
-def test_who_one_becomes(authorizer: RbacAuthorizer, headers: list[tuple[str, str]], expected: User) -> None:
+def test_impersonation_headers_give_the_user(
+    authorizer: RbacAuthorizer, headers: list[tuple[str, str]], expected: User
+) -> None:
     assert impersonate(ROOT, headers, authorizer) == expected
 
 
-def test_a_user_is_needed(authorizer: RbacAuthorizer) -> None:
+def test_impersonation_needs_a_user(authorizer: RbacAuthorizer) -> None:
     with pytest.raises(BadRequest, match="without impersonating a user name"):
         impersonate(ROOT, [(GROUP, "x")], authorizer)
     assert impersonate(ROOT, [(USER, "")], authorizer) is ROOT
@@ -80,7 +82,7 @@ def test_a_user_is_needed(authorizer: RbacAuthorizer) -> None:
         ),
     ],
 )
-def test_each_part_needs_permission(
+def test_each_impersonated_attribute_needs_permission(
     policy: Policy, authorizer: RbacAuthorizer, headers: list[tuple[str, str]], message: str
 ) -> None:
     policy.role(

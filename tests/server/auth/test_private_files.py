@@ -11,7 +11,7 @@ import pytest
 from sandpool.server.auth.private_files import write_private
 
 
-def test_only_the_owner_may_read(tmp_path: Path) -> None:
+def test_private_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_text("old")
     path.chmod(0o644)
@@ -20,7 +20,7 @@ def test_only_the_owner_may_read(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "secret"
     write_private(path, b"old")
 

@@ -28,13 +28,13 @@ def test_nothing_is_allowed_by_default(authorizer: RbacAuthorizer) -> None:
     assert not may(authorizer, BOB, "GET", "/api/v1/namespaces/ns/pods/p")
 
 
-def test_masters_may_everything(authorizer: RbacAuthorizer) -> None:
+def test_system_masters_are_allowed_everything(authorizer: RbacAuthorizer) -> None:
     decision = authorizer.authorize(User("x", ("system:masters",)), parse("DELETE", "/api/v1/nodes", {}))
     assert decision == (True, "")
 
 
 @pytest.mark.parametrize("subject", ["user:bob", "group:dev"])
-def test_cluster_bindings_hold_everywhere(policy: Policy, authorizer: RbacAuthorizer, subject: str) -> None:
+def test_cluster_role_bindings_hold_in_all_namespaces(policy: Policy, authorizer: RbacAuthorizer, subject: str) -> None:
     policy.role("reader", READ_PODS)
     policy.bind("reader", "user:other", subject)
     assert may(authorizer, BOB, "GET", "/api/v1/pods")
@@ -44,7 +44,7 @@ def test_cluster_bindings_hold_everywhere(policy: Policy, authorizer: RbacAuthor
 
 
 @pytest.mark.parametrize("local", [True, False])
-def test_bindings_hold_in_their_namespace(policy: Policy, authorizer: RbacAuthorizer, local: bool) -> None:
+def test_role_bindings_hold_in_their_namespace(policy: Policy, authorizer: RbacAuthorizer, local: bool) -> None:
     policy.role("reader", READ_PODS, namespace="ns" if local else "")
     policy.bind("reader", "user:bob", namespace="ns", local_role=local)
     assert may(authorizer, BOB, "GET", "/api/v1/namespaces/ns/pods")
@@ -52,7 +52,7 @@ def test_bindings_hold_in_their_namespace(policy: Policy, authorizer: RbacAuthor
     assert not may(authorizer, BOB, "GET", "/api/v1/pods")
 
 
-def test_a_role_of_another_namespace_does_not_count(policy: Policy, authorizer: RbacAuthorizer) -> None:
+def test_role_of_another_namespace_does_not_count(policy: Policy, authorizer: RbacAuthorizer) -> None:
     policy.role("reader", READ_PODS, namespace="other")
     policy.bind("reader", "user:bob", namespace="ns", local_role=True)
     assert not may(authorizer, BOB, "GET", "/api/v1/namespaces/ns/pods")
@@ -60,14 +60,14 @@ def test_a_role_of_another_namespace_does_not_count(policy: Policy, authorizer: 
 
 
 @pytest.mark.parametrize("subject", ["sa:ns/robot", "sa:robot", "group:system:serviceaccounts:ns"])
-def test_service_accounts(policy: Policy, authorizer: RbacAuthorizer, subject: str) -> None:
+def test_service_accounts_are_bound_by_name_and_group(policy: Policy, authorizer: RbacAuthorizer, subject: str) -> None:
     policy.role("reader", READ_PODS)
     policy.bind("reader", subject, namespace="ns")
     assert may(authorizer, ROBOT, "GET", "/api/v1/namespaces/ns/pods")
     assert not may(authorizer, User("system:serviceaccount:other:robot"), "GET", "/api/v1/namespaces/ns/pods")
 
 
-def test_resource_names(policy: Policy, authorizer: RbacAuthorizer) -> None:
+def test_resource_names_limit_a_rule(policy: Policy, authorizer: RbacAuthorizer) -> None:
     policy.role("one", {**READ_PODS, "resourceNames": ["p", "q"]})
     policy.bind("one", "user:bob")
     assert may(authorizer, BOB, "GET", "/api/v1/namespaces/ns/pods/p")
@@ -76,7 +76,7 @@ def test_resource_names(policy: Policy, authorizer: RbacAuthorizer) -> None:
     assert not may(authorizer, BOB, "GET", "/api/v1/namespaces/ns/pods")
 
 
-def test_urls(policy: Policy, authorizer: RbacAuthorizer) -> None:
+def test_non_resource_urls_are_allowed_by_prefix(policy: Policy, authorizer: RbacAuthorizer) -> None:
     policy.role("urls", {"verbs": ["get"], "nonResourceURLs": ["/metrics", "/logs/*"], "resourceNames": ["ignored"]})
     policy.bind("urls", "group:dev")
     assert may(authorizer, BOB, "GET", "/metrics")
@@ -98,7 +98,7 @@ def test_reasons_name_binding_role_and_subject(policy: Policy, authorizer: RbacA
     )
 
 
-def test_every_change_is_seen(policy: Policy, authorizer: RbacAuthorizer) -> None:
+def test_every_policy_change_is_effective(policy: Policy, authorizer: RbacAuthorizer) -> None:
     path = "/api/v1/namespaces/ns/pods/p"
     assert not may(authorizer, BOB, "GET", path)
     policy.bind("reader", "user:bob")
@@ -110,7 +110,7 @@ def test_every_change_is_seen(policy: Policy, authorizer: RbacAuthorizer) -> Non
     assert not may(authorizer, BOB, "GET", path)
 
 
-def test_decisions_are_remembered_without_the_name(policy: Policy, authorizer: RbacAuthorizer) -> None:
+def test_decisions_are_cached_without_the_name(policy: Policy, authorizer: RbacAuthorizer) -> None:
     policy.role("reader", READ_PODS)
     policy.bind("reader", "user:bob")
     assert may(authorizer, BOB, "GET", "/api/v1/namespaces/ns/pods/p")
@@ -121,7 +121,7 @@ def test_decisions_are_remembered_without_the_name(policy: Policy, authorizer: R
     assert len(authorizer._decisions) == 1
 
 
-def test_a_changed_namespace_costs_only_that_namespace(policy: Policy, authorizer: RbacAuthorizer) -> None:
+def test_changed_namespace_invalidates_only_itself(policy: Policy, authorizer: RbacAuthorizer) -> None:
     policy.role("reader", READ_PODS)
     for number in range(50):
         policy.bind("reader", "user:bob", namespace=f"ns-{number}")
@@ -129,7 +129,7 @@ def test_a_changed_namespace_costs_only_that_namespace(policy: Policy, authorize
     assert policy.reads <= 4
 
 
-def test_the_memory_is_bounded(policy: Policy, authorizer: RbacAuthorizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decision_cache_is_bounded(policy: Policy, authorizer: RbacAuthorizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandpool.server.auth.rbac._CACHED", 10)
     for number in range(100):
         may(authorizer, BOB, "GET", f"/x{number}")
@@ -143,7 +143,7 @@ def aggregate(label: str) -> dict[str, Any]:
     return {"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {label: "true"}}]}}
 
 
-def test_aggregated_roles_have_the_rules_they_select(policy: Policy, authorizer: RbacAuthorizer) -> None:
+def test_aggregated_role_has_the_selected_rules(policy: Policy, authorizer: RbacAuthorizer) -> None:
     policy.role("sum", **aggregate("to-sum"))
     policy.bind("sum", "user:bob")
     assert not may(authorizer, BOB, "GET", "/api/v1/pods")
@@ -151,13 +151,13 @@ def test_aggregated_roles_have_the_rules_they_select(policy: Policy, authorizer:
     assert may(authorizer, BOB, "GET", "/api/v1/pods")
 
 
-def test_aggregation_ignores_own_rules(policy: Policy, authorizer: RbacAuthorizer) -> None:
+def test_aggregated_role_ignores_its_own_rules(policy: Policy, authorizer: RbacAuthorizer) -> None:
     policy.role("sum", READ_PODS, **aggregate("to-sum"))
     policy.bind("sum", "user:bob")
     assert not may(authorizer, BOB, "GET", "/api/v1/pods")
 
 
-def test_aggregation_of_aggregations(policy: Policy, authorizer: RbacAuthorizer) -> None:
+def test_aggregation_is_transitive(policy: Policy, authorizer: RbacAuthorizer) -> None:
     policy.role("top", **aggregate("to-top"))
     policy.label(policy.role("middle", **aggregate("to-middle")), **{"to-top": "true"})
     policy.label(policy.role("part", READ_PODS), **{"to-middle": "true"})
@@ -165,7 +165,7 @@ def test_aggregation_of_aggregations(policy: Policy, authorizer: RbacAuthorizer)
     assert may(authorizer, BOB, "GET", "/api/v1/pods")
 
 
-def test_aggregation_in_a_circle_ends(policy: Policy, authorizer: RbacAuthorizer) -> None:
+def test_circular_aggregation_ends(policy: Policy, authorizer: RbacAuthorizer) -> None:
     policy.label(policy.role("a", **aggregate("to-a")), **{"to-b": "true"})
     policy.label(policy.role("b", **aggregate("to-b")), **{"to-a": "true"})
     policy.label(policy.role("part", READ_PODS), **{"to-b": "true"})
@@ -204,7 +204,7 @@ def test_aggregation_in_a_circle_ends(policy: Policy, authorizer: RbacAuthorizer
         ("GET", "/metrics", 'forbidden: User "bob" cannot get path "/metrics"', {}),
     ],
 )
-def test_refusals_in_kubernetes_words(
+def test_denials_have_the_words_of_kubernetes(
     authorizer: RbacAuthorizer, method: str, path: str, message: str, details: dict[str, str]
 ) -> None:
     with pytest.raises(Forbidden) as refusal:
@@ -213,7 +213,7 @@ def test_refusals_in_kubernetes_words(
     assert refusal.value.details == details
 
 
-def test_a_missing_role_is_told(policy: Policy, authorizer: RbacAuthorizer) -> None:
+def test_missing_role_is_reported_in_the_reason(policy: Policy, authorizer: RbacAuthorizer) -> None:
     policy.bind("nope", "user:bob", "group:dev")
     info = parse("GET", "/api/v1/pods", {})
     assert authorizer.authorize(BOB, info).reason == 'RBAC: clusterrole.rbac.authorization.k8s.io "nope" not found'
@@ -226,7 +226,7 @@ def test_a_missing_role_is_told(policy: Policy, authorizer: RbacAuthorizer) -> N
         authorizer.require(BOB, info)
 
 
-def test_refusals_are_no_html() -> None:
+def test_denials_are_html_escaped() -> None:
     error = denied(User("<b>&"), RequestInfo("/x", "get"))
     assert error.message == 'forbidden: User "&lt;b&gt;&amp;" cannot get path "/x"'
 
@@ -234,7 +234,7 @@ def test_refusals_are_no_html() -> None:
 # -- rules for a user --------------------------------------------------------------------------------------------------
 
 
-def test_rules_for_a_user(policy: Policy, authorizer: RbacAuthorizer) -> None:
+def test_rules_of_a_user_are_listed(policy: Policy, authorizer: RbacAuthorizer) -> None:
     policy.role("everywhere", GET_PODS)
     policy.role("here", READ_PODS, namespace="ns")
     policy.bind("everywhere", "group:dev")

@@ -43,7 +43,7 @@ def bob_lists_pods(policy: Policy) -> None:
     policy.bind("public", "group:dev")
 
 
-def test_token_review(authenticator: Authenticator) -> None:
+def test_token_review_authenticates(authenticator: Authenticator) -> None:
     asked = review("TokenReview", token="bob-token")
     answer = reviews.token_review(asked, authenticator)
     assert answer["spec"] is asked["spec"]
@@ -54,7 +54,7 @@ def test_token_review(authenticator: Authenticator) -> None:
     }
 
 
-def test_token_review_of_bad_tokens(authenticator: Authenticator, world: World) -> None:
+def test_token_review_rejects_invalid_tokens(authenticator: Authenticator, world: World) -> None:
     for spec in ({"token": "wrong"}, {"token": "bob-token", "audiences": ["foo"]}):
         status = reviews.token_review(review("TokenReview", **spec), authenticator)["status"]
         assert status == {"user": {}, "error": "invalid bearer token"}
@@ -67,13 +67,13 @@ def test_token_review_of_bad_tokens(authenticator: Authenticator, world: World) 
         reviews.token_review(review("TokenReview"), authenticator)
 
 
-def test_self_subject_review() -> None:
+def test_self_subject_review_names_the_user() -> None:
     answer = reviews.self_subject_review(review("SelfSubjectReview"), BOB, datetime(2026, 11, 16, tzinfo=UTC))
     assert answer["metadata"] == {"creationTimestamp": "2026-11-16T00:00:00Z"}
     assert answer["status"] == {"userInfo": {"username": "bob", "uid": "2", "groups": ["dev"], "extra": {"k": ["v"]}}}
 
 
-def test_access_reviews(authorizer: RbacAuthorizer) -> None:
+def test_access_reviews_state_decision_and_reason(authorizer: RbacAuthorizer) -> None:
     asked = review("SubjectAccessReview", user="x", groups=["dev"], resourceAttributes=PODS)
     answer = reviews.subject_access_review(asked, authorizer)
     assert answer["status"] == {
@@ -90,7 +90,7 @@ def test_access_reviews(authorizer: RbacAuthorizer) -> None:
     assert reviews.self_subject_access_review(asked, BOB, authorizer)["status"]["allowed"]
 
 
-def test_local_access_review(authorizer: RbacAuthorizer) -> None:
+def test_local_access_review_is_limited_to_its_namespace(authorizer: RbacAuthorizer) -> None:
     asked = review("LocalSubjectAccessReview", {"namespace": "default"}, groups=["dev"], resourceAttributes=PODS)
     answer = reviews.local_subject_access_review(asked, "default", authorizer)
     assert answer["status"]["allowed"]
@@ -133,7 +133,7 @@ ATTRIBUTES = (
         ),
     ],
 )
-def test_bad_access_reviews(authorizer: RbacAuthorizer, asked: dict[str, Any], message: str) -> None:
+def test_invalid_access_reviews_are_rejected(authorizer: RbacAuthorizer, asked: dict[str, Any], message: str) -> None:
     with pytest.raises(ApiError) as refusal:
         match asked["kind"]:
             case "SubjectAccessReview":
@@ -147,7 +147,7 @@ def test_bad_access_reviews(authorizer: RbacAuthorizer, asked: dict[str, Any], m
     assert set(refusal.value.details) == {"group", "causes"}
 
 
-def test_rules_review(authorizer: RbacAuthorizer) -> None:
+def test_rules_review_lists_the_rules(authorizer: RbacAuthorizer) -> None:
     answer = reviews.self_subject_rules_review(review("SelfSubjectRulesReview", namespace="default"), BOB, authorizer)
     assert answer["status"] == {
         "resourceRules": [{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}],

@@ -55,7 +55,7 @@ def ask(verb: str, group: str, resource: str, subresource: str = "") -> RequestI
         (rule("*", urls="*"), ask("get", "", "pods"), False),
     ],
 )
-def test_allows(allowing: Rule, asked: RequestInfo, allowed: bool) -> None:
+def test_rule_allows_matching_requests(allowing: Rule, asked: RequestInfo, allowed: bool) -> None:
     assert allowing.allows_some_name(asked) is allowed
 
 
@@ -88,7 +88,7 @@ def test_allows(allowing: Rule, asked: RequestInfo, allowed: bool) -> None:
         (["get core pods"], ["get * pods"], ['{APIGroups:["*"], Resources:["pods"], Verbs:["get"]}']),
     ],
 )
-def test_missing(held: list[str], granted: list[str], lacking: list[str]) -> None:
+def test_missing_lists_uncovered_permissions(held: list[str], granted: list[str], lacking: list[str]) -> None:
     def read(text: str) -> Rule:
         return rule(*(word.replace(",", " ") for word in text.split()))
 
@@ -99,7 +99,7 @@ def test_missing(held: list[str], granted: list[str], lacking: list[str]) -> Non
     ("held", "granted", "covered"),
     [("/a", "/a", True), ("/a/*", "/a/b", True), ("/a/*", "/a/b/*", True), ("/a/b", "/a/*", False), ("*", "/x", True)],
 )
-def test_missing_urls(held: str, granted: str, covered: bool) -> None:
+def test_missing_lists_uncovered_urls(held: str, granted: str, covered: bool) -> None:
     lacking = missing([rule("get", urls=held)], [rule("get", urls=granted)])
     assert [str(each) for each in lacking] == ([] if covered else [f'{{NonResourceURLs:["{granted}"], Verbs:["get"]}}'])
 
@@ -120,7 +120,7 @@ def allows(rules: list[Rule], asked: RequestInfo, name: str) -> bool:
 
 
 @given(some_rules, some_rules, requests, st.sampled_from(["n", "m", "other"]))
-def test_a_covered_rule_allows_no_more_than_the_held_rules(
+def test_covered_rule_allows_no_more_than_the_held_rules(
     held: list[Rule], granted: list[Rule], asked: Any, name: str
 ) -> None:
     """The property escalation checks rest on: if nothing is missing, nothing new becomes possible."""
@@ -156,7 +156,7 @@ def many(prefix: str, count: int = 300) -> str:
     return " ".join(f"{prefix}{number}" for number in range(count))
 
 
-def test_a_small_role_with_billions_of_permissions_is_refused_after_bounded_work() -> None:
+def test_small_role_with_billions_of_permissions_is_rejected_after_bounded_work() -> None:
     held = [rule("get", "core", f"held{number}") for number in range(50)] + [rule("*", many("g"), many("r"), "only")]
     granted = [rule(many("v"), many("g"), many("r"), many("n"))]
     with at_most(calls=300_000), pytest.raises(TooManyPermissions):
@@ -169,14 +169,14 @@ def test_missing_permissions_are_reported_up_to_a_bound() -> None:
     assert len(lacking) == MOST_REPORTED
 
 
-def test_a_held_rule_covers_a_large_one_without_enumerating_it() -> None:
+def test_held_rule_covers_a_large_one_without_enumerating_it() -> None:
     large = rule(many("v", 1000), many("g", 1000), many("r", 1000), many("n", 1000))
     with at_most(calls=10_000):
         assert missing([rule("get", "core", "pods"), large], [large]) == []
         assert missing([rule("*", "*", "*")], [large]) == []
 
 
-def test_a_request_is_checked_against_a_large_rule_in_a_few_steps() -> None:
+def test_request_is_checked_against_a_large_rule_in_few_steps() -> None:
     large = rule(many("v", 1000), many("g", 1000), many("r", 1000), urls=many("/u", 1000))
     with at_most(calls=20):
         assert large.allows_some_name(ask("v999", "g999", "r999"))

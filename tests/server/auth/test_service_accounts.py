@@ -25,7 +25,7 @@ def parts(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return orjson.loads(header), orjson.loads(claims)
 
 
-def test_a_token_is_its_account(world: World) -> None:
+def test_token_authenticates_its_account(world: World) -> None:
     token, expires = world.tokens.issue(world.account, [ISSUER], 600)
     assert expires == datetime(2026, 11, 16, 8, 10, 0, tzinfo=UTC)
     verified = world.tokens.verify(token)
@@ -47,7 +47,7 @@ def test_a_token_is_its_account(world: World) -> None:
     }
 
 
-def test_a_token_ends(world: World) -> None:
+def test_token_expires(world: World) -> None:
     token, _ = world.tokens.issue(world.account, [ISSUER], 600)
     world.pass_time(599)
     world.tokens.verify(token)
@@ -56,7 +56,7 @@ def test_a_token_ends(world: World) -> None:
         world.tokens.verify(token)
 
 
-def test_a_token_from_the_future(world: World) -> None:
+def test_token_from_the_future_is_rejected(world: World) -> None:
     token, _ = world.tokens.issue(world.account, [ISSUER], 600)
     world.pass_time(-1)
     with pytest.raises(TokenError, match="not yet"):
@@ -72,7 +72,9 @@ def test_a_token_from_the_future(world: World) -> None:
         ([ISSUER], [], (ISSUER,)),
     ],
 )
-def test_audiences(world: World, issued: list[str], asked: list[str], shared: tuple[str, ...] | None) -> None:
+def test_token_is_valid_for_its_audiences_only(
+    world: World, issued: list[str], asked: list[str], shared: tuple[str, ...] | None
+) -> None:
     token, _ = world.tokens.issue(world.account, issued, 600)
     if shared is None:
         with pytest.raises(TokenError, match=r'token audiences \["a"\] is invalid for the target audiences \["'):
@@ -93,7 +95,7 @@ def test_deleting_the_account_revokes_its_tokens(world: World) -> None:
         world.tokens.verify(token)
 
 
-def test_a_token_bound_to_a_pod(world: World) -> None:
+def test_token_bound_to_a_pod_is_revoked_with_the_pod(world: World) -> None:
     world.add("Node", "", "node-1")
     pod = world.add("Pod", "ns", "p", spec={"nodeName": "node-1"})
     token, _ = world.tokens.issue(world.account, [ISSUER], 600, bound=pod)
@@ -109,7 +111,7 @@ def test_a_token_bound_to_a_pod(world: World) -> None:
 
 
 @pytest.mark.parametrize(("kind", "namespace"), [("Secret", "ns"), ("Node", "")])
-def test_a_token_bound_to_something_else(world: World, kind: str, namespace: str) -> None:
+def test_token_bound_to_another_object_is_revoked_with_it(world: World, kind: str, namespace: str) -> None:
     bound = world.add(kind, namespace, "x")
     token, _ = world.tokens.issue(world.account, [ISSUER], 600, bound=bound)
     world.tokens.verify(token)
@@ -118,14 +120,14 @@ def test_a_token_bound_to_something_else(world: World, kind: str, namespace: str
         world.tokens.verify(token)
 
 
-def test_another_servers_token(world: World) -> None:
+def test_token_of_another_server_is_rejected(world: World) -> None:
     other = ServiceAccountTokens(ec.generate_private_key(ec.SECP256R1()), world.find, clock=world)
     token, _ = other.issue(world.account, [ISSUER], 600)
     with pytest.raises(TokenError, match="invalid bearer token"):
         world.tokens.verify(token)
 
 
-def test_an_unsigned_token(world: World) -> None:
+def test_unsigned_token_is_rejected(world: World) -> None:
     _, claims = parts(world.tokens.issue(world.account, [ISSUER], 600)[0])
     header = base64.urlsafe_b64encode(b'{"alg":"none"}').decode().rstrip("=")
     body = base64.urlsafe_b64encode(orjson.dumps(claims)).decode().rstrip("=")
@@ -133,7 +135,7 @@ def test_an_unsigned_token(world: World) -> None:
         world.tokens.verify(f"{header}.{body}.")
 
 
-def test_changed_claims(world: World) -> None:
+def test_token_with_changed_claims_is_rejected(world: World) -> None:
     header, body, signature = world.tokens.issue(world.account, [ISSUER], 600)[0].split(".")
     claims = base64.urlsafe_b64decode(body + "==").replace(b"robot", b"admin")
     forged = base64.urlsafe_b64encode(claims).decode().rstrip("=")
@@ -143,7 +145,7 @@ def test_changed_claims(world: World) -> None:
 
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=60), st.integers(0, 2))
-def test_nonsense_is_refused(world: World, text: str, place: int) -> None:
+def test_malformed_token_is_rejected(world: World, text: str, place: int) -> None:
     genuine = world.tokens.issue(world.account, [ISSUER], 600)[0].split(".")
     if text == genuine[place]:
         return
@@ -153,7 +155,7 @@ def test_nonsense_is_refused(world: World, text: str, place: int) -> None:
             world.tokens.verify(token)
 
 
-def test_only_so_many_are_remembered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_cache_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandpool.server.auth.service_accounts._CACHED", 2)
     tokens = [world.tokens.issue(world.account, [ISSUER], 600)[0] for _ in range(5)]
     for token in tokens:
@@ -172,5 +174,5 @@ def test_only_so_many_are_remembered(world: World, monkeypatch: pytest.MonkeyPat
         ("alice", None),
     ],
 )
-def test_user_names_of_accounts(name: str, expected: tuple[str, str] | None) -> None:
+def test_account_names_are_split(name: str, expected: tuple[str, str] | None) -> None:
     assert split_account(name) == expected

@@ -24,7 +24,7 @@ def request(metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, An
     }
 
 
-def test_an_empty_request_gets_an_hour(world: World) -> None:
+def test_empty_token_request_gets_an_hour(world: World) -> None:
     answer = token_request(request(), world.account, world.tokens)
     token = answer["status"].pop("token")
     assert answer == {
@@ -42,7 +42,7 @@ def test_an_empty_request_gets_an_hour(world: World) -> None:
     assert world.tokens.verify(token).user.name == "system:serviceaccount:ns:robot"
 
 
-def test_what_is_asked_for_is_given(world: World) -> None:
+def test_token_request_honours_audience_expiry_and_binding(world: World) -> None:
     pod = world.add("Pod", "ns", "p", spec={"serviceAccountName": "robot"})
     reference = {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": pod["metadata"]["uid"]}
     asked = request({"name": "robot"}, audiences=["x"], expirationSeconds=600, boundObjectRef=reference)
@@ -109,7 +109,7 @@ def test_what_is_asked_for_is_given(world: World) -> None:
         ),
     ],
 )
-def test_refusals(world: World, asked: dict[str, Any], code: int, message: str) -> None:
+def test_invalid_token_requests_are_rejected(world: World, asked: dict[str, Any], code: int, message: str) -> None:
     world.add("Pod", "ns", "alien", spec={"serviceAccountName": "other"})
     world.add("Secret", "ns", "s")
     with pytest.raises(ApiError) as refusal:

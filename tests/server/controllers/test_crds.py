@@ -50,7 +50,7 @@ def definition(
 # What is served -----------------------------------------------------------------------------------------------------
 
 
-def test_our_own_kinds_are_served_as_they_are_defined() -> None:
+def test_sandbox_kinds_are_served_as_defined() -> None:
     (sandbox,) = from_crd(STRATEGY.default(crd(SANDBOX)))
     assert sandbox.type == SANDBOX
     assert sandbox.custom
@@ -63,7 +63,7 @@ def test_our_own_kinds_are_served_as_they_are_defined() -> None:
     assert (pool.scale.spec, pool.scale.status) == (".spec.replicas", ".status.replicas")
 
 
-def test_versions_differ_in_name_only() -> None:
+def test_versions_of_a_kind_are_converted_by_name_only() -> None:
     old, new = from_crd(definition(versions=[version("v1"), version("v2", storage=True)]))
     assert old.to_stored is not None and old.from_stored is not None
     assert old.to_stored({"apiVersion": "example.com/v1", "spec": 1}) == {"apiVersion": "example.com/v2", "spec": 1}
@@ -71,7 +71,7 @@ def test_versions_differ_in_name_only() -> None:
     assert new.to_stored is None and new.from_stored is None
 
 
-def test_what_was_stored_under_an_earlier_version_is_renamed() -> None:
+def test_objects_of_an_earlier_storage_version_are_converted() -> None:
     moved = definition(versions=[version("v1"), version("v2", storage=True)])
     moved["status"]["storedVersions"] = ["v1", "v2"]
     new = from_crd(moved)[1]
@@ -81,14 +81,14 @@ def test_what_was_stored_under_an_earlier_version_is_renamed() -> None:
     assert new.from_stored(right) is right
 
 
-def test_versions_that_are_not_served_are_not() -> None:
+def test_unserved_versions_are_not_served() -> None:
     assert [
         r.type.version
         for r in from_crd(definition(versions=[version("v1", storage=True), {**version("v2"), "served": False}]))
     ] == ["v1"]
 
 
-def test_deprecation() -> None:
+def test_deprecated_versions_have_a_warning() -> None:
     (plain, worded) = from_crd(
         definition(
             versions=[
@@ -148,7 +148,7 @@ def test_names_are_accepted_and_the_kind_established() -> None:
         ({"listKind": "ThingList"}, "ListKindConflict", '"ThingList" is already in use'),
     ],
 )
-def test_names_that_are_taken(names: dict[str, Any], reason: str, message: str) -> None:
+def test_taken_names_are_not_accepted(names: dict[str, Any], reason: str, message: str) -> None:
     late = definition("others", **{"kind": "Other", **names})
     others = [accepted(definition())]
     assert accept_names(late, others)[1] == (reason, message)
@@ -156,7 +156,7 @@ def test_names_that_are_taken(names: dict[str, Any], reason: str, message: str) 
     assert conditions == {"NamesAccepted": ("False", reason), "Established": ("False", "NotAccepted")}
 
 
-def test_a_kind_that_is_established_stays_so() -> None:
+def test_established_kind_stays_established() -> None:
     settled = accepted(definition("others", "Other"))
     settled["spec"] = {**settled["spec"], "names": {**settled["spec"]["names"], "shortNames": ["things"]}}
     status = status_of(settled, [accepted(definition())], "later")
@@ -265,7 +265,7 @@ class Memory:
             await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_definition_is_served_at_once_and_established() -> None:
+async def test_definition_is_served_at_once_and_established() -> None:
     memory = Memory()
     ref = memory.define(definition())
     assert [resource.type.plural for resource in memory.served["things.example.com"]] == ["things"]
@@ -274,7 +274,7 @@ async def test_a_definition_is_served_at_once_and_established() -> None:
     assert memory.writes == ["patch things.example.com status"]
 
 
-async def test_writing_the_status_does_not_publish_again() -> None:
+async def test_status_write_does_not_publish_again() -> None:
     memory = Memory()
     ref = memory.define(definition())
     before = memory.served["things.example.com"]
@@ -284,7 +284,7 @@ async def test_writing_the_status_does_not_publish_again() -> None:
     assert memory.served["things.example.com"][0].type.short_names == ("t",)
 
 
-async def test_of_two_that_want_a_name_the_first_gets_it_and_the_second_when_it_is_free() -> None:
+async def test_contended_name_goes_to_the_first_definition_and_later_to_the_second() -> None:
     memory = Memory()
     first, second = memory.define(definition()), memory.define(definition("others", "Thing"))
     assert list(memory.served) == ["things.example.com"]
@@ -296,7 +296,7 @@ async def test_of_two_that_want_a_name_the_first_gets_it_and_the_second_when_it_
     assert memory.conditions(second)["Established"] == ("True", "InitialNamesAccepted")
 
 
-async def test_a_definition_goes_after_its_objects() -> None:
+async def test_definition_is_deleted_after_its_objects() -> None:
     memory = Memory()
     ref = memory.define(definition())
     await memory.settle()
@@ -314,7 +314,7 @@ async def test_a_definition_goes_after_its_objects() -> None:
     assert memory.served == {}
 
 
-async def test_finalizers_of_others_are_respected() -> None:
+async def test_foreign_finalizers_are_respected() -> None:
     memory = Memory()
     ref = memory.define(definition())
     memory.put(ref, merge_patch(memory.objects[ref], {"metadata": {"finalizers": ["example.com/x"]}}))
@@ -325,7 +325,7 @@ async def test_finalizers_of_others_are_respected() -> None:
 
 
 @pytest.mark.parametrize("steps", range(0, 30, 2))
-async def test_a_crash_anywhere_heals_at_the_next_start(steps: int) -> None:
+async def test_crash_at_any_write_is_repaired_at_the_next_start(steps: int) -> None:
     memory = Memory()
     doomed = memory.define(definition())
     for index in range(5):
@@ -344,7 +344,7 @@ async def test_a_crash_anywhere_heals_at_the_next_start(steps: int) -> None:
 # Marking a definition -------------------------------------------------------------------------------------------------
 
 
-def test_the_first_request_to_delete_only_marks_it() -> None:
+def test_first_delete_only_marks_the_definition() -> None:
     fresh = definition()
     assert STRATEGY.blocks_removal(fresh)
     marked = STRATEGY.prepare_delete({**fresh, "metadata": {"name": "x", "deletionTimestamp": NOW}})
@@ -353,13 +353,13 @@ def test_the_first_request_to_delete_only_marks_it() -> None:
     assert not STRATEGY.blocks_removal(marked)
 
 
-def test_storage_versions_stay_on_record() -> None:
+def test_storage_versions_stay_recorded() -> None:
     old = definition()
     new = {**old, "spec": {**old["spec"], "versions": [version("v1"), version("v2", storage=True)]}}
     assert STRATEGY.prepare_update(new, old)["status"]["storedVersions"] == ["v1", "v2"]
 
 
-def test_a_conversion_webhook_is_refused_in_so_many_words() -> None:
+def test_conversion_webhook_is_rejected() -> None:
     hooked = definition()
     hooked["spec"] = {**hooked["spec"], "conversion": {"strategy": "Webhook", "webhook": {}}}
     (cause,) = STRATEGY.validate(hooked, None)

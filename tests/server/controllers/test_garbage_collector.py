@@ -51,12 +51,14 @@ SOLID, WAITING, ABSENT, UNKNOWN = OwnerState.SOLID, OwnerState.WAITING, OwnerSta
         ([SOLID, ABSENT, UNKNOWN], {}, Keep()),
     ],
 )
-def test_decide(owners: list[OwnerState], facts: dict[str, Any], expected: Action) -> None:
+def test_decide_returns_the_action_for_the_owner_states(
+    owners: list[OwnerState], facts: dict[str, Any], expected: Action
+) -> None:
     assert decide({str(index): state for index, state in enumerate(owners)}, **facts) == expected
 
 
 @given(st.dictionaries(st.text(max_size=2), st.sampled_from(OwnerState)), st.booleans())
-def test_nothing_with_a_sound_or_an_unknown_owner_is_deleted(
+def test_object_with_a_live_or_unknown_owner_is_not_deleted(
     owners: dict[str, OwnerState], has_dependents: bool
 ) -> None:
     action = decide(owners, has_dependents=has_dependents)
@@ -196,7 +198,7 @@ class Memory:
 GHOST: Object = {"apiVersion": "v1", "kind": "Thing", "name": "ghost", "uid": "uid-ghost"}
 
 
-async def test_background_dependents_go_after_the_owner_and_theirs_after_them() -> None:
+async def test_background_deletion_cascades_after_the_owner() -> None:
     memory = Memory()
     owner = memory.create("owner")
     child = memory.create("child", memory.owner(owner))
@@ -209,14 +211,14 @@ async def test_background_dependents_go_after_the_owner_and_theirs_after_them() 
     assert memory.names() == {"stranger"}
 
 
-async def test_a_sound_object_is_never_read() -> None:
+async def test_object_with_live_owners_is_never_read() -> None:
     memory = Memory()
     owner = memory.create("owner")
     memory.create("child", memory.owner(owner))
     assert memory.collector.reconciler.idle
 
 
-async def test_foreground_waits_for_the_dependents_that_block() -> None:
+async def test_foreground_deletion_waits_for_blocking_dependents() -> None:
     memory = Memory()
     owner = memory.create("owner")
     memory.create("blocking", memory.owner(owner, blocks=True), finalizers=["example.com/slow"])
@@ -231,7 +233,7 @@ async def test_foreground_waits_for_the_dependents_that_block() -> None:
     assert memory.names() == {"other"}
 
 
-async def test_foreground_deletion_spreads_to_dependents_that_have_dependents() -> None:
+async def test_foreground_deletion_spreads_to_dependents_with_dependents() -> None:
     memory = Memory()
     owner = memory.create("owner")
     child = memory.create("child", memory.owner(owner, blocks=True))
@@ -245,7 +247,7 @@ async def test_foreground_deletion_spreads_to_dependents_that_have_dependents() 
     assert memory.names() == set()
 
 
-async def test_a_circle_does_not_wait_for_itself() -> None:
+async def test_circular_ownership_does_not_deadlock() -> None:
     memory = Memory()
     a = memory.create("a")
     b = memory.create("b", memory.owner(a, blocks=True))
@@ -265,7 +267,7 @@ async def test_orphans_lose_the_reference_and_stay() -> None:
     assert memory.objects[child]["metadata"]["ownerReferences"] == [memory.owner(other)]
 
 
-async def test_with_several_owners_the_last_one_takes_it_along() -> None:
+async def test_dependent_is_deleted_with_its_last_owner() -> None:
     memory = Memory()
     first, second = memory.create("first"), memory.create("second")
     child = memory.create("child", memory.owner(first), memory.owner(second))
@@ -277,14 +279,14 @@ async def test_with_several_owners_the_last_one_takes_it_along() -> None:
     assert memory.names() == set()
 
 
-async def test_an_owner_that_never_was_is_gone() -> None:
+async def test_nonexistent_owner_counts_as_deleted() -> None:
     memory = Memory()
     memory.create("child", GHOST)
     await memory.settle()
     assert memory.names() == set()
 
 
-async def test_the_uid_counts_not_the_name() -> None:
+async def test_owner_is_matched_by_uid_and_not_by_name() -> None:
     memory = Memory()
     memory.create("ghost")
     memory.create("child", GHOST)
@@ -292,7 +294,7 @@ async def test_the_uid_counts_not_the_name() -> None:
     assert memory.names() == {"ghost"}
 
 
-async def test_an_owner_in_another_namespace_is_none() -> None:
+async def test_owner_in_another_namespace_does_not_count() -> None:
     memory = Memory()
     far = memory.create("far", namespace="elsewhere")
     memory.create("child", memory.owner(far))
@@ -316,7 +318,7 @@ async def test_cluster_scoped_owners_own_across_namespaces() -> None:
     assert memory.names() == set()
 
 
-async def test_owners_of_a_kind_that_is_not_served_are_given_the_benefit_of_the_doubt() -> None:
+async def test_owner_of_an_unserved_kind_counts_as_alive() -> None:
     memory = Memory()
     memory.create("child", {**GHOST, "kind": "Other"})
     await memory.settle()
@@ -327,7 +329,7 @@ async def test_owners_of_a_kind_that_is_not_served_are_given_the_benefit_of_the_
     assert memory.names() == set()
 
 
-async def test_an_owner_that_was_seen_to_go_is_missed_even_if_its_kind_went_too() -> None:
+async def test_observed_deletion_of_an_owner_counts_even_if_its_kind_is_gone() -> None:
     memory = Memory()
     memory.kinds["Other"] = OwnerKind("others", True)
     owner = memory.create("owner", kind="Other")
@@ -338,7 +340,7 @@ async def test_an_owner_that_was_seen_to_go_is_missed_even_if_its_kind_went_too(
     assert memory.names() == set()
 
 
-async def test_a_reference_added_later_is_looked_at() -> None:
+async def test_owner_reference_added_later_is_processed() -> None:
     memory = Memory()
     child = memory.create("child")
     memory.put(child, merge_patch(memory.objects[child], {"metadata": {"ownerReferences": [GHOST]}}))
@@ -346,7 +348,7 @@ async def test_a_reference_added_later_is_looked_at() -> None:
     assert memory.names() == set()
 
 
-async def test_no_longer_blocking_lets_the_owner_go() -> None:
+async def test_dependent_that_stops_blocking_releases_its_owner() -> None:
     memory = Memory()
     owner, other = memory.create("owner"), memory.create("other")
     child = memory.create("child", memory.owner(owner, blocks=True), memory.owner(other), finalizers=["example.com/x"])
@@ -356,7 +358,7 @@ async def test_no_longer_blocking_lets_the_owner_go() -> None:
     assert memory.objects[child]["metadata"]["ownerReferences"] == [memory.owner(other)]
 
 
-async def test_refused_writes_are_tried_again() -> None:
+async def test_rejected_writes_are_retried() -> None:
     memory = Memory()
     owner = memory.create("owner")
     memory.create("child", memory.owner(owner))
@@ -367,7 +369,7 @@ async def test_refused_writes_are_tried_again() -> None:
     assert memory.writes == 4
 
 
-async def test_a_thousand_dependents_cost_a_write_each() -> None:
+async def test_thousand_dependents_cost_one_write_each() -> None:
     memory = Memory()
     owner = memory.create("owner")
     for index in range(1000):
@@ -389,7 +391,7 @@ deletions = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(links=links, ghosts=st.sets(st.sampled_from(NAMES)), deletions=deletions, crash=st.integers(0, 12))
-def test_whatever_happens_what_remains_is_sound(
+def test_remaining_objects_are_consistent_after_any_history(
     links: list[tuple[str, str, bool]],
     ghosts: set[str],
     deletions: list[tuple[str, Propagation]],

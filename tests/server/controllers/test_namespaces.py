@@ -155,7 +155,7 @@ class Memory:
             await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_new_namespace_gets_an_account_and_the_certificate() -> None:
+async def test_new_namespace_gets_a_service_account_and_the_root_ca() -> None:
     memory = Memory()
     memory.namespace("n")
     await memory.settle()
@@ -163,7 +163,7 @@ async def test_a_new_namespace_gets_an_account_and_the_certificate() -> None:
     assert memory.objects[Ref("configmaps", "n", ROOT_CA)]["data"] == {"ca.crt": "PEM"}
 
 
-async def test_what_a_namespace_starts_with_comes_back() -> None:
+async def test_deleted_service_account_and_root_ca_are_restored() -> None:
     memory = Memory()
     memory.namespace("n")
     await memory.settle()
@@ -175,7 +175,7 @@ async def test_what_a_namespace_starts_with_comes_back() -> None:
     assert memory.objects[bundle]["data"] == {"ca.crt": "PEM"}
 
 
-async def test_without_a_certificate_none_is_published() -> None:
+async def test_root_ca_is_not_published_without_a_certificate() -> None:
     memory = Memory()
     memory.controller.root_ca = None
     memory.namespace("n")
@@ -183,7 +183,7 @@ async def test_without_a_certificate_none_is_published() -> None:
     assert memory.names() == {"n", "default"}
 
 
-async def test_a_namespace_goes_with_its_content_and_no_other() -> None:
+async def test_deleting_a_namespace_deletes_only_its_objects() -> None:
     memory = Memory()
     namespace = memory.namespace("n")
     memory.thing("a")
@@ -195,7 +195,7 @@ async def test_a_namespace_goes_with_its_content_and_no_other() -> None:
     assert memory.names() == {"other"}
 
 
-async def test_pods_go_before_what_they_live_on() -> None:
+async def test_pods_are_deleted_before_other_objects() -> None:
     memory = Memory()
     namespace = memory.namespace("n")
     pod = memory.thing("pod", "example.com/slow", resource="pods")
@@ -209,7 +209,7 @@ async def test_pods_go_before_what_they_live_on() -> None:
     assert memory.names() == set()
 
 
-async def test_what_does_not_go_is_said_in_conditions() -> None:
+async def test_remaining_objects_are_reported_in_conditions() -> None:
     memory = Memory()
     namespace = memory.namespace("n", "example.com/namespace")
     stuck = memory.thing("stuck", "example.com/hold")
@@ -250,7 +250,7 @@ async def test_what_does_not_go_is_said_in_conditions() -> None:
     assert memory.condition(namespace, "NamespaceContentRemaining")["reason"] == "ContentRemoved"
 
 
-async def test_a_failed_deletion_is_reported_in_a_condition_and_retried() -> None:
+async def test_failed_deletion_is_reported_in_a_condition_and_retried() -> None:
     memory = Memory()
     namespace = memory.namespace("n")
     memory.thing("precious")
@@ -268,7 +268,7 @@ async def test_a_failed_deletion_is_reported_in_a_condition_and_retried() -> Non
     assert memory.names() == set()
 
 
-async def test_a_thousand_things_cost_a_write_each_and_a_few_for_the_namespace() -> None:
+async def test_thousand_objects_cost_one_write_each() -> None:
     memory = Memory()
     namespace = memory.namespace("n")
     for index in range(1000):
@@ -280,7 +280,7 @@ async def test_a_thousand_things_cost_a_write_each_and_a_few_for_the_namespace()
 
 
 @pytest.mark.parametrize("steps", range(0, 40, 3))
-async def test_a_crash_anywhere_heals_at_the_next_start(steps: int) -> None:
+async def test_crash_at_any_write_is_repaired_at_the_next_start(steps: int) -> None:
     memory = Memory()
     namespace = memory.namespace("n")
     memory.thing("pod", resource="pods")
@@ -303,14 +303,14 @@ def items(**held: bool) -> dict[Ref, RemainingObject]:
     }
 
 
-def test_next_to_delete() -> None:
+def test_next_to_delete_returns_pods_first() -> None:
     assert next_to_delete({}) == []
     assert [ref.name for ref in next_to_delete(items(pods1=False, pods2=True, secrets1=False))] == ["pods1"]
     assert next_to_delete(items(pods1=True, secrets1=False)) == []
     assert [ref.name for ref in next_to_delete(items(secrets1=False, configmaps1=True))] == ["secrets1"]
 
 
-def test_conditions_that_say_nothing_new_are_the_same() -> None:
+def test_unchanged_conditions_are_not_rewritten() -> None:
     said = conditions([], items(secrets1=True), [], "t1")
     assert conditions(said, items(secrets1=True), [], "t2") is said
     changed = conditions(said, items(secrets1=True, secrets2=True), [], "t2")
@@ -319,19 +319,19 @@ def test_conditions_that_say_nothing_new_are_the_same() -> None:
     assert [c["lastTransitionTime"] for c in done] == ["t1", "t1", "t1", "t2", "t1"]
 
 
-def test_conditions_of_others_stay() -> None:
+def test_foreign_conditions_are_kept() -> None:
     foreign = {"type": "Foreign", "status": "True", "reason": "r", "message": "m", "lastTransitionTime": "t0"}
     assert foreign in conditions([foreign], {}, [], "t1")
 
 
-def test_creating_in_a_namespace_that_is_not_there() -> None:
+def test_create_in_a_missing_namespace_is_not_found() -> None:
     with pytest.raises(NotFound) as caught:
         check_create(None, "nope", CONFIG_MAP, "c")
     assert caught.value.message == 'namespaces "nope" not found'
     assert caught.value.details == {"name": "nope", "kind": "namespaces"}
 
 
-def test_creating_in_a_namespace_that_goes() -> None:
+def test_create_in_a_terminating_namespace_is_forbidden() -> None:
     with pytest.raises(ApiError) as caught:
         check_create({"status": {"phase": "Terminating"}}, "t", CONFIG_MAP, "late")
     assert caught.value.code == 403
@@ -351,10 +351,10 @@ def test_creating_in_a_namespace_that_goes() -> None:
     }
 
 
-def test_creating_in_a_namespace_that_is_there() -> None:
+def test_create_in_an_active_namespace_is_allowed() -> None:
     check_create({"status": {"phase": "Active"}}, "n", POD, "p")
 
 
-def test_the_namespaces_of_a_new_cluster() -> None:
+def test_new_cluster_has_its_initial_namespaces() -> None:
     names = [namespace["metadata"]["name"] for namespace in initial_namespaces()]
     assert names == ["default", "kube-system", "kube-public", "kube-node-lease"]

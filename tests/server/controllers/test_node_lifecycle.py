@@ -70,7 +70,7 @@ def nodes(client: Client, clock: ManualClock) -> Nodes:
     return Nodes(client, clock)
 
 
-async def test_neither_it_nor_its_pods_are_ready(nodes: Nodes, passes: Passes, clock: ManualClock) -> None:
+async def test_silent_node_and_its_pods_become_not_ready(nodes: Nodes, passes: Passes, clock: ManualClock) -> None:
     await nodes.make("silent")
     await nodes.make("alive")
     await passes(GRACE - 1)
@@ -82,7 +82,7 @@ async def test_neither_it_nor_its_pods_are_ready(nodes: Nodes, passes: Passes, c
     assert await nodes.ready("alive") == ("True", "True")
 
 
-async def test_who_is_heard_of_in_time_stays_ready_for_ever(nodes: Nodes, passes: Passes) -> None:
+async def test_node_that_renews_its_lease_stays_ready(nodes: Nodes, passes: Passes) -> None:
     await nodes.make("alive")
     for _ in range(20):
         await passes(GRACE - 1)
@@ -90,7 +90,7 @@ async def test_who_is_heard_of_in_time_stays_ready_for_ever(nodes: Nodes, passes
     assert await nodes.ready("alive") == ("True", "True")
 
 
-async def test_it_may_come_back_and_fall_silent_again(nodes: Nodes, client: Client, passes: Passes) -> None:
+async def test_node_can_return_and_fall_silent_again(nodes: Nodes, client: Client, passes: Passes) -> None:
     await nodes.make("node")
     for _ in range(3):
         await passes(GRACE)
@@ -102,7 +102,7 @@ async def test_it_may_come_back_and_fall_silent_again(nodes: Nodes, client: Clie
         assert await nodes.ready("node") == ("True", "True")
 
 
-async def test_what_has_been_said_is_not_said_again(nodes: Nodes, client: Client, passes: Passes) -> None:
+async def test_unchanged_status_is_not_written_again(nodes: Nodes, client: Client, passes: Passes) -> None:
     await nodes.make("node")
     await passes(GRACE)
     before = await client.get(NODE, "node"), await client.get(POD, "node", "default")
@@ -110,16 +110,14 @@ async def test_what_has_been_said_is_not_said_again(nodes: Nodes, client: Client
     assert (await client.get(NODE, "node"), await client.get(POD, "node", "default")) == before
 
 
-async def test_who_was_never_heard_of_is_left_alone(nodes: Nodes, client: Client, passes: Passes) -> None:
+async def test_node_without_a_lease_is_left_alone(nodes: Nodes, client: Client, passes: Passes) -> None:
     await nodes.make("node")
     await client.delete(LEASE, "node", NODE_LEASES)
     await passes(10 * GRACE)
     assert await nodes.ready("node") == ("True", "True")
 
 
-async def test_who_says_of_itself_that_it_is_not_ready_is_left_alone(
-    nodes: Nodes, client: Client, passes: Passes
-) -> None:
+async def test_node_that_reports_not_ready_is_left_alone(nodes: Nodes, client: Client, passes: Passes) -> None:
     await nodes.make("node")
     stopped = {"type": "Ready", "status": "False", "reason": "NodeStopped"}
     conditions = [READY["status"]["conditions"][0], stopped]
@@ -128,7 +126,7 @@ async def test_who_says_of_itself_that_it_is_not_ready_is_left_alone(
     assert await nodes.ready("node") == ("False", "True")
 
 
-async def test_a_new_server_waits_as_long_again(nodes: Nodes, cluster: ApiServer, passes: Passes) -> None:
+async def test_restarted_server_waits_a_full_grace_period(nodes: Nodes, cluster: ApiServer, passes: Passes) -> None:
     await nodes.make("node")
     await passes(GRACE - 1)
     await cluster.stop()
@@ -140,7 +138,7 @@ async def test_a_new_server_waits_as_long_again(nodes: Nodes, cluster: ApiServer
     assert await nodes.ready("node") == ("Unknown", "False")
 
 
-async def test_a_node_that_is_deleted_is_forgotten(nodes: Nodes, client: Client, passes: Passes) -> None:
+async def test_deleted_node_leaves_no_state_behind(nodes: Nodes, client: Client, passes: Passes) -> None:
     await nodes.make("node")
     await client.delete(NODE, "node")
     await passes(GRACE)
@@ -152,7 +150,7 @@ async def test_a_node_that_is_deleted_is_forgotten(nodes: Nodes, client: Client,
     assert found["status"] == "True"
 
 
-async def test_without_being_told_nobody_looks(tmp_path: Path, clock: ManualClock) -> None:
+async def test_node_lifecycle_is_off_by_default(tmp_path: Path, clock: ManualClock) -> None:
     server = ApiServer(tmp_path, clock=clock)
     await server.start()
     nodes = Nodes(server.client(), clock)

@@ -33,7 +33,7 @@ async def names(client: Client) -> list[str]:
     return sorted(each["metadata"]["name"] for each in (await client.list(POD, "default"))["items"])
 
 
-async def test_pods_of_a_deleted_node_are_removed_at_once_after_a_while(client: Client, passes: Passes) -> None:
+async def test_pods_of_a_deleted_node_are_deleted_after_the_quarantine(client: Client, passes: Passes) -> None:
     for name in ("a", "b"):
         await client.create(NODE, new(NODE, name))
         await bound(client, f"on-{name}", name)
@@ -46,7 +46,7 @@ async def test_pods_of_a_deleted_node_are_removed_at_once_after_a_while(client: 
     assert await names(client) == ["on-b", "on-none"]
 
 
-async def test_a_node_that_comes_back_keeps_its_pods(client: Client, passes: Passes) -> None:
+async def test_node_that_returns_keeps_its_pods(client: Client, passes: Passes) -> None:
     await client.create(NODE, new(NODE, "a"))
     await bound(client, "on-a", "a")
     for _ in range(3):
@@ -61,7 +61,7 @@ async def test_a_node_that_comes_back_keeps_its_pods(client: Client, passes: Pas
     assert await names(client) == []
 
 
-async def test_a_pod_for_a_node_that_never_was(client: Client, passes: Passes) -> None:
+async def test_pod_bound_to_a_nonexistent_node_is_deleted(client: Client, passes: Passes) -> None:
     await bound(client, "lost", "never")
     await passes(QUARANTINE)
     assert await names(client) == []
@@ -70,7 +70,7 @@ async def test_a_pod_for_a_node_that_never_was(client: Client, passes: Passes) -
     assert await names(client) == []
 
 
-async def test_a_pod_that_a_finalizer_holds_keeps_no_other(client: Client, passes: Passes) -> None:
+async def test_pod_with_a_finalizer_does_not_block_the_others(client: Client, passes: Passes) -> None:
     held = pod("held", metadata={"finalizers": ["example.com/hold"]}, spec={"nodeName": "never"})
     await client.create(POD, held, "default")
     await passes(QUARANTINE)
@@ -82,7 +82,7 @@ async def test_a_pod_that_a_finalizer_holds_keeps_no_other(client: Client, passe
     assert await names(client) == []
 
 
-async def test_a_new_server_looks_at_what_is_there(cluster: ApiServer, passes: Passes) -> None:
+async def test_restarted_server_checks_existing_pods(cluster: ApiServer, passes: Passes) -> None:
     client = cluster.client()
     await client.create(NODE, new(NODE, "a"))
     await bound(client, "on-a", "a")
@@ -93,13 +93,13 @@ async def test_a_new_server_looks_at_what_is_there(cluster: ApiServer, passes: P
     assert await names(cluster.client()) == ["on-a"]
 
 
-async def test_some_pods_need_no_node(client: Client, passes: Passes) -> None:
+async def test_exempt_pods_need_no_node(client: Client, passes: Passes) -> None:
     await bound(client, "router", "nowhere")
     await passes(10 * QUARANTINE)
     assert await names(client) == ["router"]
 
 
-async def test_without_being_told_nothing_is_removed(tmp_path: Path, clock: ManualClock) -> None:
+async def test_pod_gc_is_off_by_default(tmp_path: Path, clock: ManualClock) -> None:
     server = ApiServer(tmp_path, clock=clock)
     await server.start()
     await bound(server.client(), "lost", "gone")
@@ -108,6 +108,6 @@ async def test_without_being_told_nothing_is_removed(tmp_path: Path, clock: Manu
     await server.stop()
 
 
-def test_what_has_no_node_on_one_machine() -> None:
+def test_nodes_of_one_machine_are_exempt() -> None:
     choice = Choice(2, False, 1000, None, None, False, False, False)
     assert nodeless(choice) == {registration.NODE, "simulated-1", "simulated-2"}

@@ -46,7 +46,7 @@ async def running(reconciler: Reconciler[str]) -> AsyncIterator[None]:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_key_added_often_is_handled_once() -> None:
+async def test_key_added_repeatedly_is_reconciled_once() -> None:
     handled = []
 
     async def handle(key: str) -> None:
@@ -60,7 +60,7 @@ async def test_a_key_added_often_is_handled_once() -> None:
     assert handled == ["a", "b"]
 
 
-async def test_a_key_enqueued_while_it_is_reconciled_is_reconciled_again_afterwards() -> None:
+async def test_key_enqueued_during_its_reconcile_is_reconciled_again() -> None:
     inside, log = 0, []
     started, gate = asyncio.Event(), asyncio.Event()
 
@@ -82,7 +82,7 @@ async def test_a_key_enqueued_while_it_is_reconciled_is_reconciled_again_afterwa
     assert log == [1, 1]
 
 
-async def test_as_many_keys_at_once_as_allowed() -> None:
+async def test_concurrency_is_limited() -> None:
     inside, most = 0, 0
 
     async def handle(key: str) -> None:
@@ -100,7 +100,7 @@ async def test_as_many_keys_at_once_as_allowed() -> None:
     assert most == 3
 
 
-async def test_failures_are_tried_again_after_growing_pauses_and_reported_if_they_persist(
+async def test_failures_are_retried_with_growing_backoff_and_logged_if_they_persist(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     attempts = 0
@@ -125,7 +125,9 @@ async def test_failures_are_tried_again_after_growing_pauses_and_reported_if_the
     ]
 
 
-async def test_a_bug_in_the_handler_is_seen_and_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+async def test_exception_in_a_reconcile_is_logged_and_does_not_stop_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     handled: list[str] = []
 
     async def handle(key: str) -> None:
@@ -161,7 +163,7 @@ async def test_a_cancelled_key_is_reconciled_by_the_next_run() -> None:
     assert handled == ["a"]
 
 
-async def test_a_key_to_be_added_later_is_added_once() -> None:
+async def test_delayed_key_is_added_once() -> None:
     handled: list[str] = []
 
     async def handle(key: str) -> None:
@@ -178,7 +180,7 @@ async def test_a_key_to_be_added_later_is_added_once() -> None:
     assert clock.slept == [3.0]
 
 
-async def test_a_reconcile_asks_to_be_repeated_after_a_delay() -> None:
+async def test_reconcile_can_requeue_after_a_delay() -> None:
     seen: list[str] = []
 
     async def reconcile(key: str) -> Result:

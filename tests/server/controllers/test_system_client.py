@@ -14,7 +14,7 @@ from tests.support.custom_kinds import install
 A = Ref("configmaps", "default", "a")
 
 
-async def test_keepers_write_with_the_verbs_of_everybody(server: ApiServer, client: Client) -> None:
+async def test_controllers_write_through_the_registry(server: ApiServer, client: Client) -> None:
     objects = server.objects
     await objects.create(A, new(CONFIG_MAP, "a", data={"k": ""}))
     await objects.patch(A, {"data": {"k": "v"}})
@@ -32,12 +32,12 @@ async def test_keepers_write_with_the_verbs_of_everybody(server: ApiServer, clie
         await objects.delete(A, uid=stored["metadata"]["uid"])
 
 
-async def test_a_kind_that_is_not_served_cannot_be_written(server: ApiServer) -> None:
+async def test_unserved_kind_cannot_be_written(server: ApiServer) -> None:
     with pytest.raises(NotFound):
         await server.objects.create(Ref("nothings.example.com", "default", "a"), {"metadata": {"name": "a"}})
 
 
-async def test_traces_tell_who_owns_and_who_is_held(server: ApiServer, client: Client) -> None:
+async def test_traces_have_owners_and_finalizers(server: ApiServer, client: Client) -> None:
     owner = await client.create(CONFIG_MAP, new(CONFIG_MAP, "owner"), "default")
     metadata = {"ownerReferences": [owner_reference(owner)], "finalizers": ["example.com/hold"]}
     owned = await client.create(CONFIG_MAP, new(CONFIG_MAP, "owned", metadata=metadata), "default")
@@ -51,7 +51,7 @@ async def test_traces_tell_who_owns_and_who_is_held(server: ApiServer, client: C
     )
 
 
-async def test_kinds_are_found_by_their_group_in_any_version(server: ApiServer, client: Client) -> None:
+async def test_kinds_are_found_by_group_in_any_version(server: ApiServer, client: Client) -> None:
     assert server.objects.kind("v1", "ConfigMap") == OwnerKind("configmaps", True)
     assert server.objects.kind("apps/v7", "Deployment") == OwnerKind("deployments.apps", True)
     assert server.objects.kind("v1", "Widget") is None
@@ -60,7 +60,7 @@ async def test_kinds_are_found_by_their_group_in_any_version(server: ApiServer, 
     assert server.objects.kind("example.com/v1", "Widget") == OwnerKind("widgets.example.com", False)
 
 
-async def test_the_contents_of_a_namespace_are_of_all_kinds(server: ApiServer, client: Client) -> None:
+async def test_contents_of_a_namespace_include_all_kinds(server: ApiServer, client: Client) -> None:
     await client.create(NAMESPACE, new(NAMESPACE, "n"))
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "n")
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "b"), "default")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MakeBench = Callable[..., "Awaitable[Bench]"]
 
 
-async def test_answers_a_request(bench: Bench) -> None:
+async def test_request_is_answered(bench: Bench) -> None:
     wire = await bench.connect()
     wire.request("GET", "/api/v1/pods?labelSelector=a%3Db&labelSelector=ignored&watch=&limit=5")
     answer = await wire.answer()
@@ -42,7 +42,7 @@ async def test_answers_a_request(bench: Bench) -> None:
     )
 
 
-async def test_keeps_the_connection_for_further_requests(bench: Bench) -> None:
+async def test_connection_is_kept_for_further_requests(bench: Bench) -> None:
     wire = await bench.connect()
     ids = set()
     for number in range(3):
@@ -54,7 +54,7 @@ async def test_keeps_the_connection_for_further_requests(bench: Bench) -> None:
     assert len(ids) == 3
 
 
-async def test_a_request_may_arrive_byte_by_byte(bench: Bench) -> None:
+async def test_request_can_arrive_byte_by_byte(bench: Bench) -> None:
     wire = await bench.connect()
     message = b"POST /a?b=c HTTP/1.1\r\nHost: h\r\nauthorization: Bearer secret\r\nContent-Length: 4\r\n\r\nbody"
     for position in range(len(message)):
@@ -86,7 +86,7 @@ async def test_pipelined_requests_are_answered_in_order(bench: Bench) -> None:
     assert (await wire.answer()).json["path"] == "/after", "reading resumes when the queue is empty"
 
 
-async def test_chunked_bodies(bench: Bench) -> None:
+async def test_chunked_bodies_are_read(bench: Bench) -> None:
     wire = await bench.connect()
     wire.request("POST", "/x", "Transfer-Encoding: chunked")
     for piece in (b"5;ext=1\r\nhello\r\n", b"1", b"\r\n!", b"\r\n0\r\nTrailer: x\r\n\r\n"):
@@ -111,7 +111,7 @@ async def test_repeated_headers_are_joined(bench: Bench) -> None:
     assert bench.handler.requests[0].headers["accept"] == "application/json, */*"
 
 
-async def test_expect_continue(bench: Bench) -> None:
+async def test_expect_continue_is_answered(bench: Bench) -> None:
     wire = await bench.connect()
     wire.request("POST", "/x", "Expect: 100-continue", "Content-Length: 2")
     assert (await wire.head())[0] == 100
@@ -119,7 +119,7 @@ async def test_expect_continue(bench: Bench) -> None:
     assert (await wire.answer()).json["body"] == "ok"
 
 
-async def test_expect_continue_waits_for_the_request_before_it(bench: Bench) -> None:
+async def test_expect_continue_waits_for_the_previous_response(bench: Bench) -> None:
     gate = asyncio.Event()
 
     async def slow(request: ServerRequest) -> Response:
@@ -138,13 +138,13 @@ async def test_expect_continue_waits_for_the_request_before_it(bench: Bench) -> 
     assert (await wire.answer()).json["body"] == "ok"
 
 
-async def test_other_expectations_fail(bench: Bench) -> None:
+async def test_other_expectations_are_rejected(bench: Bench) -> None:
     wire = await bench.connect()
     wire.request("POST", "/x", "Expect: magic", "Content-Length: 2")
     assert (await wire.answer()).status == 417
 
 
-async def test_head_has_no_body(bench: Bench) -> None:
+async def test_response_to_head_has_no_body(bench: Bench) -> None:
     wire = await bench.connect()
     wire.request("HEAD", "/x")
     answer = await wire.answer(bodiless=True)
@@ -153,7 +153,7 @@ async def test_head_has_no_body(bench: Bench) -> None:
     assert (await wire.answer()).json["path"] == "/next"
 
 
-async def test_http_1_0(bench: Bench) -> None:
+async def test_http_1_0_is_served(bench: Bench) -> None:
     wire = await bench.connect()
     wire.send(b"GET /x HTTP/1.0\r\nAuthorization: Bearer secret\r\nConnection: keep-alive\r\n\r\n")
     assert (await wire.answer()).headers["connection"] == "keep-alive"
@@ -169,7 +169,7 @@ async def test_connection_close_is_honoured(bench: Bench) -> None:
     assert await wire.rest() == b""
 
 
-async def test_an_upgrade_that_nobody_offers_is_a_plain_request(bench: Bench) -> None:
+async def test_unsupported_upgrade_is_an_ordinary_request(bench: Bench) -> None:
     wire = await bench.connect()
     wire.request("GET", "/x", "Connection: Upgrade", "Upgrade: h2c", "HTTP2-Settings: AAAA")
     wire.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
@@ -178,7 +178,7 @@ async def test_an_upgrade_that_nobody_offers_is_a_plain_request(bench: Bench) ->
     assert await wire.rest() == b""
 
 
-async def test_an_upgrade_that_comes_too_late_is_abandoned(bench: Bench) -> None:
+async def test_upgrade_after_a_disconnect_is_abandoned(bench: Bench) -> None:
     """Whoever offers it may have opened something for it."""
     begun, go, abandoned = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -205,7 +205,7 @@ async def test_an_upgrade_that_comes_too_late_is_abandoned(bench: Bench) -> None
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 
-async def test_api_errors_become_status_answers(bench: Bench) -> None:
+async def test_api_errors_become_status_responses(bench: Bench) -> None:
     async def missing(request: ServerRequest) -> Response:
         raise NotFound('pods "x" not found', details={"name": "x", "kind": "pods"})
 
@@ -248,7 +248,7 @@ async def test_unexpected_errors_leak_nothing(bench: Bench, caplog: pytest.LogCa
     assert (await wire.answer()).status == 200
 
 
-async def test_an_answer_that_cannot_be_encoded(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+async def test_response_that_cannot_be_encoded_is_a_500(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     async def strange(request: ServerRequest) -> Response:
         return Response(object={"a": object()})
 
@@ -259,7 +259,7 @@ async def test_an_answer_that_cannot_be_encoded(bench: Bench, caplog: pytest.Log
     assert "not JSON serializable" in caplog.text
 
 
-async def test_an_answer_that_cannot_be_sent_ends_the_connection(
+async def test_response_that_cannot_be_sent_closes_the_connection(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def not_json(request: ServerRequest) -> Response:
@@ -273,7 +273,7 @@ async def test_an_answer_that_cannot_be_sent_ends_the_connection(
     assert "sending the response to request" in caplog.text
 
 
-async def test_a_cancellation_inside_the_handler_is_an_answer(bench: Bench) -> None:
+async def test_cancellation_inside_the_handler_is_a_500(bench: Bench) -> None:
     async def cancelled(request: ServerRequest) -> Response:
         raise asyncio.CancelledError
 
@@ -301,7 +301,7 @@ async def test_a_cancellation_inside_the_handler_is_an_answer(bench: Bench) -> N
         ),
     ],
 )
-async def test_malformed_requests_are_refused_and_end_the_connection(bench: Bench, sent: bytes, status: int) -> None:
+async def test_malformed_requests_are_rejected_and_close_the_connection(bench: Bench, sent: bytes, status: int) -> None:
     wire = await bench.connect()
     wire.send(sent)
     answer = await wire.answer()
@@ -311,7 +311,7 @@ async def test_malformed_requests_are_refused_and_end_the_connection(bench: Benc
     assert not bench.handler.requests
 
 
-async def test_a_refusal_waits_for_the_answers_before_it(bench: Bench) -> None:
+async def test_rejection_waits_for_earlier_responses(bench: Bench) -> None:
     wire = await bench.connect()
     wire.request("GET", "/first")
     wire.send(b"nonsense\r\n\r\n")
@@ -323,7 +323,7 @@ async def test_a_refusal_waits_for_the_answers_before_it(bench: Bench) -> None:
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_body_at_the_limit_is_fine(bench: Bench) -> None:
+async def test_body_at_the_limit_is_accepted(bench: Bench) -> None:
     wire = await bench.connect()
     body = b"x" * (3 * 1024 * 1024)
     wire.request("POST", "/x", body=body)
@@ -331,7 +331,7 @@ async def test_a_body_at_the_limit_is_fine(bench: Bench) -> None:
     assert len(bench.handler.requests[0].body) == len(body)
 
 
-async def test_a_body_over_the_limit_is_refused_before_it_is_sent(bench: Bench) -> None:
+async def test_body_over_the_limit_is_rejected_before_it_is_sent(bench: Bench) -> None:
     wire = await bench.connect()
     wire.request("POST", "/x", "Content-Length: 3145729")
     answer = await wire.answer()
@@ -340,13 +340,13 @@ async def test_a_body_over_the_limit_is_refused_before_it_is_sent(bench: Bench) 
     assert answer.json["reason"] == "RequestEntityTooLarge"
 
 
-async def test_the_refusal_reaches_a_client_that_sends_on(bench: Bench) -> None:
+async def test_rejection_reaches_a_client_that_keeps_sending(bench: Bench) -> None:
     wire = await bench.connect()
     wire.request("POST", "/x", body=b"x" * 6_000_000)
     assert (await wire.answer()).status == 413
 
 
-async def test_chunked_bodies_over_the_limit(make_bench: MakeBench, small_limits: HttpLimits) -> None:
+async def test_chunked_body_over_the_limit_is_rejected(make_bench: MakeBench, small_limits: HttpLimits) -> None:
     bench = await make_bench(limits=small_limits)
     wire = await bench.connect()
     wire.request("POST", "/x", "Transfer-Encoding: chunked")
@@ -357,7 +357,7 @@ async def test_chunked_bodies_over_the_limit(make_bench: MakeBench, small_limits
     assert not bench.handler.requests
 
 
-async def test_framing_counts_too(make_bench: MakeBench, small_limits: HttpLimits) -> None:
+async def test_chunk_framing_counts_towards_the_limit(make_bench: MakeBench, small_limits: HttpLimits) -> None:
     bench = await make_bench(limits=small_limits)
     wire = await bench.connect()
     wire.request("POST", "/x", "Transfer-Encoding: chunked")
@@ -368,7 +368,7 @@ async def test_framing_counts_too(make_bench: MakeBench, small_limits: HttpLimit
 
 
 @pytest.mark.parametrize("pieces", [1, 30])
-async def test_heads_over_the_limit(make_bench: MakeBench, small_limits: HttpLimits, pieces: int) -> None:
+async def test_head_over_the_limit_is_rejected(make_bench: MakeBench, small_limits: HttpLimits, pieces: int) -> None:
     bench = await make_bench(limits=small_limits)
     wire = await bench.connect()
     head = b"GET /x HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer secret\r\nX: " + b"y" * 3000 + b"\r\n\r\n"
@@ -380,7 +380,7 @@ async def test_heads_over_the_limit(make_bench: MakeBench, small_limits: HttpLim
     assert not bench.handler.requests
 
 
-async def test_a_head_that_never_ends(make_bench: MakeBench, small_limits: HttpLimits) -> None:
+async def test_endless_head_is_rejected(make_bench: MakeBench, small_limits: HttpLimits) -> None:
     bench = await make_bench(limits=small_limits)
     wire = await bench.connect()
     wire.send(b"GET /x HTTP/1.1\r\nX: ")
@@ -390,14 +390,14 @@ async def test_a_head_that_never_ends(make_bench: MakeBench, small_limits: HttpL
     assert (await wire.answer()).status == 431
 
 
-async def test_a_large_head_before_a_large_body_is_measured_exactly(make_bench: MakeBench) -> None:
+async def test_large_head_before_a_large_body_is_measured_exactly(make_bench: MakeBench) -> None:
     bench = await make_bench(limits=HttpLimits(head=2000))
     wire = await bench.connect()
     wire.request("POST", "/x", "X: " + "y" * 1000, body=b"z" * 100_000)
     assert (await wire.answer()).status == 200
 
 
-async def test_too_many_connections(make_bench: MakeBench, small_limits: HttpLimits) -> None:
+async def test_connections_over_the_limit_are_rejected(make_bench: MakeBench, small_limits: HttpLimits) -> None:
     bench = await make_bench(limits=small_limits)
     wires = [await bench.connect() for _ in range(small_limits.connections)]
     extra = await bench.connect()
@@ -412,7 +412,7 @@ async def test_too_many_connections(make_bench: MakeBench, small_limits: HttpLim
 # -- deadlines ---------------------------------------------------------------------------------------------------------
 
 
-async def test_an_idle_connection_is_closed(bench: Bench) -> None:
+async def test_idle_connection_is_closed(bench: Bench) -> None:
     wire = await bench.connect()
     wire.request()
     await wire.answer()
@@ -426,14 +426,14 @@ async def test_an_idle_connection_is_closed(bench: Bench) -> None:
     assert await wire.rest() == b""
 
 
-async def test_a_client_that_never_says_anything_is_closed(bench: Bench) -> None:
+async def test_silent_client_is_closed(bench: Bench) -> None:
     wire = await bench.connect()
     await bench.until(lambda: len(bench.server._connections) == 1)
     bench.pass_time(31)
     assert await wire.rest() == b""
 
 
-async def test_a_slow_head_times_out(bench: Bench) -> None:
+async def test_slow_head_times_out(bench: Bench) -> None:
     wire = await bench.connect()
     wire.send(b"GET / HT")
     await bench.until(lambda: any(c._reader.stage is HEAD for c in bench.server._connections))
@@ -446,7 +446,7 @@ async def test_a_slow_head_times_out(bench: Bench) -> None:
     assert await wire.rest() == b""
 
 
-async def test_a_slow_body_times_out(bench: Bench) -> None:
+async def test_slow_body_times_out(bench: Bench) -> None:
     wire = await bench.connect()
     wire.request("POST", "/x", "Content-Length: 10")
     wire.send(b"12345")
@@ -459,7 +459,7 @@ async def test_a_slow_body_times_out(bench: Bench) -> None:
     assert not bench.handler.requests
 
 
-async def test_a_lingering_connection_is_ended(bench: Bench) -> None:
+async def test_lingering_connection_is_closed(bench: Bench) -> None:
     wire = await bench.connect()
     wire.send(b"nonsense\r\n\r\n")
     assert (await wire.answer()).status == 400
@@ -468,7 +468,7 @@ async def test_a_lingering_connection_is_ended(bench: Bench) -> None:
     await bench.until(lambda: not bench.server._connections)
 
 
-async def test_a_slow_handler_has_no_deadline(bench: Bench) -> None:
+async def test_slow_handler_has_no_deadline(bench: Bench) -> None:
     gate = asyncio.Event()
 
     async def slow(request: ServerRequest) -> Response:
@@ -484,7 +484,7 @@ async def test_a_slow_handler_has_no_deadline(bench: Bench) -> None:
     assert (await wire.answer()).json == "slow"
 
 
-async def test_a_client_that_does_not_read_is_dropped(make_bench: MakeBench, small_limits: HttpLimits) -> None:
+async def test_client_that_does_not_read_is_dropped(make_bench: MakeBench, small_limits: HttpLimits) -> None:
     async def large(request: ServerRequest) -> Response:
         return Response(encoded=b"x" * 16_000_000)
 
@@ -503,7 +503,7 @@ async def test_a_client_that_does_not_read_is_dropped(make_bench: MakeBench, sma
 # -- disconnects -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_lost_connection_is_gone_without_the_garbage_collector(bench: Bench) -> None:
+async def test_lost_connection_is_freed_without_the_garbage_collector(bench: Bench) -> None:
     async def use_one() -> None:
         wire = await bench.connect()
         wire.request()
@@ -514,7 +514,7 @@ async def test_a_lost_connection_is_gone_without_the_garbage_collector(bench: Be
 
 
 @pytest.mark.parametrize(("method", "finishes"), [("GET", False), ("POST", True), ("PATCH", True), ("DELETE", True)])
-async def test_a_disconnect_cancels_reads_but_not_writes(bench: Bench, method: str, finishes: bool) -> None:
+async def test_disconnect_cancels_reads_and_not_writes(bench: Bench, method: str, finishes: bool) -> None:
     gate = asyncio.Event()
     outcome: list[str] = []
 
@@ -538,7 +538,7 @@ async def test_a_disconnect_cancels_reads_but_not_writes(bench: Bench, method: s
     assert outcome == (["finished"] if finishes else ["cancelled"])
 
 
-async def test_small_answers_do_not_wait_for_acknowledgements(bench: Bench) -> None:
+async def test_small_responses_do_not_wait_for_acknowledgements(bench: Bench) -> None:
     wire = await bench.connect()
     wire.request()
     await wire.answer()
@@ -577,7 +577,7 @@ def added(name: str) -> WatchLine:
     return WatchLine("ADDED", None, b'{"metadata":{"name":"%b"}}' % name.encode())
 
 
-async def test_a_watch_is_a_line_per_event_and_a_chunk_per_batch(bench: Bench) -> None:
+async def test_watch_sends_a_line_per_event_and_a_chunk_per_batch(bench: Bench) -> None:
     watched = Watched()
     bench.handler.routes["/watch"] = watched.answer
     wire = await bench.connect()
@@ -598,7 +598,7 @@ async def test_a_watch_is_a_line_per_event_and_a_chunk_per_batch(bench: Bench) -
     assert (await wire.answer()).status == 200, "the connection outlives the watch"
 
 
-async def test_an_error_in_a_watch_is_its_last_event(bench: Bench) -> None:
+async def test_error_in_a_watch_is_its_last_event(bench: Bench) -> None:
     watched = Watched()
     bench.handler.routes["/watch"] = watched.answer
     wire = await bench.connect()
@@ -609,7 +609,7 @@ async def test_an_error_in_a_watch_is_its_last_event(bench: Bench) -> None:
     assert (answer.json["object"]["code"], answer.json["object"]["reason"]) == (410, "Expired")
 
 
-async def test_an_unexpected_error_in_a_watch_leaks_nothing(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+async def test_unexpected_error_in_a_watch_leaks_nothing(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     watched = Watched()
     bench.handler.routes["/watch"] = watched.answer
     wire = await bench.connect()
@@ -622,7 +622,7 @@ async def test_an_unexpected_error_in_a_watch_leaks_nothing(bench: Bench, caplog
 
 
 @pytest.mark.parametrize("way", ["abort", "half_close", "close"])
-async def test_a_disconnect_ends_the_watch(bench: Bench, way: str) -> None:
+async def test_disconnect_ends_the_watch(bench: Bench, way: str) -> None:
     watched = Watched()
     bench.handler.routes["/watch"] = watched.answer
     wire = await bench.connect()
@@ -635,7 +635,7 @@ async def test_a_disconnect_ends_the_watch(bench: Bench, way: str) -> None:
     await bench.until(lambda: watched.closed)
 
 
-async def test_a_slow_reader_holds_its_watch_back(make_bench: MakeBench, small_limits: HttpLimits) -> None:
+async def test_slow_reader_holds_its_watch_back(make_bench: MakeBench, small_limits: HttpLimits) -> None:
     bench = await make_bench(limits=small_limits)
     watched = Watched()
     bench.handler.routes["/watch"] = watched.answer
@@ -653,7 +653,7 @@ async def test_a_slow_reader_holds_its_watch_back(make_bench: MakeBench, small_l
     await bench.until(lambda: watched.closed)
 
 
-async def test_a_watch_over_http_1_0_ends_with_the_connection(bench: Bench) -> None:
+async def test_watch_over_http_1_0_ends_with_the_connection(bench: Bench) -> None:
     watched = Watched()
     bench.handler.routes["/watch"] = watched.answer
     wire = await bench.connect()
@@ -665,7 +665,7 @@ async def test_a_watch_over_http_1_0_ends_with_the_connection(bench: Bench) -> N
     assert await wire.rest() == b'{"type":"ADDED","object":{"metadata":{"name":"a"}}}\n'
 
 
-async def test_garbage_neither_crashes_nor_hangs_the_server(bench: Bench) -> None:
+async def test_random_bytes_neither_crash_nor_hang_the_server(bench: Bench) -> None:
     dice = random.Random(20261116)
     pieces = [b"GET ", b"POST ", b"/x", b" HTTP/1.1", b"\r\n", b"Host: a", b"Authorization: Bearer secret"]
     pieces += [b"Content-Length: 3", b"Transfer-Encoding: chunked", b"Upgrade: x", b"Connection: upgrade", b"\r\n\r\n"]

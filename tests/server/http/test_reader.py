@@ -67,7 +67,7 @@ messages = st.builds(
 
 @relaxed
 @given(st.lists(st.one_of(st.binary(max_size=300), messages), max_size=6))
-def test_whatever_arrives_is_read_refused_or_awaited(pieces: list[bytes]) -> None:
+def test_any_input_is_read_rejected_or_awaited(pieces: list[bytes]) -> None:
     turns, error = read(pieces)
     for cycle in turns:
         assert len(cycle.request.body) <= LIMITS.body
@@ -78,7 +78,7 @@ def test_whatever_arrives_is_read_refused_or_awaited(pieces: list[bytes]) -> Non
 @relaxed
 @given(st.lists(messages, min_size=1, max_size=4), st.data())
 @example([b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello"], None)
-def test_where_reads_are_split_does_not_matter(sent: list[bytes], data: st.DataObject | None) -> None:
+def test_split_reads_give_the_same_requests(sent: list[bytes], data: st.DataObject | None) -> None:
     stream = b"".join(sent)
     if data is None:
         cuts = list(range(len(stream)))

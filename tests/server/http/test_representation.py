@@ -32,12 +32,12 @@ POD = "/api/v1/namespaces/default/pods/p"
         ("application/yaml;q=0.5,application/json", PLAIN),
     ],
 )
-def test_media_types(accept: str, expected: Representation) -> None:
+def test_accept_header_chooses_the_media_type(accept: str, expected: Representation) -> None:
     assert choose(POD, {}, {"accept": accept}) == expected
 
 
 @pytest.mark.parametrize("path", [POD, "/apis", "/api", "/apis/apps/v1/deployments"])
-def test_what_cannot_be_produced_is_refused(path: str) -> None:
+def test_unknown_media_type_is_not_acceptable(path: str) -> None:
     with pytest.raises(NotAcceptable, match="only the following media types are accepted: application/json"):
         choose(path, {}, {"accept": "text/html"})
 
@@ -49,7 +49,7 @@ def test_only_api_objects_are_negotiated(path: str) -> None:
     assert choose(path, {}, {"accept": "text/html"}) is PLAIN
 
 
-def test_a_namespace_may_be_called_log() -> None:
+def test_namespace_can_be_named_log() -> None:
     assert choose("/api/v1/namespaces/log", {}, {"accept": "application/yaml"}).yaml
 
 
@@ -66,11 +66,11 @@ def test_a_namespace_may_be_called_log() -> None:
         ({"other": "1"}, "", False),
     ],
 )
-def test_people_get_indented_json(query: dict[str, str], agent: str, pretty: bool) -> None:
+def test_browsers_and_curl_get_indented_json(query: dict[str, str], agent: str, pretty: bool) -> None:
     assert choose(POD, query, {"user-agent": agent}).pretty is pretty
 
 
-async def test_yaml_answers(bench: Bench) -> None:
+async def test_yaml_is_served_on_request(bench: Bench) -> None:
     wire = await bench.connect()
     wire.request("GET", "/api/v1/namespaces/default", "Accept: application/yaml")
     answer = await wire.answer()
@@ -78,7 +78,7 @@ async def test_yaml_answers(bench: Bench) -> None:
     assert yaml.safe_load(answer.body)["path"] == "/api/v1/namespaces/default"
 
 
-async def test_errors_come_in_the_same_form(bench: Bench) -> None:
+async def test_errors_have_the_negotiated_form(bench: Bench) -> None:
     async def missing(request: ServerRequest) -> Response:
         raise NotAcceptable("no")
 
@@ -96,7 +96,7 @@ async def test_not_acceptable_reaches_the_client_before_the_handler(bench: Bench
     assert not bench.handler.requests
 
 
-async def test_indented_answers(bench: Bench) -> None:
+async def test_indented_json_ends_with_a_newline(bench: Bench) -> None:
     wire = await bench.connect()
     wire.request("GET", "/x", "User-Agent: curl/8.0")
     body = (await wire.answer()).body
@@ -108,7 +108,7 @@ async def test_indented_answers(bench: Bench) -> None:
     ("size", "accepts", "compressed"),
     [(200_000, "deflate, gzip", True), (200_000, "identity", False), (100_000, "gzip", False)],
 )
-async def test_large_answers_are_compressed(bench: Bench, size: int, accepts: str, compressed: bool) -> None:
+async def test_large_responses_are_compressed(bench: Bench, size: int, accepts: str, compressed: bool) -> None:
     async def large(request: ServerRequest) -> Response:
         return Response(object={"text": "x" * size})
 
@@ -121,7 +121,7 @@ async def test_large_answers_are_compressed(bench: Bench, size: int, accepts: st
     assert len(orjson.loads(body)["text"]) == size
 
 
-async def test_what_is_not_json_is_left_alone(bench: Bench) -> None:
+async def test_plain_text_is_sent_unchanged(bench: Bench) -> None:
     async def text(request: ServerRequest) -> Response:
         return Response(encoded=b"ok", content_type="text/plain", headers=[("X-Extra", "1"), ("X-Bad", "a\r\nb: c")])
 

@@ -9,7 +9,7 @@ from sandpool.server.http import response_head
 from sandpool.server.http.response_head import HeadCache
 
 
-def test_the_date_moves_on() -> None:
+def test_date_is_updated() -> None:
     cache = HeadCache()
     cache.set_date(datetime(2026, 11, 16, 7, 0, 0, tzinfo=UTC))
     first = cache.prefix(200, "application/json")
@@ -20,15 +20,15 @@ def test_the_date_moves_on() -> None:
     assert b"07:00:01" in cache.prefix(200, "application/json")
 
 
-def test_unusual_status_codes() -> None:
+def test_unusual_status_codes_have_a_reason() -> None:
     assert HeadCache().prefix(599, "a/b").startswith(b"HTTP/1.1 599 Unknown\r\n")
 
 
-def test_header_lines_cannot_smuggle_others() -> None:
+def test_header_injection_is_dropped() -> None:
     assert response_head.lines([("A", "1"), ("B", "2\r\nC: 3"), ("D", "ä€")]) == b"A: 1\r\nD: \xe4?\r\n"
 
 
-def test_failures_say_when_to_try_again() -> None:
+def test_failures_have_retry_after() -> None:
     response = response_head.failure(ApiError("later", code=429, details={"retryAfterSeconds": 2}))
     assert (response.status, response.headers) == (429, [("Retry-After", "2")])
     assert response_head.failure(ApiError("no")).headers == []

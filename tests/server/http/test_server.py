@@ -23,7 +23,7 @@ MakeBench = Callable[..., "Awaitable[Bench]"]
 @pytest.mark.parametrize(
     "header", ["", "Authorization: Bearer wrong\r\n", "Authorization: Basic YTpi\r\n", "Authorization: Bearer\r\n"]
 )
-async def test_strangers_get_401(bench: Bench, header: str) -> None:
+async def test_unauthenticated_request_is_401(bench: Bench, header: str) -> None:
     wire = await bench.connect()
     wire.send(f"GET /api HTTP/1.1\r\nHost: a\r\n{header}\r\n".encode())
     answer = await wire.answer()
@@ -40,7 +40,7 @@ async def test_strangers_get_401(bench: Bench, header: str) -> None:
     assert not bench.handler.requests
 
 
-async def test_strangers_cannot_make_the_server_hold_a_body(bench: Bench) -> None:
+async def test_unauthenticated_body_is_not_read(bench: Bench) -> None:
     wire = await bench.connect()
     wire.send(b"POST /api HTTP/1.1\r\nHost: a\r\nContent-Length: 3000000\r\nExpect: 100-continue\r\n\r\n")
     assert (await wire.answer()).status == 401
@@ -55,7 +55,7 @@ async def test_health_and_version_are_public(bench: Bench, path: str) -> None:
     assert (await wire.answer()).status == 401, "bad credentials are worse than none"
 
 
-async def test_impersonation(bench: Bench) -> None:
+async def test_impersonation_headers_set_the_user(bench: Bench) -> None:
     wire = await bench.connect()
     wire.request("GET", "/x", "Impersonate-User: jane", "Impersonate-Group: a,b", "Impersonate-Group: c")
     assert (await wire.answer()).json["user"] == "jane"
@@ -69,7 +69,7 @@ async def test_impersonation_needs_permission(bench: Bench) -> None:
     assert not bench.handler.requests
 
 
-async def test_audit_ids_are_unique_and_the_clients_if_it_has_one(bench: Bench) -> None:
+async def test_audit_id_is_unique_or_that_of_the_client(bench: Bench) -> None:
     wire = await bench.connect()
     wire.request("GET", "/x", "Audit-ID: mine-1")
     assert (await wire.answer()).headers["audit-id"] == "mine-1"
@@ -111,7 +111,7 @@ async def test_every_request_is_recorded(make_bench: MakeBench) -> None:
     assert nonsense[1] == 400
 
 
-async def test_watches_and_vanished_clients_are_recorded(make_bench: MakeBench) -> None:
+async def test_watches_and_disconnects_are_recorded(make_bench: MakeBench) -> None:
     notes = Notes()
     bench = await make_bench(audit=notes)
     never = asyncio.Event()
@@ -206,7 +206,7 @@ async def test_stop_waits_for_requests_in_flight(bench: Bench) -> None:
     await stopping
 
 
-async def test_stop_does_not_begin_a_watch(bench: Bench) -> None:
+async def test_stop_starts_no_new_watch(bench: Bench) -> None:
     gate = asyncio.Event()
     began: list[bool] = []
 
@@ -258,6 +258,6 @@ async def test_stop_gives_up_after_the_grace_period(bench: Bench, vanish: bool) 
     assert outcome == ["cancelled"]
 
 
-async def test_the_port_must_be_free(bench: Bench, make_bench: Callable[..., Any]) -> None:
+async def test_port_in_use_is_an_error(bench: Bench, make_bench: Callable[..., Any]) -> None:
     with pytest.raises(OSError, match="in use"):
         await make_bench(port=bench.server.port)

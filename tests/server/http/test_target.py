@@ -25,12 +25,12 @@ relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
         (b"http://host", "/", ""),
     ],
 )
-def test_split(target: bytes, path: str, query: str) -> None:
+def test_target_is_split_into_path_and_query(target: bytes, path: str, query: str) -> None:
     assert split_target(target) == (path, query)
 
 
 @pytest.mark.parametrize("target", [b"*", b"host:1", b"/\xff", b"/%", b"/%4", b"/a%g0", b"", b"?a"])
-def test_bad_targets(target: bytes) -> None:
+def test_invalid_targets_are_rejected(target: bytes) -> None:
     with pytest.raises(BadRequest):
         split_target(target)
 
@@ -45,18 +45,18 @@ def test_bad_targets(target: bytes) -> None:
         ("a=%zz", {"a": "%zz"}),
     ],
 )
-def test_query(raw: str, expected: dict[str, str]) -> None:
+def test_query_is_parsed(raw: str, expected: dict[str, str]) -> None:
     assert parse_query(raw) == expected
 
 
 @relaxed
 @given(st.dictionaries(st.text(min_size=1), st.text()))
-def test_queries_survive_encoding(parameters: dict[str, str]) -> None:
+def test_encoded_queries_are_decoded(parameters: dict[str, str]) -> None:
     assert parse_query(urlencode(parameters)) == parameters
 
 
 @relaxed
 @given(st.lists(st.text(string.printable), min_size=1))
-def test_paths_survive_encoding(segments: list[str]) -> None:
+def test_encoded_paths_are_kept(segments: list[str]) -> None:
     path = "".join("/" + quote(segment, safe="") for segment in segments)
     assert split_target(path.encode() + b"?x=y") == (path, "x=y")

@@ -27,7 +27,7 @@ def trusting(authority: Authority) -> ssl.SSLContext:
     return ssl.create_default_context(cadata=authority.ca_pem)
 
 
-async def test_tokens_over_tls(make_bench: MakeBench, authority: Authority) -> None:
+async def test_tokens_authenticate_over_tls(make_bench: MakeBench, authority: Authority) -> None:
     bench = await make_bench(tls=authority.tls())
     wire = await bench.connect(trusting(authority))
     for body in (b"", b"x" * 1_000_000):
@@ -35,7 +35,7 @@ async def test_tokens_over_tls(make_bench: MakeBench, authority: Authority) -> N
         assert len((await wire.answer()).json["body"]) == len(body)
 
 
-async def test_a_certificate_is_a_user(make_bench: MakeBench, authority: Authority) -> None:
+async def test_client_certificate_authenticates(make_bench: MakeBench, authority: Authority) -> None:
     bench = await make_bench(tls=authority.tls())
     context = trusting(authority)
     identity = authority.admin()
@@ -48,7 +48,7 @@ async def test_a_certificate_is_a_user(make_bench: MakeBench, authority: Authori
     assert (await wire.answer()).status == 401, "a connection does not outlive its certificate"
 
 
-async def test_refusals_over_tls(make_bench: MakeBench, authority: Authority) -> None:
+async def test_rejections_are_sent_over_tls(make_bench: MakeBench, authority: Authority) -> None:
     bench = await make_bench(tls=authority.tls())
     wire = await bench.connect(trusting(authority))
     wire.request("POST", "/x", body=b"x" * 4_000_000)
@@ -67,7 +67,7 @@ async def test_plain_http_on_a_tls_port_is_dropped(make_bench: MakeBench, author
     assert (await good.answer()).status == 200
 
 
-async def test_stop_over_tls(make_bench: MakeBench, authority: Authority, tmp_path: Path) -> None:
+async def test_stop_closes_tls_connections(make_bench: MakeBench, authority: Authority, tmp_path: Path) -> None:
     bench = await make_bench(tls=authority.tls())
     wire = await bench.connect(trusting(authority))
     wire.request()

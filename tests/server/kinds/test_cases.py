@@ -116,7 +116,7 @@ def every_case() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("case", "recorded"), list(every_case()))
-def test_rules_do_what_kube_apiserver_does(case: Object, recorded: Object) -> None:
+def test_strategies_match_the_recordings_of_kube_apiserver(case: Object, recorded: Object) -> None:
     type = TYPES[case["create"]["apiVersion"], case["create"]["kind"]]
     context = FakeClusterReader(case.get("given", []))
     metadata = {**case["create"]["metadata"], "creationTimestamp": CREATED}
@@ -151,7 +151,7 @@ def attempt(
     return stored
 
 
-def test_nothing_is_filled_in_twice() -> None:
+def test_defaulting_is_idempotent() -> None:
     """Defaulting what was stored changes nothing, and says so by identity."""
     for file in sorted(CASES.glob("*.json")):
         for recorded in json.loads(file.read_text()).values():

@@ -9,7 +9,7 @@ from sandpool.server.kinds.conditions import validate_conditions
 CONDITION: Object = {"type": "Ready", "status": "True", "reason": "R", "lastTransitionTime": "2026-01-02T03:04:05Z"}
 
 
-def test_texts_have_limits() -> None:
+def test_condition_texts_have_a_maximum_length() -> None:
     full = {**CONDITION, "reason": "R" * 1024, "message": "m" * 32768}
     assert list(validate_conditions([full], "c")) == []
     over = {**CONDITION, "reason": "R" * 1025, "message": "ü" * 16385}

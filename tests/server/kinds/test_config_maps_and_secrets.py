@@ -29,14 +29,14 @@ def test_size_is_that_of_the_decoded_values(data: dict[str, bytes]) -> None:
     assert decoded_size({key: encoded(value) for key, value in data.items()}) == sum(map(len, data.values()))
 
 
-def test_a_config_map_counts_texts_and_bytes_together() -> None:
+def test_config_map_counts_text_and_bytes_together() -> None:
     strategy = ConfigMapStrategy()
     assert strategy.validate({"data": {"a": FULL}}, None) == []
     too_much = {"data": {"a": FULL}, "binaryData": {"b": encoded(b"x")}}
     assert strategy.validate(too_much, None) == [too_long("[]", SIZE_LIMIT)]
 
 
-def test_a_secret_counts_decoded_bytes() -> None:
+def test_secret_counts_decoded_bytes() -> None:
     strategy = SecretStrategy()
     full = strategy.default({"metadata": {}, "stringData": {"a": FULL}})
     assert strategy.validate(full, None) == []
@@ -44,7 +44,7 @@ def test_a_secret_counts_decoded_bytes() -> None:
     assert strategy.validate(too_much, full) == [too_long("data", SIZE_LIMIT)]
 
 
-def test_strings_win_over_data_of_the_same_key() -> None:
+def test_string_data_win_over_data_of_the_same_key() -> None:
     stored = SecretStrategy().default({"data": {"a": "b2xk", "b": "b2xk"}, "stringData": {"a": "new"}})
     assert stored == {"data": {"a": "bmV3", "b": "b2xk"}, "type": "Opaque"}
 
@@ -65,5 +65,5 @@ def test_strings_win_over_data_of_the_same_key() -> None:
         (b"[" * 100_000, "exceeded max depth"),
     ],
 )
-def test_errors(text: bytes, wrong: str) -> None:
+def test_json_errors_have_the_words_of_go(text: bytes, wrong: str) -> None:
     assert json_object_error(text) == wrong

@@ -8,12 +8,12 @@ from sandpool.server.kinds.int_or_percent import is_zero, validate_int_or_percen
 
 
 @pytest.mark.parametrize("value", [0, "0%", "00%", "0", "x", "", "%", "-0", "1x"])
-def test_nothing(value: int | str) -> None:
+def test_zero_values_are_zero(value: int | str) -> None:
     assert is_zero(value)
 
 
 @pytest.mark.parametrize("value", [1, -1, "1%", "100%", "5", "-5", "9" * 5000 + "%"])
-def test_something(value: int | str) -> None:
+def test_other_values_are_not_zero(value: int | str) -> None:
     assert not is_zero(value)
 
 
@@ -30,7 +30,7 @@ def test_something(value: int | str) -> None:
         ("-5%", True, "a valid percent string"),
     ],
 )
-def test_mistakes(value: int | str, whole: bool, wrong: str) -> None:
+def test_invalid_values_are_reported(value: int | str, whole: bool, wrong: str) -> None:
     causes = list(validate_int_or_percent(value, "p", whole=whole))
     assert bool(causes) == bool(wrong)
     assert all(wrong in cause.message for cause in causes)

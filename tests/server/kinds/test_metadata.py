@@ -27,7 +27,7 @@ def owner(**more: Any) -> Object:
     return {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", **more}
 
 
-def test_a_sound_object_has_no_problems() -> None:
+def test_valid_metadata_have_no_errors() -> None:
     metadata = named(
         labels={"a/b": "c"},
         annotations={"X/Y": "anything at all"},
@@ -93,11 +93,11 @@ def test_a_sound_object_has_no_problems() -> None:
         ),
     ],
 )
-def test_creation(metadata: Object, options: dict[str, Any], expected: list[str]) -> None:
+def test_invalid_metadata_are_reported(metadata: Object, options: dict[str, Any], expected: list[str]) -> None:
     assert problems(metadata, **options) == expected
 
 
-def test_there_is_one_controller() -> None:
+def test_second_controller_reference_is_rejected() -> None:
     references = [owner(controller=True), owner(uid="v", name="q", controller=True)]
     (problem,) = problems(named(ownerReferences=references))
     assert problem.endswith(
@@ -106,13 +106,13 @@ def test_there_is_one_controller() -> None:
 
 
 @pytest.mark.parametrize("field", ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp"])
-def test_what_never_changes(field: str) -> None:
+def test_immutable_metadata_cannot_change(field: str) -> None:
     assert problems(named(**{field: "other"}), named(**{field: "before"})) == [
         f'metadata.{field}: Invalid value: "other": field is immutable'
     ]
 
 
-def test_no_new_finalizers_on_the_way_out() -> None:
+def test_finalizers_cannot_be_added_while_deleting() -> None:
     old = named(deletionTimestamp="t", finalizers=["a/b"])
     assert problems({**old, "finalizers": []}, old) == []
     assert problems({**old, "finalizers": ["a/b", "c/d"]}, old) == [
@@ -121,21 +121,21 @@ def test_no_new_finalizers_on_the_way_out() -> None:
     ]
 
 
-def test_what_an_update_shares_is_not_looked_at_again() -> None:
+def test_unchanged_metadata_are_not_validated_again() -> None:
     labels = {"not valid": "at all"}
     old = named(labels=labels)
     assert problems(old, old) == []
     assert problems(named(labels=labels, annotations={}), old) == []
 
 
-def test_what_only_the_server_sets_is_dropped_from_new_objects() -> None:
+def test_system_fields_are_dropped_on_create() -> None:
     given = named(uid="u", creationTimestamp="t", deletionTimestamp="t", generation=7, labels={"a": "b"})
     assert drop_system_fields(given) == named(labels={"a": "b"})
     plain = named()
     assert drop_system_fields(plain) is plain
 
 
-def test_what_only_the_server_sets_survives_updates() -> None:
+def test_system_fields_are_kept_on_update() -> None:
     old = named(uid="u", creationTimestamp="t", generation=3, deletionTimestamp="d", deletionGracePeriodSeconds=5)
     assert keep_system_fields(named(), old) == old
     assert keep_system_fields(named(generation=9, creationTimestamp="x", deletionTimestamp="y"), old) == old

@@ -42,18 +42,20 @@ def pod(spec: Object | None = None, **status: object) -> Object:
         ({"nodeName": "n"}, {"phase": "Running"}, None, 30),
     ],
 )
-def test_grace_period(spec: Object, status: Object, requested: int | None, expected: int) -> None:
+def test_grace_period_follows_spec_and_request(
+    spec: Object, status: Object, requested: int | None, expected: int
+) -> None:
     assert STRATEGY.grace_period(pod(spec, **status), requested) == expected
 
 
-def test_a_pod_that_shares_its_spec_costs_nothing() -> None:
+def test_unchanged_spec_is_not_validated_again() -> None:
     old = pod()
     new = {**old, "metadata": {**old["metadata"], "labels": {"a": "c"}}}
     assert STRATEGY.default(new, old)["spec"] is old["spec"]
     assert STRATEGY.validate(new, old) == []
 
 
-def test_binding_assigns_the_node_and_says_so() -> None:
+def test_binding_assigns_the_node_and_sets_the_condition() -> None:
     waiting = pod(nominatedNodeName="m", conditions=[{"type": "Other"}, {"type": "PodScheduled", "status": "False"}])
     bound = bind(waiting, {"target": {"kind": "Node", "name": "n1"}, "metadata": {"annotations": {"x": "y"}}}, NOW)
     assert bound["spec"]["nodeName"] == "n1"
@@ -80,14 +82,14 @@ def test_binding_assigns_the_node_and_says_so() -> None:
         (pod(), {"kind": "Pod", "name": "n"}, 422, 'target.kind: Unsupported value: "Pod"'),
     ],
 )
-def test_bindings_that_cannot_be(subject: Object, target: Object, code: int, message: str) -> None:
+def test_invalid_bindings_are_rejected(subject: Object, target: Object, code: int, message: str) -> None:
     with pytest.raises(ApiError) as caught:
         bind(subject, {"target": target}, NOW)
     assert caught.value.code == code
     assert message in caught.value.message
 
 
-def test_ephemeral_containers_are_only_added() -> None:
+def test_ephemeral_containers_can_only_be_added() -> None:
     old = pod()
     added = {"name": "debug", "image": "y", "targetContainerName": "c"}
     new = with_ephemeral_containers({**old, "spec": {"ephemeralContainers": [added], "hostname": "ignored"}}, old)
@@ -103,7 +105,7 @@ def test_ephemeral_containers_are_only_added() -> None:
     assert cause.message.startswith('Forbidden: existing ephemeral containers "debug" may not be changed\n')
 
 
-def test_a_container_that_ended_for_good_does_not_run_again() -> None:
+def test_container_that_ended_for_good_does_not_run_again() -> None:
     ended = {"name": "c", "state": {"terminated": {"exitCode": 1}}}
     running = {"name": "c", "state": {"running": {}}}
     for policy, allowed in (("Always", True), ("OnFailure", True), ("Never", False)):
@@ -112,7 +114,7 @@ def test_a_container_that_ended_for_good_does_not_run_again() -> None:
         assert (found == []) == allowed
 
 
-def test_addresses_agree() -> None:
+def test_pod_ip_and_pod_ips_agree() -> None:
     assert default_pod_status({"podIP": "1.1.1.1"})["podIPs"] == [{"ip": "1.1.1.1"}]
     assert default_pod_status({"podIPs": [{"ip": "1.1.1.1"}]})["podIP"] == "1.1.1.1"
     assert default_pod_status({"podIP": "2.2.2.2", "podIPs": [{"ip": "1.1.1.1"}]})["podIPs"] == [{"ip": "2.2.2.2"}]
@@ -120,7 +122,7 @@ def test_addresses_agree() -> None:
     assert default_pod_status(agreed) is agreed
 
 
-def test_what_the_server_filled_in_survives_clients_that_do_not_know_it() -> None:
+def test_server_set_status_fields_survive_older_clients() -> None:
     before = {
         "qosClass": "Burstable",
         "observedGeneration": 3,
@@ -148,11 +150,11 @@ def test_what_the_server_filled_in_survives_clients_that_do_not_know_it() -> Non
         ([{"limits": {"cpu": "1", "memory": "1"}, "requests": {"cpu": "1", "memory": "1"}}, {}], "Burstable"),
     ],
 )
-def test_quality_of_service(requirements: list[Object], expected: str) -> None:
+def test_qos_class_follows_the_resources(requirements: list[Object], expected: str) -> None:
     assert qos_class({"containers": [{"resources": each} for each in requirements]}) == expected
 
 
-def test_field_selectors() -> None:
+def test_pod_fields_are_selectable() -> None:
     obj = pod({"nodeName": "n1", "hostNetwork": True}, phase="Running", podIP="1.1.1.1")
     fields = STRATEGY.selectable_fields(obj)
     assert fields["spec.nodeName"] == "n1"

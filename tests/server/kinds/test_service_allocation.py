@@ -41,14 +41,14 @@ def ports(service: Object) -> list[int]:
 @pytest.mark.parametrize(
     "spec", [{"clusterIP": "None"}, {"clusterIP": "None", "selector": {"a": "b"}}, {"type": "ExternalName"}]
 )
-def test_who_needs_nothing_does_not_look_at_the_others(spec: Object) -> None:
+def test_service_without_allocation_lists_no_others(spec: Object) -> None:
     others = Others()
     admitted = STRATEGY.admit(service("a", **spec), None, others)
     STRATEGY.admit({**admitted, "spec": {**admitted["spec"], "publishNotReadyAddresses": True}}, admitted, others)
     assert others.looks == 0
 
 
-def test_an_update_does_not_ask_for_what_it_has() -> None:
+def test_update_does_not_allocate_again() -> None:
     others = Others()
     old = STRATEGY.admit(service("a", type="NodePort"), None, others)
     assert others.looks == 1
@@ -63,26 +63,26 @@ def test_ports_of_one_number_share_a_node_port() -> None:
     assert first == second != third
 
 
-def test_a_free_node_port_is_not_one_this_service_asks_for() -> None:
+def test_allocated_node_port_differs_from_requested_ones() -> None:
     given = ports(STRATEGY.admit(service("a", type="NodePort"), None, Others()))[0]
     wanted = [{"name": "x", "port": 80}, {"name": "y", "port": 81, "nodePort": given}]
     first, second = ports(STRATEGY.admit(service("a", type="NodePort", ports=wanted), None, Others()))
     assert second == given != first
 
 
-def test_a_health_check_gets_a_port_of_its_own() -> None:
+def test_health_check_gets_its_own_node_port() -> None:
     spec = STRATEGY.admit(service("a", type="LoadBalancer", externalTrafficPolicy="Local"), None, Others())["spec"]
     assert spec["healthCheckNodePort"] in NODE_PORTS
     assert spec["healthCheckNodePort"] != spec["ports"][0]["nodePort"]
 
 
-def test_there_are_only_so_many_node_ports() -> None:
+def test_exhausted_node_ports_are_an_error() -> None:
     taken = service("full", type="NodePort", ports=[{"port": 1, "nodePort": port} for port in NODE_PORTS])
     with pytest.raises(InternalError, match="failed to allocate a nodePort: range is full"):
         STRATEGY.admit(service("late", type="NodePort"), None, Others(taken))
 
 
-def test_a_name_that_becomes_a_service_gets_an_address() -> None:
+def test_external_name_that_becomes_a_service_gets_an_address() -> None:
     old = STRATEGY.admit(service("a", type="ExternalName", externalName="example.com"), None, Others())
     assert "clusterIP" not in old["spec"]
     new = STRATEGY.admit({**old, "spec": {**old["spec"], "type": "ClusterIP"}}, old, Others())

@@ -37,7 +37,7 @@ def service(name: str, **spec: object) -> Object:
     return strategy.default({"metadata": {"name": name, "namespace": "n"}, "spec": {"ports": [{"port": 80}], **spec}})
 
 
-def test_every_service_gets_an_address_of_its_own() -> None:
+def test_every_service_gets_its_own_address() -> None:
     strategy = strategy_for(SERVICE)
     made: list[Object] = []
     for index in range(50):
@@ -49,7 +49,7 @@ def test_every_service_gets_an_address_of_its_own() -> None:
     assert all(port in NODE_PORTS for port in ports)
 
 
-def test_the_same_service_gets_the_same_address_and_steps_aside_only_if_it_must() -> None:
+def test_service_gets_the_same_address_unless_it_is_taken() -> None:
     strategy = strategy_for(SERVICE)
     first = strategy.admit(service("a"), None, FakeClusterReader())
     assert strategy.admit(service("a"), None, FakeClusterReader())["spec"]["clusterIP"] == first["spec"]["clusterIP"]
@@ -60,14 +60,14 @@ def test_the_same_service_gets_the_same_address_and_steps_aside_only_if_it_must(
         strategy.admit(service("late", clusterIP=first["spec"]["clusterIP"]), None, FakeClusterReader(first))
 
 
-def test_a_service_that_is_not_touched_is_not_looked_at() -> None:
+def test_unchanged_service_is_not_validated() -> None:
     strategy = strategy_for(SERVICE)
     old = strategy.admit(service("a"), None, FakeClusterReader())
     assert strategy.admit(old, old, FakeClusterReader()) is old
     assert strategy.validate({**old, "metadata": {}}, old) == []
 
 
-def test_field_selectors_are_refused_in_the_words_of_the_kind() -> None:
+def test_invalid_field_selectors_have_the_words_of_the_kind() -> None:
     with pytest.raises(BadRequest) as caught:
         strategy_for(CONFIG_MAP).check_field_labels(["data.x"])
     assert caught.value.message == '"data.x" is not a known field selector: only "metadata.name", "metadata.namespace"'
@@ -85,7 +85,7 @@ def test_every_selectable_field_has_a_name(type: ResourceType) -> None:
     assert all(isinstance(value, str) for value in values.values())
 
 
-def test_custom_resources_select_by_what_their_definition_says() -> None:
+def test_custom_resources_are_selected_by_declared_fields() -> None:
     strategy = CustomResourceStrategy([".spec.color", ".spec.big", ".spec.size"], namespaced=False)
     assert strategy.selectable_fields({"spec": {"color": "red", "big": True, "size": 3}}) == {
         "spec.color": "red",
@@ -99,14 +99,14 @@ def test_custom_resources_select_by_what_their_definition_says() -> None:
         CustomResourceStrategy().check_field_labels(["metadata.name", "spec.other"])
 
 
-def test_nothing_is_created_of_a_kind_that_goes() -> None:
+def test_create_of_a_terminating_custom_kind_is_rejected() -> None:
     strategy = CustomResourceStrategy(terminating=True)
     with pytest.raises(MethodNotAllowed, match="create not allowed while custom resource definition is terminating"):
         strategy.admit({}, None, FakeClusterReader())
     assert strategy.admit({"a": 1}, {}, FakeClusterReader()) == {"a": 1}
 
 
-def test_the_first_namespaces_stay() -> None:
+def test_system_namespaces_cannot_be_deleted() -> None:
     strategy = strategy_for(NAMESPACE)
     for name in ("default", "kube-system", "kube-public"):
         with pytest.raises(Forbidden, match=f'namespaces "{name}" is forbidden: this namespace may not be deleted'):
@@ -114,7 +114,7 @@ def test_the_first_namespaces_stay() -> None:
     strategy.check_delete({"metadata": {"name": "kube-node-lease"}})
 
 
-def test_a_namespace_stays_until_its_finalizers_are_gone() -> None:
+def test_namespace_is_kept_until_its_finalizers_are_removed() -> None:
     strategy = strategy_for(NAMESPACE)
     created = strategy.prepare_create(strategy.default({"metadata": {"name": "a"}}))
     assert strategy.blocks_removal(created)
@@ -141,7 +141,7 @@ EVENT = st.fixed_dictionaries(
 
 
 @given(EVENT)
-def test_events_survive_the_way_to_the_store_and_back(event: Object) -> None:
+def test_events_are_unchanged_by_a_round_trip(event: Object) -> None:
     filled = from_core(to_core(event))
     assert to_core(filled) == to_core(event)
     assert from_core(to_core(filled)) == filled
@@ -162,7 +162,7 @@ def test_events_survive_the_way_to_the_store_and_back(event: Object) -> None:
         ("", "IfNotPresent"),
     ],
 )
-def test_pull_policy(image: str, expected: str) -> None:
+def test_pull_policy_follows_the_tag(image: str, expected: str) -> None:
     assert pull_policy(image) == expected
 
 
@@ -180,11 +180,11 @@ def test_pull_policy(image: str, expected: str) -> None:
         ({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}, {"a": ""}, False),
     ],
 )
-def test_label_selectors(selector: Object, labels: dict[str, str], expected: bool) -> None:
+def test_label_selector_matches_labels(selector: Object, labels: dict[str, str], expected: bool) -> None:
     assert matches(selector, labels) == expected
 
 
-def test_differences() -> None:
+def test_differences_are_listed_by_path() -> None:
     old = {"a": 1, "b": [{"c": "x"}], "d": "gone"}
     new = {"a": 1, "b": [{"c": "y"}], "e": [1]}
     assert differences(old, new, "spec") == ('- spec.b[0].c: "x"\n+ spec.b[0].c: "y"\n- spec.d: "gone"\n+ spec.e: [1]')

@@ -16,7 +16,7 @@ def by_id(resource: Resource) -> dict[str, Operation]:
     return {operation.id: operation for operation in operations(resource)}
 
 
-def test_a_namespaced_kind_can_be_listed_everywhere(built_in: BuiltIn) -> None:
+def test_namespaced_kind_can_be_listed_in_all_namespaces(built_in: BuiltIn) -> None:
     found = by_id(built_in(DEPLOYMENT))
     assert found["listAppsV1NamespacedDeployment"].path == "/apis/apps/v1/namespaces/{namespace}/deployments"
     assert found["listAppsV1DeploymentForAllNamespaces"].path == "/apis/apps/v1/deployments"
@@ -43,7 +43,7 @@ def test_built_in_kinds_take_strategic_merge_patches_and_custom_ones_do_not(
 
 
 @pytest.mark.parametrize("verb", ["create", "replace", "patch"])
-def test_writes_say_that_they_validate_fields_and_run_dry(widget: Resource, verb: str) -> None:
+def test_writes_declare_field_validation_and_dry_run(widget: Resource, verb: str) -> None:
     """kubectl looks these parameters up before it relies on the server for validation."""
     names = {name for name, _ in by_id(widget)[f"{verb}ExampleComV1NamespacedWidget"].parameters}
     assert {"dryRun", "fieldManager", "fieldValidation"} <= names
@@ -61,12 +61,12 @@ def test_subresources_exchange_their_own_kind(built_in: BuiltIn) -> None:
     assert pod["readCoreV1NamespacedPodLog"].answer == ""
 
 
-def test_identifiers_are_unique(built_in: BuiltIn) -> None:
+def test_operation_ids_are_unique(built_in: BuiltIn) -> None:
     found = [operation.id for type in BUILT_IN for operation in operations(built_in(type))]
     assert len(found) == len(set(found))
 
 
-def test_a_path_names_its_parameters() -> None:
+def test_path_declares_its_parameters() -> None:
     names = [name for name, _, _ in path_parameters("/api/v1/namespaces/{namespace}/pods/{name}")]
     assert names == ["namespace", "name", "pretty"]
     assert [name for name, _, _ in path_parameters("/api/v1/namespaces/{name}")] == ["name", "pretty"]

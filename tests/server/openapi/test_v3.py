@@ -25,7 +25,7 @@ def references(value: Any) -> set[str]:
     return set().union(*map(references, value)) if isinstance(value, list) else set()
 
 
-def test_the_index_has_a_document_for_each_group_version(resources: list[Resource]) -> None:
+def test_index_has_a_document_for_each_group_version(resources: list[Resource]) -> None:
     paths = index(resources)["paths"]
     assert list(paths) == ["api/v1", "apis/apps/v1", "apis/authorization.k8s.io/v1", "apis/example.com/v1"]
     found = document(resources, "apis/apps/v1")
@@ -35,7 +35,7 @@ def test_the_index_has_a_document_for_each_group_version(resources: list[Resourc
     assert document(resources, "") is None
 
 
-def test_a_document_changes_only_with_its_own_resources(resources: list[Resource], widget: Resource) -> None:
+def test_document_changes_only_with_its_own_resources(resources: list[Resource], widget: Resource) -> None:
     before = index(resources)["paths"]
     fewer = [resource for resource in resources if resource is not widget]
     assert index(fewer)["paths"] == {path: entry for path, entry in before.items() if "example.com" not in path}
@@ -53,13 +53,13 @@ def test_every_reference_of_every_built_in_document_resolves() -> None:
         assert references(loaded) <= defined, path
 
 
-def test_nothing_but_kubernetes_extensions_is_published(resources: list[Resource]) -> None:
+def test_only_extensions_of_kubernetes_are_published(resources: list[Resource]) -> None:
     text = orjson.dumps(load(resources, "apis/apps/v1")).decode()
     assert '"x-zero"' not in text
     assert '"x-go-' not in text
 
 
-def test_what_kubectl_needs_to_apply(resources: list[Resource]) -> None:
+def test_document_has_what_kubectl_apply_needs(resources: list[Resource]) -> None:
     loaded = load(resources, "apis/apps/v1")
     patch = loaded["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"]
     assert patch["x-kubernetes-group-version-kind"] == {"group": "apps", "version": "v1", "kind": "Deployment"}
@@ -84,7 +84,7 @@ def test_what_kubectl_needs_to_apply(resources: list[Resource]) -> None:
     }
 
 
-def test_what_kubectl_explains_of_a_custom_kind(resources: list[Resource]) -> None:
+def test_document_has_what_kubectl_explain_needs(resources: list[Resource]) -> None:
     schema = load(resources, "apis/example.com/v1")["components"]["schemas"]["com.example.v1.Widget"]
     assert schema["description"] == "A widget is ours."
     spec = schema["properties"]["spec"]
@@ -99,7 +99,7 @@ def test_what_kubectl_explains_of_a_custom_kind(resources: list[Resource]) -> No
     assert metadata["allOf"] == [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}]
 
 
-def test_a_document_requested_by_its_hash_is_immutable(resources: list[Resource]) -> None:
+def test_document_requested_by_its_hash_is_immutable(resources: list[Resource]) -> None:
     url = index(resources)["paths"]["apis/example.com/v1"]["serverRelativeURL"]
     hash = url.partition("?hash=")[2]
     response = respond(resources, "apis/example.com/v1", hash)

@@ -45,7 +45,7 @@ def body(content: bytes, kind: str = "ConfigMap", api_version: str = "v1") -> by
 
 # Written by the Go types of Kubernetes: each kind with every field set, and with none.
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample["json"]["kind"])
-def test_a_body_decodes_to_the_json_the_same_client_would_send(sample: dict[str, Any]) -> None:
+def test_body_decodes_to_the_json_of_the_same_client(sample: dict[str, Any]) -> None:
     decoded = decode(base64.b64decode(sample["protobuf"]))
     assert without_nulls(decoded) == without_nulls(sample["json"])
     # Nothing the samples say may be lost on the way out either.
@@ -135,11 +135,11 @@ def test_every_built_in_kind_has_a_message() -> None:
     ],
     ids=lambda value: value["kind"] if isinstance(value, dict) else "",
 )
-def test_what_kubectl_sends(recorded: str, expected: dict[str, Any]) -> None:
+def test_recorded_bodies_of_kubectl_are_decoded(recorded: str, expected: dict[str, Any]) -> None:
     assert decode(base64.b64decode(recorded)) == expected
 
 
-def test_delete_options_come_in_the_version_of_any_group() -> None:
+def test_delete_options_of_any_group_are_decoded() -> None:
     assert decode(body(field(4, b"Background"), "DeleteOptions", "apps/v1")) == {
         "kind": "DeleteOptions",
         "apiVersion": "apps/v1",
@@ -147,24 +147,24 @@ def test_delete_options_come_in_the_version_of_any_group() -> None:
     }
 
 
-def test_an_envelope_without_a_kind_is_of_the_kind_the_path_names() -> None:
+def test_envelope_without_a_kind_has_the_kind_of_the_path() -> None:
     anonymous = b"k8s\x00" + field(2, field(2, field(1, b"a") + field(2, b"b")))
     assert decode(anonymous, ("v1", "ConfigMap"))["data"] == {"a": "b"}
     with pytest.raises(ValueError, match="no kind"):
         decode(anonymous)
 
 
-def test_a_zero_that_was_not_written_is_there_if_json_always_has_it() -> None:
+def test_unwritten_zero_is_filled_in_where_json_has_it() -> None:
     assert decode(body(b"", "PriorityClass", "scheduling.k8s.io/v1"))["value"] == 0
 
 
-def test_a_message_that_comes_in_two_parts_is_merged_and_of_two_scalars_the_last_counts() -> None:
+def test_split_messages_are_merged_and_the_last_scalar_wins() -> None:
     parts = field(1, field(1, b"old") + field(2, b"generated")) + field(1, field(1, b"new"))
     assert decode(body(parts))["metadata"] == {"name": "new", "generateName": "generated"}
     assert "name" not in decode(body(parts + field(1, field(1, b""))))["metadata"]
 
 
-def test_numbers_may_be_packed() -> None:
+def test_packed_numbers_are_decoded() -> None:
     groups = field(4, varint(5) + varint((1 << 64) - 1)) + field(4, 7)
     pod = decode(body(field(2, field(14, groups)), "Pod"))
     assert pod["spec"]["securityContext"]["supplementalGroups"] == [5, -1, 7]
@@ -175,7 +175,7 @@ def test_unknown_fields_are_skipped() -> None:
     assert decode(body(unknown + field(1, field(1, b"n")))) == decode(body(field(1, field(1, b"n"))))
 
 
-def test_times_before_the_year_1000_keep_their_four_digits() -> None:
+def test_times_before_the_year_1000_have_four_digits() -> None:
     created = field(8, field(1, -62135596799))
     assert decode(body(field(1, created)))["metadata"] == {"creationTimestamp": "0001-01-01T00:00:01Z"}
 
@@ -205,7 +205,7 @@ def test_times_before_the_year_1000_keep_their_four_digits() -> None:
         (b"k8s\x00" + field(3, b"gzip"), "not supported"),
     ],
 )
-def test_what_is_malformed_is_refused_with_a_reason(data: bytes, message: str) -> None:
+def test_malformed_bodies_are_rejected_with_a_reason(data: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         decode(data)
 
@@ -219,7 +219,7 @@ def test_nesting_is_bounded() -> None:
         decode(body(field(2, field(7, version)), "CustomResourceDefinition", "apiextensions.k8s.io/v1"))
 
 
-def test_a_small_body_cannot_grow_without_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decoded_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoder, "_MAX_MESSAGES", 1000)
     many = field(2, field(2, b"") * 1000)  # containers of a pod
     with pytest.raises(ValueError, match="too many parts"):
@@ -228,7 +228,7 @@ def test_a_small_body_cannot_grow_without_bounds(monkeypatch: pytest.MonkeyPatch
 
 @settings(deadline=None)
 @given(st.binary(max_size=200), st.sampled_from(["Pod", "ConfigMap", "Secret", "Event"]))
-def test_any_content_is_either_an_object_or_refused(content: bytes, kind: str) -> None:
+def test_any_content_is_decoded_or_rejected(content: bytes, kind: str) -> None:
     try:
         decoded = decode(body(content, kind))
     except ValueError:
@@ -239,7 +239,7 @@ def test_any_content_is_either_an_object_or_refused(content: bytes, kind: str) -
 
 @settings(deadline=None)
 @given(st.sampled_from(SAMPLES), st.data())
-def test_a_damaged_body_is_either_an_object_or_refused(sample: dict[str, Any], data: st.DataObject) -> None:
+def test_damaged_body_is_decoded_or_rejected(sample: dict[str, Any], data: st.DataObject) -> None:
     damaged = bytearray(base64.b64decode(sample["protobuf"]))
     for _ in range(data.draw(st.integers(1, 4))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))

@@ -44,7 +44,7 @@ def _digits(value: int) -> bytes:
 
 @settings(deadline=None)
 @given(NUMBERS, UNSIGNED, st.binary(max_size=300), st.floats(allow_nan=False))
-def test_what_is_written_reads_back(number: int, value: int, data: bytes, real: float) -> None:
+def test_encoded_fields_are_decoded(number: int, value: int, data: bytes, real: float) -> None:
     written = encode_varint(number, value) + encode_bytes(number, data) + encode_double(number, real)
     read = [(n, type, v if isinstance(v, int) else bytes(v)) for n, type, v in fields(memoryview(written))]
     assert read == [(number, VARINT, value), (number, BYTES, data), (number, FIXED64, struct.pack("<d", real))]
@@ -52,7 +52,7 @@ def test_what_is_written_reads_back(number: int, value: int, data: bytes, real: 
 
 @settings(deadline=None)
 @given(st.binary(max_size=100))
-def test_any_bytes_are_either_fields_or_refused(data: bytes) -> None:
+def test_any_bytes_are_decoded_or_rejected(data: bytes) -> None:
     try:
         found = list(fields(memoryview(data)))
     except ValueError:
@@ -70,13 +70,13 @@ def test_any_bytes_are_either_fields_or_refused(data: bytes) -> None:
         (b"\xff" * 9 + b"\x02", "integer overflow"),
     ],
 )
-def test_a_number_is_at_most_64_bits_in_ten_bytes(data: bytes, message: str) -> None:
+def test_varint_has_at_most_64_bits_in_ten_bytes(data: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         varint(memoryview(data), 0)
     assert varint(memoryview(b"\xff" * 9 + b"\x01"), 0) == ((1 << 64) - 1, 10)
 
 
-def test_negative_numbers_are_two_s_complement() -> None:
+def test_negative_numbers_are_twos_complement() -> None:
     assert [signed(value) for value in (0, 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)] == [
         *(0, 1, (1 << 63) - 1, -(1 << 63), -1)
     ]

@@ -48,7 +48,7 @@ async def stored(client: Client) -> Object:
     return await client.create(WIDGET, new(WIDGET, "w", spec={"a": "1"}), "default")
 
 
-async def test_a_new_default_is_there_when_it_is_read(server: ApiServer, client: Client, stored: Object) -> None:
+async def test_new_default_applies_to_stored_objects(server: ApiServer, client: Client, stored: Object) -> None:
     revision = server.store.revision
     await change_schema(server, NEW)
     filled = {"a": "1", "b": "filled"}
@@ -65,7 +65,7 @@ async def test_a_new_default_is_there_when_it_is_read(server: ApiServer, client:
     assert resumed.object["spec"] == filled
 
 
-async def test_a_new_default_is_there_after_a_restart(tmp_path: Path) -> None:
+async def test_new_default_applies_after_a_restart(tmp_path: Path) -> None:
     server = ApiServer(tmp_path)
     await server.start()
     await install(server.client(), definition(WIDGET, OLD))
@@ -77,7 +77,7 @@ async def test_a_new_default_is_there_after_a_restart(tmp_path: Path) -> None:
     await server.stop()
 
 
-async def test_the_default_of_the_day_is_shown_until_somebody_writes(
+async def test_current_default_is_shown_until_the_object_is_written(
     server: ApiServer, client: Client, stored: Object
 ) -> None:
     await change_schema(server, NEW)
@@ -87,7 +87,7 @@ async def test_the_default_of_the_day_is_shown_until_somebody_writes(
     assert (await client.get(WIDGET, "w", "default"))["spec"] == {"a": "2", "b": "filled"}
 
 
-async def test_every_version_is_shown_with_its_own_schema_however_it_is_read(client: Client) -> None:
+async def test_every_version_is_read_with_its_own_schema(client: Client) -> None:
     """What a get shows, lists, watches and the answers to writes show too."""
     crd = definition(WIDGET, schema(a=TEXT, only_old=TEXT))
     second = {**crd["spec"]["versions"][0], "name": "v2", "storage": False}

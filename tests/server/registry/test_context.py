@@ -34,7 +34,7 @@ def set_to(value: str) -> MergePatch:
     return MergePatch({"data": {"k": value}})
 
 
-async def test_readers_and_watches_see_nothing_that_is_not_on_disk(client: Client, disk: Disk) -> None:
+async def test_readers_and_watches_see_only_durable_writes(client: Client, disk: Disk) -> None:
     listed = await client.list(CONFIG_MAP, "default")
     watch = client.watch(CONFIG_MAP, "default", resource_version=listed["metadata"]["resourceVersion"])
     next_event = asyncio.ensure_future(anext(watch))
@@ -51,7 +51,7 @@ async def test_readers_and_watches_see_nothing_that_is_not_on_disk(client: Clien
     await watch.aclose()  # type: ignore[attr-defined]
 
 
-async def test_a_write_that_changes_nothing_waits_for_the_one_it_repeats(client: Client, disk: Disk) -> None:
+async def test_write_without_changes_waits_for_the_write_it_repeats(client: Client, disk: Disk) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
     disk.hold()
     first = await begun(client.patch(CONFIG_MAP, "a", set_to("v"), "default"))
@@ -61,7 +61,7 @@ async def test_a_write_that_changes_nothing_waits_for_the_one_it_repeats(client:
     assert await first == await second
 
 
-async def test_a_write_that_changes_nothing_fails_with_the_one_it_repeats(client: Client, disk: Disk) -> None:
+async def test_write_without_changes_fails_with_the_write_it_repeats(client: Client, disk: Disk) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
     disk.hold()
     first = await begun(client.patch(CONFIG_MAP, "a", set_to("v"), "default"))
@@ -73,7 +73,7 @@ async def test_a_write_that_changes_nothing_fails_with_the_one_it_repeats(client
     assert "data" not in await client.get(CONFIG_MAP, "a", "default")
 
 
-async def test_waiting_does_not_depend_on_who_wrote_first(client: Client, disk: Disk) -> None:
+async def test_waiting_for_durability_does_not_depend_on_the_order_of_writers(client: Client, disk: Disk) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
     disk.hold()
     first = await begun(client.patch(CONFIG_MAP, "a", set_to("v"), "default"))
@@ -84,7 +84,7 @@ async def test_waiting_does_not_depend_on_who_wrote_first(client: Client, disk: 
     assert (await second)["data"] == {"k": "v"}
 
 
-async def test_nobody_is_left_waiting_when_the_server_stops(server: ApiServer, client: Client, disk: Disk) -> None:
+async def test_stop_ends_every_wait_for_durability(server: ApiServer, client: Client, disk: Disk) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
     disk.hold()
     await begun(client.patch(CONFIG_MAP, "a", set_to("1"), "default"))  # is being synced
@@ -98,7 +98,7 @@ async def test_nobody_is_left_waiting_when_the_server_stops(server: ApiServer, c
     assert (await asyncio.wait_for(third, 5))["data"] == {"k": "2"}
 
 
-async def test_who_is_told_that_it_exists_finds_it(client: Client, disk: Disk) -> None:
+async def test_already_exists_is_answered_when_the_object_is_durable(client: Client, disk: Disk) -> None:
     disk.hold()
     first = await begun(client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default"))
     second = await begun(client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default"))
@@ -108,7 +108,7 @@ async def test_who_is_told_that_it_exists_finds_it(client: Client, disk: Disk) -
     assert await client.get(CONFIG_MAP, "a", "default") == await first
 
 
-async def test_who_meets_a_conflict_reads_what_it_was_with(client: Client, disk: Disk) -> None:
+async def test_conflict_is_answered_when_the_other_write_is_durable(client: Client, disk: Disk) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
     version = created["metadata"]["resourceVersion"]
     disk.hold()
@@ -121,7 +121,7 @@ async def test_who_meets_a_conflict_reads_what_it_was_with(client: Client, disk:
     assert await client.get(CONFIG_MAP, "a", "default") == await first
 
 
-async def test_who_is_told_that_it_is_gone_does_not_find_it(client: Client, disk: Disk) -> None:
+async def test_not_found_is_answered_when_the_deletion_is_durable(client: Client, disk: Disk) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
     disk.hold()
     await begun(client.delete(CONFIG_MAP, "a", "default"))
@@ -137,7 +137,7 @@ async def test_who_is_told_that_it_is_gone_does_not_find_it(client: Client, disk
     "error, refusal, code",
     [(DiskFull("no space"), InsufficientStorage, 507), (JournalFailed("broken"), InternalError, 500)],
 )
-async def test_a_commit_that_fails_undoes_everything_on_top_of_it(
+async def test_failed_commit_undoes_all_writes_built_on_it(
     server: ApiServer, client: Client, disk: Disk, error: Exception, refusal: type[ApiError], code: int
 ) -> None:
     before = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "0"}), "default")

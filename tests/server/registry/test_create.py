@@ -22,7 +22,7 @@ MASTER = User("admin", (MASTERS,))
 GADGET = custom_type("example.com", "Gadget")
 
 
-async def test_a_dry_run_stores_nothing_and_tells_everything(server: ApiServer, client: Client) -> None:
+async def test_dry_run_stores_nothing_and_returns_the_object(server: ApiServer, client: Client) -> None:
     before = server.store.revision
     shown = await client.create(POD, pod("p"), "default", dry_run=True)
     assert shown["metadata"]["uid"]
@@ -36,7 +36,7 @@ async def test_a_dry_run_stores_nothing_and_tells_everything(server: ApiServer, 
         await client.create(POD, pod("p"), "default", dry_run=True)
 
 
-async def test_what_only_the_server_sets_cannot_be_brought_along(client: Client) -> None:
+async def test_system_fields_of_the_body_are_dropped(client: Client) -> None:
     brought = {
         "uid": "mine",
         "creationTimestamp": "2001-01-01T00:00:00Z",
@@ -51,13 +51,13 @@ async def test_what_only_the_server_sets_cannot_be_brought_along(client: Client)
     assert not {"deletionTimestamp", "deletionGracePeriodSeconds", "generation"} & set(created)
 
 
-async def test_a_version_cannot_be_brought_along_either(client: Client) -> None:
+async def test_resource_version_of_the_body_is_rejected(client: Client) -> None:
     with pytest.raises(ApiError, match="resourceVersion should not be set") as refused:
         await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"resourceVersion": "1"}), "default")
     assert refused.value.code == 500  # as kube-apiserver has it
 
 
-async def test_generated_names_are_free_ones(tmp_path: Path) -> None:
+async def test_generated_names_are_unused(tmp_path: Path) -> None:
     server = ApiServer(tmp_path, rng=FixedRandom())
     await server.start()
     client = server.client()
@@ -69,33 +69,33 @@ async def test_generated_names_are_free_ones(tmp_path: Path) -> None:
     await server.stop()
 
 
-async def test_a_generated_name_is_not_one_of_another_namespace(client: Client) -> None:
+async def test_name_can_exist_in_two_namespaces(client: Client) -> None:
     await client.create(NAMESPACE, new(NAMESPACE, "other"))
     for namespace in ("default", "other"):
         created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "same"), namespace)
         assert created["metadata"]["namespace"] == namespace
 
 
-async def test_the_namespace_of_the_url_is_the_namespace(client: Client) -> None:
+async def test_namespace_of_the_url_is_used(client: Client) -> None:
     with pytest.raises(BadRequest, match="does not match the namespace sent on the request"):
         await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"namespace": "other"}), "default")
     cluster_wide = await client.create(NAMESPACE, new(NAMESPACE, "n", metadata={"namespace": "x"}))
     assert "namespace" not in cluster_wide["metadata"]
 
 
-async def test_a_namespace_must_be_there(client: Client) -> None:
+async def test_missing_namespace_is_not_found(client: Client) -> None:
     with pytest.raises(NotFound, match='namespaces "nowhere" not found'):
         await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "nowhere")
 
 
-async def test_a_custom_resource_begins_without_status_and_with_a_generation(client: Client) -> None:
+async def test_custom_resource_starts_without_status_and_with_a_generation(client: Client) -> None:
     await install(client, definition(GADGET, subresources=("status",)))
     created = await client.create(GADGET, new(GADGET, "g", spec={"a": 1}, status={"b": 2}), "default")
     assert "status" not in created
     assert created["metadata"]["generation"] == 1
 
 
-async def test_stored_objects_begin_with_what_they_are(server: ApiServer, client: Client) -> None:
+async def test_stored_objects_begin_with_kind_and_version(server: ApiServer, client: Client) -> None:
     """Lists of built-in kinds cut kind and apiVersion off the bytes, so they must be where they are cut."""
     body = {"metadata": {"name": "a"}, "apiVersion": "v1", "data": {"k": "v"}, "kind": "ConfigMap"}
     await client.create(CONFIG_MAP, body, "default")
@@ -106,7 +106,7 @@ async def test_stored_objects_begin_with_what_they_are(server: ApiServer, client
     assert set(item) == {"metadata", "data"}
 
 
-async def test_kind_and_version_may_be_left_out_together_only(client: Client) -> None:
+async def test_kind_and_version_can_only_be_omitted_together(client: Client) -> None:
     path = CONFIG_MAP.path("default")
     created = await client.transport.request(Request("POST", path, body={"metadata": {"name": "a"}}))
     assert (created["kind"], created["apiVersion"]) == ("ConfigMap", "v1")
@@ -115,14 +115,14 @@ async def test_kind_and_version_may_be_left_out_together_only(client: Client) ->
             await client.transport.request(Request("POST", path, body={**body, "metadata": {"name": "b"}}))
 
 
-async def test_nothing_is_created_where_anything_is_wrong(server: ApiServer, client: Client) -> None:
+async def test_invalid_object_is_not_created(server: ApiServer, client: Client) -> None:
     before = server.store.revision
     with pytest.raises(Invalid):
         await client.create(POD, pod("p", spec={"containers": []}), "default")
     assert server.store.revision == before
 
 
-async def test_a_workload_that_no_controller_runs_is_created_with_a_warning(server: ApiServer) -> None:
+async def test_workload_without_a_controller_is_created_with_a_warning(server: ApiServer) -> None:
     pods = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
     workload = new(DEPLOYMENT, "web", spec={"selector": {"matchLabels": {"a": "b"}}, "template": pods})
     for body, expected in ((workload, 1), (pod("p"), 0)):
@@ -138,7 +138,7 @@ async def test_a_workload_that_no_controller_runs_is_created_with_a_warning(serv
 
 
 @pytest.mark.parametrize("path", ["", "/namespaces/default/sandboxes", "/namespaces/default/sandboxes/a"])
-async def test_a_v1alpha1_client_is_told_which_version_is_served(server: ApiServer, path: str) -> None:
+async def test_v1alpha1_client_is_told_the_served_version(server: ApiServer, path: str) -> None:
     request = ServerRequest("GET", f"/apis/agents.x-k8s.io/v1alpha1{path}", MASTER)
     with pytest.raises(NotFound, match=r"v1alpha1 is no longer served; use agents\.x-k8s\.io/v1beta1"):
         await server.handler.handle(request)

@@ -28,19 +28,19 @@ SANDBOXES = Resource(SANDBOX, lambda: Shape(type="object", properties={"spec": S
 
 
 @pytest.mark.parametrize("resource", [CONFIG_MAPS, SANDBOXES], ids=["built in", "custom"])
-def test_an_object_that_does_not_say_what_it_is_is_what_it_should_be(resource: Resource) -> None:
+def test_missing_kind_is_filled_in(resource: Resource) -> None:
     for nothing in ({}, {"kind": ""}, {"apiVersion": "", "kind": None}):
         obj = expect_kind(resource, {**nothing, "metadata": {"name": "a"}})
         assert (obj["kind"], obj["apiVersion"]) == (resource.type.kind, resource.type.api_version)
 
 
 @pytest.mark.parametrize("body", [None, [], "x", 1, {"metadata": []}, {"metadata": "x"}])
-def test_what_is_no_object_is_unreadable(body: Any) -> None:
+def test_body_that_is_no_object_is_rejected(body: Any) -> None:
     with pytest.raises(Unreadable, match='ConfigMap in version "v1" cannot be handled as a ConfigMap: '):
         expect_kind(CONFIG_MAPS, body)
 
 
-def test_another_kind_is_refused_in_two_ways() -> None:
+def test_another_kind_is_rejected_by_create_and_update() -> None:
     other = {"kind": "Secret", "apiVersion": "v1"}
     with pytest.raises(BadRequest, match='Secret in version "v1" cannot be handled as a ConfigMap'):
         expect_kind(CONFIG_MAPS, other)
@@ -50,7 +50,7 @@ def test_another_kind_is_refused_in_two_ways() -> None:
         expect_kind(SANDBOXES, {"kind": "Secret", "apiVersion": SANDBOX.api_version})
 
 
-def test_a_body_may_repeat_its_address_and_not_contradict_it() -> None:
+def test_name_and_namespace_of_the_body_must_match_the_url() -> None:
     expect_name({}, "a")
     expect_name({"name": "a"}, "a")
     expect_namespace(CONFIG_MAPS, {}, "n")
@@ -62,7 +62,7 @@ def test_a_body_may_repeat_its_address_and_not_contradict_it() -> None:
 
 
 @pytest.mark.parametrize("resource", [CONFIG_MAPS, SANDBOXES], ids=["built in", "custom"])
-def test_unknown_and_repeated_fields_are_refused_told_or_dropped(resource: Resource) -> None:
+def test_field_validation_decides_on_unknown_and_duplicate_fields(resource: Resource) -> None:
     obj = new(resource.type, "a", nonsense={"x": 1})
     warnings: list[str] = []
     fitted, causes = fit(resource, obj, None, "Warn", warnings, ("metadata.name",))
@@ -75,7 +75,7 @@ def test_unknown_and_repeated_fields_are_refused_told_or_dropped(resource: Resou
         fit(resource, obj, None, "Strict", [])
 
 
-def test_a_wrong_type_is_a_bad_request_or_an_invalid_object() -> None:
+def test_wrong_type_is_a_bad_request_or_an_invalid_object() -> None:
     """kube-apiserver decodes built-in kinds into structs and custom ones into maps, and it shows."""
     with pytest.raises(Unreadable, match="json: cannot unmarshal"):
         fit(CONFIG_MAPS, new(CONFIG_MAP, "a", data={"k": 1}), None, "Strict", [])
@@ -83,17 +83,17 @@ def test_a_wrong_type_is_a_bad_request_or_an_invalid_object() -> None:
     assert [cause.field for cause in causes] == ["spec.size"]
 
 
-def test_defaults_are_filled_in_on_the_way() -> None:
+def test_defaults_are_filled_in() -> None:
     fitted, _ = fit(SANDBOXES, new(SANDBOX, "a", spec={}), None, "Strict", [])
     assert fitted["spec"] == {"size": 1}
 
 
-def test_an_object_that_fits_stays_the_same_one() -> None:
+def test_valid_object_is_returned_as_is() -> None:
     obj = new(CONFIG_MAP, "a", data={"k": "v"})
     assert fit(CONFIG_MAPS, obj, None, "Strict", [])[0] is obj
 
 
-def test_duplicates_of_a_patch_follow_the_same_rule() -> None:
+def test_duplicates_of_a_patch_follow_field_validation() -> None:
     warnings: list[str] = []
     check_duplicates(CONFIG_MAPS, ("a", "b"), "Warn", warnings)
     check_duplicates(CONFIG_MAPS, ("a",), "Ignore", warnings)
@@ -104,7 +104,7 @@ def test_duplicates_of_a_patch_follow_the_same_rule() -> None:
     assert refused.value.why == 'strict decoding error: duplicate field "a"'
 
 
-def test_an_invalid_object_is_named_by_what_it_has() -> None:
+def test_invalid_object_is_named_by_its_name_or_prefix() -> None:
     cause = Cause("spec", "FieldValueInvalid", "Invalid value: 1: no")
     refuse_invalid(CONFIG_MAPS, {}, [])
     for metadata, name in (({"name": "a"}, "a"), ({"generateName": "g-"}, "g-"), (None, "")):

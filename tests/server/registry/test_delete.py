@@ -32,7 +32,7 @@ async def delete_all(client: Client, **query: str) -> Any:
     return await delete_collection(client, CONFIG_MAP, "default", **query)
 
 
-async def test_a_dry_run_removes_nothing(server: ApiServer, client: Client) -> None:
+async def test_dry_run_deletes_nothing(server: ApiServer, client: Client) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
     await running(client, "p")
     before = server.store.revision
@@ -43,7 +43,7 @@ async def test_a_dry_run_removes_nothing(server: ApiServer, client: Client) -> N
     assert server.store.revision == before
 
 
-async def test_what_a_deletion_answers_with(client: Client) -> None:
+async def test_delete_answers_a_status_or_the_object(client: Client) -> None:
     secret = await client.create(SECRET, new(SECRET, "s"), "default")
     status = await client.delete(SECRET, "s", "default")
     assert status["details"] == {"name": "s", "kind": "secrets", "uid": secret["metadata"]["uid"]}
@@ -51,7 +51,7 @@ async def test_what_a_deletion_answers_with(client: Client) -> None:
     assert (await client.delete(POD, "p", "default"))["kind"] == "Pod"
 
 
-async def test_a_pod_is_marked_before_it_goes_even_at_once(client: Client) -> None:
+async def test_pod_is_marked_before_it_is_deleted_at_once(client: Client) -> None:
     created = await client.create(POD, pod("p"), "default")
     version = created["metadata"]["resourceVersion"]
     watch = client.watch(POD, "default", resource_version=version)
@@ -61,7 +61,7 @@ async def test_a_pod_is_marked_before_it_goes_even_at_once(client: Client) -> No
     assert marked.object["metadata"]["deletionGracePeriodSeconds"] == 0
 
 
-async def test_a_grace_period_can_be_shortened_and_not_extended(client: Client) -> None:
+async def test_grace_period_can_be_shortened_and_not_extended(client: Client) -> None:
     await running(client, "p")
     first = await client.delete(POD, "p", "default", grace_period_seconds=20)
     longer = await client.delete(POD, "p", "default", grace_period_seconds=25)
@@ -74,13 +74,13 @@ async def test_a_grace_period_can_be_shortened_and_not_extended(client: Client) 
         await client.get(POD, "p", "default")
 
 
-async def test_a_grace_period_that_outlasts_time(client: Client) -> None:
+async def test_grace_period_beyond_the_calendar_is_handled(client: Client) -> None:
     await running(client, "p", terminationGracePeriodSeconds=2**62)
     doomed = await client.delete(POD, "p", "default")
     assert doomed["metadata"]["deletionTimestamp"] == "9999-12-31T23:59:59Z"
 
 
-async def test_preconditions_are_about_this_very_object(client: Client) -> None:
+async def test_preconditions_match_uid_and_version(client: Client) -> None:
     created = (await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default"))["metadata"]
     with pytest.raises(Conflict, match="does not match the UID in record"):
         await client.delete(CONFIG_MAP, "a", "default", uid="other")
@@ -89,7 +89,7 @@ async def test_preconditions_are_about_this_very_object(client: Client) -> None:
     await client.delete(CONFIG_MAP, "a", "default", uid=created["uid"], resource_version=created["resourceVersion"])
 
 
-async def test_the_propagation_policy_is_a_finalizer(client: Client) -> None:
+async def test_propagation_policy_becomes_a_finalizer(client: Client) -> None:
     for name, policy, finalizer in (("f", "Foreground", "foregroundDeletion"), ("o", "Orphan", "orphan")):
         held = new(CONFIG_MAP, name, metadata={"finalizers": ["example.com/hold"]})
         await client.create(CONFIG_MAP, held, "default")
@@ -99,7 +99,7 @@ async def test_the_propagation_policy_is_a_finalizer(client: Client) -> None:
         assert changed["metadata"]["finalizers"] == ["example.com/hold"]
 
 
-async def test_a_second_deletion_changes_nothing(server: ApiServer, client: Client) -> None:
+async def test_second_deletion_changes_nothing(server: ApiServer, client: Client) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"finalizers": ["example.com/hold"]}), "default")
     first = await client.delete(CONFIG_MAP, "a", "default")
     before = server.store.revision
@@ -110,7 +110,7 @@ async def test_a_second_deletion_changes_nothing(server: ApiServer, client: Clie
 # Collections ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_collection_goes_while_others_take_from_it_and_add_to_it(client: Client) -> None:
+async def test_delete_collection_tolerates_concurrent_writes(client: Client) -> None:
     """What somebody else deletes first is no error; what comes later stays."""
     names = [f"c{number}" for number in range(12)]
     for name in names:
@@ -132,14 +132,14 @@ async def test_a_collection_goes_while_others_take_from_it_and_add_to_it(client:
     assert all(name.startswith("later-") for name in left)
 
 
-async def test_two_who_delete_the_same_collection_do_not_fail_each_other(client: Client) -> None:
+async def test_concurrent_delete_collections_succeed(client: Client) -> None:
     for number in range(6):
         await client.create(CONFIG_MAP, new(CONFIG_MAP, f"c{number}"), "default")
     await asyncio.gather(*(delete_all(client) for _ in range(3)))
     assert (await client.list(CONFIG_MAP, "default"))["items"] == []
 
 
-async def test_only_what_is_selected_goes(client: Client) -> None:
+async def test_delete_collection_deletes_only_selected_objects(client: Client) -> None:
     for name, value in (("a", "1"), ("b", "2")):
         await client.create(CONFIG_MAP, new(CONFIG_MAP, name, metadata={"labels": {"k": value}}), "default")
     await delete_all(client, labelSelector="k=1")
@@ -147,7 +147,7 @@ async def test_only_what_is_selected_goes(client: Client) -> None:
     assert left["metadata"]["name"] == "b"
 
 
-async def test_the_answer_shows_what_was_there(client: Client) -> None:
+async def test_delete_collection_answers_the_deleted_objects(client: Client) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "1"}), "default")
     await client.patch(CONFIG_MAP, "a", MergePatch({"data": {"k": "2"}}), "default")
     answer = await delete_all(client)
@@ -155,7 +155,7 @@ async def test_the_answer_shows_what_was_there(client: Client) -> None:
     assert [item["data"] for item in answer["items"]] == [{"k": "2"}]
 
 
-async def test_a_collection_is_written_at_once(client: Client, disk: Disk) -> None:
+async def test_delete_collection_is_one_commit(client: Client, disk: Disk) -> None:
     names = [f"c{number:02}" for number in range(60)]
     for name in names:
         held = {"finalizers": ["example.com/hold"]} if name == "c30" else {}
@@ -168,7 +168,7 @@ async def test_a_collection_is_written_at_once(client: Client, disk: Disk) -> No
     assert left["metadata"]["name"] == "c30" and left["metadata"]["deletionTimestamp"]
 
 
-async def test_a_large_collection_lets_others_pass(client: Client, disk: Disk) -> None:
+async def test_large_delete_collection_lets_other_writes_pass(client: Client, disk: Disk) -> None:
     for number in range(450):
         await client.create(CONFIG_MAP, new(CONFIG_MAP, f"c{number}"), "default")
     disk.hold()
@@ -183,7 +183,7 @@ async def test_a_large_collection_lets_others_pass(client: Client, disk: Disk) -
     assert disk.commits == before + 2, "the first part and the rest"
 
 
-async def test_of_a_collection_what_is_refused_does_not_undo_what_is_not(client: Client, disk: Disk) -> None:
+async def test_rejected_item_does_not_undo_the_deletion_of_the_others(client: Client, disk: Disk) -> None:
     first, *_ = [await client.create(CONFIG_MAP, new(CONFIG_MAP, name), "default") for name in "abc"]
     preconditions = {"preconditions": {"uid": first["metadata"]["uid"]}}
     before = disk.commits
@@ -194,7 +194,7 @@ async def test_of_a_collection_what_is_refused_does_not_undo_what_is_not(client:
     assert left == ["b", "c"]
 
 
-async def test_a_collection_that_does_not_get_to_the_disk_stays(client: Client, disk: Disk) -> None:
+async def test_failed_commit_keeps_the_collection(client: Client, disk: Disk) -> None:
     for name in "abc":
         await client.create(CONFIG_MAP, new(CONFIG_MAP, name), "default")
     disk.hold()
@@ -210,7 +210,7 @@ async def test_a_collection_that_does_not_get_to_the_disk_stays(client: Client, 
 
 
 @pytest.mark.parametrize("number", [3, 150], ids=["while it is written", "in between"])
-async def test_who_gives_up_deleting_a_collection_leaves_nothing_half_done(
+async def test_cancelled_delete_collection_leaves_no_half_deleted_object(
     client: Client, disk: Disk, number: int
 ) -> None:
     for each in range(number):

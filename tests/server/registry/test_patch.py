@@ -19,7 +19,7 @@ CONFIG_MAPS = next(each for each in built_in_resources() if each.type == CONFIG_
 SANDBOXES = Resource(SANDBOX, lambda: CONFIG_MAPS.shape, KindStrategy(), custom=True)
 
 
-def test_custom_resources_have_no_strategy_for_merging() -> None:
+def test_custom_resources_have_no_strategic_patch() -> None:
     assert media_types(CONFIG_MAPS) == (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH)
     assert STRATEGIC_MERGE_PATCH not in media_types(SANDBOXES)
     with pytest.raises(UnsupportedMediaType) as refused:
@@ -36,7 +36,7 @@ EVERY_WAY: list[Patch] = [
 
 
 @pytest.mark.parametrize("patch", EVERY_WAY, ids=lambda patch: type(patch).__name__)
-async def test_every_way_to_say_the_same(server: ApiServer, client: Client, patch: Patch) -> None:
+async def test_every_patch_type_gives_the_same_object(server: ApiServer, client: Client, patch: Patch) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "1", "l": "1"}), "default")
     before = server.store.revision
     shown = await client.patch(CONFIG_MAP, "a", patch, "default", dry_run=True, force=isinstance(patch, ApplyPatch))
@@ -63,7 +63,7 @@ async def test_every_way_to_say_the_same(server: ApiServer, client: Client, patc
         (JsonPatch([{"op": "remove", "path": "/data/nothing"}]), Invalid),
     ],
 )
-async def test_a_patch_makes_no_other_object_and_no_broken_one(
+async def test_patch_that_gives_an_invalid_object_is_rejected(
     client: Client, patch: Patch, error: type[ApiError]
 ) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "1"}), "default")
@@ -73,14 +73,14 @@ async def test_a_patch_makes_no_other_object_and_no_broken_one(
     assert await client.get(CONFIG_MAP, "a", "default") == created
 
 
-async def test_only_apply_creates(client: Client) -> None:
+async def test_only_apply_creates_a_missing_object(client: Client) -> None:
     for patch in EVERY_WAY[:3]:
         with pytest.raises(NotFound):
             await client.patch(CONFIG_MAP, "a", patch, "default")
     assert (await client.patch(CONFIG_MAP, "a", EVERY_WAY[3], "default"))["data"] == {"k": "2"}
 
 
-async def test_apply_does_not_create_what_it_believes_to_know(client: Client) -> None:
+async def test_apply_with_a_uid_does_not_create(client: Client) -> None:
     known: Any = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "uid": "u"}}
     with pytest.raises(Conflict, match="no existing object was found"):
         await client.patch(CONFIG_MAP, "a", ApplyPatch(known), "default")
@@ -88,7 +88,7 @@ async def test_apply_does_not_create_what_it_believes_to_know(client: Client) ->
         await client.patch(POD, "p", ApplyPatch(pod("p")), "default", subresource="status")
 
 
-async def test_keys_that_stand_twice_in_a_patch_are_refused_or_told(client: Client) -> None:
+async def test_duplicate_keys_of_a_patch_are_rejected_or_warned_about(client: Client) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
     body = b'{"data":{"k":"1","k":"2"}}'
     path = CONFIG_MAP.path("default", "a")
@@ -122,7 +122,7 @@ def deployment(name: str, env: list[Any]) -> Any:
 
 
 @pytest.mark.parametrize("patch", _growing_patches(), ids=lambda patch: type(patch).__name__)
-async def test_no_patch_grows_an_object_beyond_the_limit_of_a_request(
+async def test_patch_cannot_grow_an_object_beyond_the_request_limit(
     server: ApiServer, client: Client, patch: Patch
 ) -> None:
     entry = {"name": "A", "value": "x" * 2_000_000}

@@ -26,7 +26,7 @@ def names(listed: Object) -> list[str]:
     return [item["metadata"]["name"] for item in listed["items"]]
 
 
-async def test_pages_show_one_moment_whatever_is_written_meanwhile(client: Client) -> None:
+async def test_pages_show_one_revision_despite_concurrent_writes(client: Client) -> None:
     await fill(client, 7)
     page = await client.list(CONFIG_MAP, "default", limit=2)
     version, seen = page["metadata"]["resourceVersion"], list(page["items"])
@@ -46,7 +46,7 @@ async def test_pages_show_one_moment_whatever_is_written_meanwhile(client: Clien
     assert not any("data" in item for item in seen)
 
 
-async def test_pages_of_a_selection_do_not_say_how_much_is_left(client: Client) -> None:
+async def test_pages_of_a_selection_have_no_remaining_count(client: Client) -> None:
     await fill(client, 5)
     page = await client.list(CONFIG_MAP, "default", label_selector="parity=even", limit=2)
     assert names(page) == ["c0", "c2"]
@@ -57,14 +57,14 @@ async def test_pages_of_a_selection_do_not_say_how_much_is_left(client: Client) 
     assert "continue" not in rest["metadata"]
 
 
-async def test_a_page_that_holds_the_rest_has_no_continuation(client: Client) -> None:
+async def test_last_page_has_no_continue_token(client: Client) -> None:
     await fill(client, 4)
     page = await client.list(CONFIG_MAP, "default", limit=4)
     assert len(page["items"]) == 4
     assert "continue" not in page["metadata"]
 
 
-async def test_an_expired_token_comes_with_one_for_the_rest_as_it_is_now(server: ApiServer, client: Client) -> None:
+async def test_expired_token_comes_with_one_for_the_current_revision(server: ApiServer, client: Client) -> None:
     await fill(client, 4)
     page = await client.list(CONFIG_MAP, "default", limit=2)
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "c22"), "default")
@@ -79,7 +79,7 @@ async def test_an_expired_token_comes_with_one_for_the_rest_as_it_is_now(server:
     assert names(last) == ["c3"]
 
 
-async def test_a_list_as_of_a_revision(client: Client, server: ApiServer) -> None:
+async def test_list_at_an_exact_revision_is_served(client: Client, server: ApiServer) -> None:
     await fill(client, 2)
     then = str(server.store.revision)
     await client.delete(CONFIG_MAP, "c0", "default")
@@ -93,7 +93,7 @@ async def test_a_list_as_of_a_revision(client: Client, server: ApiServer) -> Non
         await client.list(CONFIG_MAP, "default", resource_version=then, resource_version_match="Exact")
 
 
-async def test_a_revision_of_the_future_is_something_to_wait_for(client: Client, server: ApiServer) -> None:
+async def test_list_at_a_future_revision_waits(client: Client, server: ApiServer) -> None:
     future = server.store.revision + 1
     with pytest.raises(ServerTimeout, match=f"Too large resource version: {future}") as refused:
         await client.list(CONFIG_MAP, resource_version=str(future))
@@ -101,7 +101,7 @@ async def test_a_revision_of_the_future_is_something_to_wait_for(client: Client,
 
 
 @pytest.mark.parametrize("text", ["x", "-1", "1.0", " 1", "٣", "9" * 21, "9" * 5000])
-def test_a_revision_is_a_number(text: str) -> None:
+def test_malformed_revision_is_rejected(text: str) -> None:
     with pytest.raises(Invalid):
         parse_version(text)
 
@@ -118,7 +118,7 @@ def test_a_revision_is_a_number(text: str) -> None:
         orjson.dumps({"v": "meta.k8s.io/v1", "rv": 1}),
     ],
 )
-async def test_a_token_of_somebody_else_is_refused(client: Client, content: bytes) -> None:
+async def test_foreign_continue_token_is_rejected(client: Client, content: bytes) -> None:
     token = base64.urlsafe_b64encode(content).decode()
     with pytest.raises(BadRequest, match="continue key is not valid"):
         await client.list(CONFIG_MAP, continue_token=token)
@@ -129,7 +129,9 @@ writes = st.lists(st.sampled_from(["a", "ab", "b", "b-1", "b1", "c"]), max_size=
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(rounds=st.lists(writes, min_size=1, max_size=5), limit=st.integers(1, 3))
-async def test_pages_are_the_list_of_their_first_moment(client: Client, rounds: list[list[str]], limit: int) -> None:
+async def test_pages_equal_the_list_of_their_first_revision(
+    client: Client, rounds: list[list[str]], limit: int
+) -> None:
     """Between any two pages anything may come and go: names toggle between being there and not."""
     present = set(names(await client.list(CONFIG_MAP, "default")))
     expected = sorted(present)

@@ -26,7 +26,7 @@ async def put(client: Client, scale: Any) -> Any:
     return await client.transport.request(Request("PUT", GADGET.path("default", "g", "scale"), body=scale))
 
 
-async def test_a_scale_is_read_from_its_paths(client: Client, gadget: Any) -> None:
+async def test_scale_is_read_from_its_paths(client: Client, gadget: Any) -> None:
     status = {"status": {"replicas": 3, "selector": "a=b"}}
     await client.patch(GADGET, "g", MergePatch(status), "default", subresource="status")
     scale = await client.get(GADGET, "g", "default", subresource="scale")
@@ -35,7 +35,7 @@ async def test_a_scale_is_read_from_its_paths(client: Client, gadget: Any) -> No
     assert scale["metadata"]["uid"] == gadget["metadata"]["uid"]
 
 
-async def test_a_scale_of_what_says_nothing_is_zero(client: Client, gadget: Any) -> None:
+async def test_scale_of_missing_fields_is_zero(client: Client, gadget: Any) -> None:
     await client.create(GADGET, new(GADGET, "empty"), "default")
     scale = await client.get(GADGET, "empty", "default", subresource="scale")
     assert (scale["spec"], scale["status"]) == ({"replicas": 0}, {"replicas": 0})
@@ -45,7 +45,7 @@ async def test_a_scale_of_what_says_nothing_is_zero(client: Client, gadget: Any)
     "patch",
     [MergePatch({"spec": {"replicas": 5}}), JsonPatch([{"op": "replace", "path": "/spec/replicas", "value": 5}])],
 )
-async def test_a_scale_changes_the_number_and_nothing_else(client: Client, gadget: Any, patch: Patch) -> None:
+async def test_scale_changes_only_replicas(client: Client, gadget: Any, patch: Patch) -> None:
     scale = await client.patch(GADGET, "g", patch, "default", subresource="scale")
     assert scale["spec"] == {"replicas": 5}
     scaled = await client.get(GADGET, "g", "default")
@@ -53,7 +53,7 @@ async def test_a_scale_changes_the_number_and_nothing_else(client: Client, gadge
     assert scaled["metadata"]["generation"] == 2
 
 
-async def test_a_built_in_kind_is_scaled_strategically_too(client: Client) -> None:
+async def test_built_in_kind_is_scaled_by_a_strategic_patch(client: Client) -> None:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     spec = {"replicas": 1, "selector": {"matchLabels": {"a": "b"}}, "template": template}
     await client.create(DEPLOYMENT, new(DEPLOYMENT, "d", spec=spec), "default")
@@ -62,7 +62,7 @@ async def test_a_built_in_kind_is_scaled_strategically_too(client: Client) -> No
     assert (scale["spec"], scale["status"]["selector"]) == ({"replicas": 2}, "a=b")
 
 
-async def test_a_dry_run_stores_nothing(server: ApiServer, client: Client, gadget: Any) -> None:
+async def test_dry_run_stores_nothing(server: ApiServer, client: Client, gadget: Any) -> None:
     before = server.store.revision
     patch = MergePatch({"spec": {"replicas": 5}})
     shown = await client.patch(GADGET, "g", patch, "default", subresource="scale", dry_run=True)
@@ -83,7 +83,7 @@ async def test_a_dry_run_stores_nothing(server: ApiServer, client: Client, gadge
         ({"kind": "Gadget"}, BadRequest),
     ],
 )
-async def test_a_scale_that_makes_no_sense(
+async def test_invalid_scale_is_rejected(
     server: ApiServer, client: Client, gadget: Any, changes: dict[str, Any], error: type[ApiError]
 ) -> None:
     scale = await client.get(GADGET, "g", "default", subresource="scale")
@@ -93,6 +93,6 @@ async def test_a_scale_that_makes_no_sense(
     assert server.store.revision == before
 
 
-async def test_what_is_not_there_has_no_scale(client: Client, gadget: Any) -> None:
+async def test_scale_of_a_missing_object_is_not_found(client: Client, gadget: Any) -> None:
     with pytest.raises(NotFound):
         await client.get(GADGET, "other", "default", subresource="scale")

@@ -16,7 +16,7 @@ def owned(obj: Object) -> dict[tuple[str, str], Any]:
     }
 
 
-async def test_whoever_writes_a_field_owns_it(client: Client) -> None:
+async def test_writer_of_a_field_owns_it(client: Client) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "1"}), "default", field_manager="one")
     assert owned(created) == {("one", ""): {"f:data": {".": {}, "f:k": {}}}}
     patch = MergePatch({"data": {"k": "2", "l": "2"}})
@@ -24,7 +24,7 @@ async def test_whoever_writes_a_field_owns_it(client: Client) -> None:
     assert owned(patched) == {("one", ""): {"f:data": {}}, ("two", ""): {"f:data": {"f:k": {}, "f:l": {}}}}
 
 
-async def test_what_the_server_adds_belongs_to_nobody(client: Client) -> None:
+async def test_fields_added_by_the_server_have_no_owner(client: Client) -> None:
     created = await client.create(POD, pod("p"), "default", field_manager="me")
     assert created["spec"]["tolerations"]  # added by admission
     fields = owned(created)[("me", "")]
@@ -32,14 +32,14 @@ async def test_what_the_server_adds_belongs_to_nobody(client: Client) -> None:
     assert set(fields) == {"f:spec"}
 
 
-async def test_status_has_owners_of_its_own(client: Client) -> None:
+async def test_status_has_separate_owners(client: Client) -> None:
     await client.create(POD, pod("p"), "default", field_manager="me")
     patch = MergePatch({"status": {"message": "m"}})
     patched = await client.patch(POD, "p", patch, "default", subresource="status", field_manager="kubelet")
     assert owned(patched)[("kubelet", "status")] == {"f:status": {"f:message": {}}}
 
 
-async def test_a_write_that_changes_nothing_owns_nothing(client: Client) -> None:
+async def test_write_without_changes_owns_nothing(client: Client) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "1"}), "default", field_manager="one")
     patched = await client.patch(CONFIG_MAP, "a", MergePatch({"data": {"k": "1"}}), "default", field_manager="two")
     assert patched == created

@@ -21,14 +21,14 @@ async def put(client: Client, type: ResourceType, body: Object, subresource: str
     return await client.transport.request(Request("PUT", path, query, body))
 
 
-async def test_putting_back_what_was_read_changes_nothing(server: ApiServer, client: Client) -> None:
+async def test_update_with_the_read_object_changes_nothing(server: ApiServer, client: Client) -> None:
     created = await client.create(POD, pod("p"), "default")
     before = server.store.revision
     assert await put(client, POD, created) == created
     assert server.store.revision == before
 
 
-async def test_a_put_replaces_everything_that_may_change(client: Client) -> None:
+async def test_update_replaces_all_mutable_fields(client: Client) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"old": ""}), "default")
     updated = await put(client, CONFIG_MAP, new(CONFIG_MAP, "a", data={"new": ""}))
     assert updated["data"] == {"new": ""}
@@ -37,7 +37,7 @@ async def test_a_put_replaces_everything_that_may_change(client: Client) -> None
     assert updated["metadata"]["resourceVersion"] != created["metadata"]["resourceVersion"]
 
 
-async def test_a_put_says_which_object_it_means(client: Client) -> None:
+async def test_update_must_name_its_object(client: Client) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
     path = CONFIG_MAP.path("default", "a")
     for metadata, error in (
@@ -55,7 +55,7 @@ async def test_a_put_says_which_object_it_means(client: Client) -> None:
         await put(client, CONFIG_MAP, new(CONFIG_MAP, "b"))
 
 
-async def test_a_dry_run_stores_nothing(server: ApiServer, client: Client) -> None:
+async def test_dry_run_stores_nothing(server: ApiServer, client: Client) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "1"}), "default")
     before = server.store.revision
     shown = await put(client, CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "2"}), dryRun="All")
@@ -65,14 +65,14 @@ async def test_a_dry_run_stores_nothing(server: ApiServer, client: Client) -> No
     assert await client.get(CONFIG_MAP, "a", "default") == created
 
 
-async def test_a_custom_resource_is_replaced_by_version_only(client: Client) -> None:
+async def test_update_of_a_custom_resource_requires_a_version(client: Client) -> None:
     await install(client, definition(GADGET))
     await client.create(GADGET, new(GADGET, "g"), "default")
     with pytest.raises(Invalid, match=r"metadata.resourceVersion: Invalid value: 0: must be specified for an update"):
         await put(client, GADGET, new(GADGET, "g"))
 
 
-async def test_status_and_everything_else_are_written_apart(client: Client) -> None:
+async def test_status_and_main_resource_are_written_separately(client: Client) -> None:
     await install(client, definition(GADGET, subresources=("status",)))
     gadget = await client.create(GADGET, new(GADGET, "g", spec={"a": 1}), "default")
     both = {**gadget, "spec": {"a": 2}, "status": {"b": 2}}
@@ -85,14 +85,14 @@ async def test_status_and_everything_else_are_written_apart(client: Client) -> N
     assert by_object["metadata"]["generation"] == 2
 
 
-async def test_labels_do_not_move_the_generation(client: Client) -> None:
+async def test_labels_do_not_change_the_generation(client: Client) -> None:
     await install(client, definition(GADGET))
     await client.create(GADGET, new(GADGET, "g", spec={"a": 1}), "default")
     labelled = await client.patch(GADGET, "g", MergePatch({"metadata": {"labels": {"a": "b"}}}), "default")
     assert labelled["metadata"]["generation"] == 1
 
 
-async def test_the_last_finalizer_takes_the_object_along(server: ApiServer, client: Client) -> None:
+async def test_removing_the_last_finalizer_deletes_the_object(server: ApiServer, client: Client) -> None:
     held = new(CONFIG_MAP, "a", metadata={"finalizers": ["example.com/a", "example.com/b"]})
     await client.create(CONFIG_MAP, held, "default")
     await client.delete(CONFIG_MAP, "a", "default")
@@ -104,7 +104,7 @@ async def test_the_last_finalizer_takes_the_object_along(server: ApiServer, clie
         await client.get(CONFIG_MAP, "a", "default")
 
 
-async def test_an_update_cannot_take_a_deletion_back(client: Client) -> None:
+async def test_update_cannot_undo_a_deletion(client: Client) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"finalizers": ["example.com/a"]}), "default")
     doomed = await client.delete(CONFIG_MAP, "a", "default")
     unmarked = MergePatch({"metadata": {"deletionTimestamp": None, "deletionGracePeriodSeconds": None}})

@@ -36,7 +36,7 @@ async def version(client: Client) -> str:
     return str((await client.list(CONFIG_MAP))["metadata"]["resourceVersion"])
 
 
-async def test_between_what_is_there_and_what_happens_nothing_is_missed_or_told_twice(client: Client) -> None:
+async def test_watch_misses_and_repeats_nothing_between_list_and_events(client: Client) -> None:
     """Watches are opened while objects are being written, at every stage of their way to the disk."""
     names = [f"c{number}" for number in range(20)]
     writing = asyncio.create_task(write(client, *names))
@@ -51,7 +51,7 @@ async def test_between_what_is_there_and_what_happens_nothing_is_missed_or_told_
         assert sorted(seen(await watch)) == sorted(("ADDED", name) for name in names)
 
 
-async def test_an_object_that_leaves_the_selection_is_shown_as_it_was(client: Client) -> None:
+async def test_object_that_leaves_the_selection_is_sent_in_its_last_state(client: Client) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"labels": {"a": "1"}}, data={"k": "1"}), "default")
     events = client.watch(CONFIG_MAP, "default", label_selector="a=1", resource_version=await version(client))
     left = await client.patch(CONFIG_MAP, "a", set_label("2"), "default")
@@ -65,7 +65,7 @@ async def test_an_object_that_leaves_the_selection_is_shown_as_it_was(client: Cl
     assert back.object["data"] == {"k": "2"}
 
 
-async def test_an_old_revision_is_answered_in_the_stream(server: ApiServer, client: Client) -> None:
+async def test_expired_revision_is_an_error_event(server: ApiServer, client: Client) -> None:
     then = await version(client)
     await write(client, "a")
     server.store.compact("configmaps")
@@ -73,7 +73,7 @@ async def test_an_old_revision_is_answered_in_the_stream(server: ApiServer, clie
         await anext(client.watch(CONFIG_MAP, resource_version=then))
 
 
-async def test_a_watch_that_reads_too_slowly_is_ended(
+async def test_watch_that_reads_too_slowly_is_ended(
     server: ApiServer, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_watch, "MAX_BACKLOG", 3)
@@ -89,7 +89,7 @@ async def test_a_watch_that_reads_too_slowly_is_ended(
     assert [name for _, name in seen(missed)] == ["b", "c", "d", "e", "f"]
 
 
-async def test_a_bookmark_is_never_ahead_of_what_was_delivered(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bookmark_is_never_ahead_of_the_delivered_events(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that starts over from any bookmark has missed nothing."""
     monkeypatch.setattr(registry_watch, "_BOOKMARK_INTERVAL", 0.001)
     events = client.watch(CONFIG_MAP, "default", resource_version=await version(client))
@@ -111,7 +111,9 @@ async def test_a_bookmark_is_never_ahead_of_what_was_delivered(client: Client, m
     await writing
 
 
-async def test_bookmarks_follow_the_whole_server(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bookmarks_follow_the_revision_of_the_whole_server(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Even if nothing of interest happens, so that a quiet watch can be resumed after a busy time."""
     monkeypatch.setattr(registry_watch, "_BOOKMARK_INTERVAL", 0.001)
     events = client.watch(CONFIG_MAP, "kube-system", resource_version=await version(client))
@@ -123,7 +125,7 @@ async def test_bookmarks_follow_the_whole_server(client: Client, monkeypatch: py
             break
 
 
-async def test_the_end_of_what_is_there_is_marked(client: Client) -> None:
+async def test_end_of_the_initial_events_is_marked(client: Client) -> None:
     await write(client, "a", "b")
     events = client.watch(
         CONFIG_MAP, "default", send_initial_events=True, resource_version_match="NotOlderThan", timeout_seconds=1
@@ -139,7 +141,7 @@ async def closed(events: AsyncIterator[WatchEvent]) -> None:
     await events.aclose()  # type: ignore[attr-defined]
 
 
-async def test_many_objects_come_in_portions(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_initial_events_come_in_chunks(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry_watch, "_INITIAL_CHUNK", 2)
     await write(client, "a", "b", "c", "d", "e")
     events = client.watch(CONFIG_MAP, "default")
@@ -149,7 +151,7 @@ async def test_many_objects_come_in_portions(client: Client, monkeypatch: pytest
     assert seen(rest) == [("ADDED", "d"), ("ADDED", "e"), ("ADDED", "b2")]
 
 
-async def test_a_watch_ends_when_its_time_is_over(client: Client) -> None:
+async def test_watch_ends_after_its_timeout(client: Client) -> None:
     events = await drain(client.watch(CONFIG_MAP, "default", timeout_seconds=1))
     assert {event.type for event in events} <= {"BOOKMARK"}
 
@@ -164,7 +166,7 @@ async def test_a_watch_ends_when_its_time_is_over(client: Client) -> None:
         {"resourceVersion": "x", "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"},
     ],
 )
-async def test_a_watch_that_makes_no_sense_is_refused_before_it_begins(client: Client, query: dict[str, str]) -> None:
+async def test_invalid_watch_options_are_rejected(client: Client, query: dict[str, str]) -> None:
     with pytest.raises(Invalid):
         await anext(client.transport.stream(Request("GET", CONFIG_MAP.path(), {"watch": "true", **query})))
 
@@ -176,7 +178,7 @@ steps = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["1", "2", No
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(before=steps, after=steps)
-async def test_a_selection_is_followed_through_any_history(
+async def test_selection_is_followed_through_any_history(
     client: Client, before: list[tuple[str, Any]], after: list[tuple[str, Any]]
 ) -> None:
     await perform(client, before)

@@ -54,7 +54,7 @@ def test_duplicate_keys_are_found_exactly(document: Any, ascii_only: bool) -> No
     assert set(body.duplicates) == repeated(document)
 
 
-def test_an_escaped_colon_hides_no_duplicate() -> None:
+def test_escaped_colon_hides_no_duplicate() -> None:
     assert decode_json(rb'{"a":"\u003a","a":1}').duplicates == ("a",)
     assert decode_json(rb'{"a":"\u003A\u003a"}').duplicates == ()
 
@@ -67,27 +67,27 @@ def test_one_duplicate_among_many_members_is_found_quickly() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"  \n", b"{", b'{"a":NaN}', b'{"a":1}x', b'"\xff"', b'"\\ud800"', b"{'a':1}"])
-def test_what_is_not_json_is_a_bad_request(data: bytes) -> None:
+def test_malformed_json_is_a_bad_request(data: bytes) -> None:
     with pytest.raises(BadRequest, match="json parse error"):
         decode_json(data)
 
 
-def test_nesting_without_end_is_a_bad_request() -> None:
+def test_endless_nesting_is_a_bad_request() -> None:
     with pytest.raises(BadRequest):
         decode_json(b'{"a":' * 100_000)
 
 
 @pytest.mark.parametrize("content_type", ["", "application/json", "APPLICATION/JSON; charset=utf-8", "*/*"])
-def test_json_goes_by_several_names(content_type: str) -> None:
+def test_json_media_types_are_accepted(content_type: str) -> None:
     assert decode(b'{"a":1}', content_type).value == {"a": 1}
 
 
 @pytest.mark.parametrize("content_type", ["application/yaml", "application/x-yaml", "text/yaml"])
-def test_yaml_goes_by_several_names(content_type: str) -> None:
+def test_yaml_media_types_are_accepted(content_type: str) -> None:
     assert decode(b"a: 1", content_type).value == {"a": 1}
 
 
-def test_other_formats_are_refused_with_the_ones_there_are() -> None:
+def test_other_media_types_are_unsupported() -> None:
     with pytest.raises(UnsupportedMediaType, match=f"application/json, application/yaml, {PROTOBUF}"):
         decode(b"x", "text/plain")
 
@@ -104,22 +104,22 @@ def test_media_types_are_compared_without_parameters() -> None:
         (b'{"apiVersion":"a/b/c"}', "unexpected GroupVersion string: a/b/c"),
     ],
 )
-def test_an_object_says_what_it_is_in_strings(data: bytes, why: str) -> None:
+def test_kind_and_version_must_be_strings(data: bytes, why: str) -> None:
     with pytest.raises(BadRequest, match=why) as caught:
         decode(data, "", POD)
     assert caught.value.message.startswith("the object provided is unrecognized (must be of type Pod): ")
 
 
-def test_null_is_an_object_without_anything() -> None:
+def test_null_is_an_empty_object() -> None:
     assert decode(b"null", "").value == {}
 
 
-def test_what_is_not_protobuf_is_a_bad_request() -> None:
+def test_malformed_protobuf_is_a_bad_request() -> None:
     with pytest.raises(BadRequest, match="could not be decoded as protobuf"):
         decode(b"k8s\0\xff", PROTOBUF, POD)
 
 
-def test_an_apply_patch_is_yaml_and_others_are_json() -> None:
+def test_apply_patch_is_yaml_and_other_patches_are_json() -> None:
     assert decode_patch(b"a: {b: 1}", APPLY_PATCH).value == {"a": {"b": 1}}
     assert decode_patch(b'  {"a": 1}', APPLY_PATCH).value == {"a": 1}
     with pytest.raises(BadRequest):
@@ -129,7 +129,7 @@ def test_an_apply_patch_is_yaml_and_others_are_json() -> None:
 # YAML -----------------------------------------------------------------------------------------------------------------
 
 
-def test_yaml_is_read_as_the_json_it_stands_for() -> None:
+def test_yaml_is_read_as_json_values() -> None:
     text = b"{when: 2026-01-02T03:04:05Z, day: 2026-01-02, 2: two, yes: no, text: '1', none: ~, list: [1, 2.5]}"
     assert decode_yaml(text).value == {
         "when": "2026-01-02T03:04:05Z",
@@ -142,13 +142,13 @@ def test_yaml_is_read_as_the_json_it_stands_for() -> None:
     }
 
 
-def test_keys_that_stand_twice_in_yaml_are_found() -> None:
+def test_duplicate_keys_in_yaml_are_found() -> None:
     body = decode_yaml(b"a: 1\nb: {c: 1, c: 2}\na: 3")
     assert body.value == {"a": 3, "b": {"c": 2}}
     assert set(body.duplicates) == {"a", "c"}
 
 
-def test_merge_keys_are_carried_out() -> None:
+def test_yaml_merge_keys_are_expanded() -> None:
     assert decode_yaml(b"a: &a {k: 1}\nb: {<<: *a, l: 2}").value == {"a": {"k": 1}, "b": {"k": 1, "l": 2}}
 
 
@@ -190,7 +190,7 @@ def merge_bomb() -> bytes:
         pytest.param(b"{a: " * 300 + b"}" * 300, id="more nesting than can be encoded"),
     ],
 )
-def test_bombs_are_refused_before_they_explode(data: bytes) -> None:
+def test_yaml_bombs_are_rejected_early(data: bytes) -> None:
     begun = time.process_time()
     with pytest.raises(BadRequest):
         decode_yaml(data)
@@ -211,7 +211,7 @@ def test_long_paths_of_duplicate_keys_are_not_all_listed() -> None:
     assert len(decode_yaml(b"{x: {" + b"a: 1," * 2_000 + b"}}").duplicates) == 100
 
 
-def test_as_much_nesting_as_can_be_encoded_is_fine() -> None:
+def test_moderate_nesting_is_decoded() -> None:
     value = decode_yaml(b"[" * 250 + b"]" * 250).value
     assert orjson.dumps(value) == b"[" * 250 + b"]" * 250
 
@@ -237,6 +237,6 @@ def test_as_much_nesting_as_can_be_encoded_is_fine() -> None:
         b"a: 99999999999999999999",
     ],
 )
-def test_what_has_no_meaning_as_json_is_a_bad_request(data: bytes) -> None:
+def test_yaml_without_a_json_form_is_a_bad_request(data: bytes) -> None:
     with pytest.raises(BadRequest):
         decode_yaml(data)

@@ -60,7 +60,7 @@ RESOURCES = [
 ]
 
 
-def test_the_group_list_is_ordered_like_that_of_kubernetes_with_the_preferred_version_first() -> None:
+def test_groups_are_ordered_as_in_kubernetes_with_the_preferred_version_first() -> None:
     listing = discovery.group_list(RESOURCES)
     assert (listing["kind"], listing["apiVersion"]) == ("APIGroupList", "v1")
     assert [group["name"] for group in listing["groups"]] == [
@@ -81,7 +81,7 @@ def test_the_group_list_is_ordered_like_that_of_kubernetes_with_the_preferred_ve
     }
 
 
-def test_one_group() -> None:
+def test_one_group_lists_its_versions() -> None:
     assert discovery.group(RESOURCES, "apps") == {
         "kind": "APIGroup",
         "apiVersion": "v1",
@@ -91,14 +91,14 @@ def test_one_group() -> None:
     }
 
 
-def test_what_is_not_served_is_none() -> None:
+def test_unknown_groups_and_versions_are_none() -> None:
     assert discovery.group(RESOURCES, "nope.example.com") is None
     assert discovery.group(RESOURCES, "") is None
     assert discovery.resource_list(RESOURCES, "apps", "v9") is None
     assert discovery.resource_list(RESOURCES, "nope", "v1") is None
 
 
-def test_resources_of_the_core_group_with_their_subresources() -> None:
+def test_core_resources_are_listed_with_their_subresources() -> None:
     listing = discovery.resource_list(RESOURCES, "", "v1")
     assert listing is not None
     assert listing["groupVersion"] == "v1"
@@ -164,13 +164,13 @@ def test_scale_is_of_the_autoscaling_group() -> None:
         ("events.k8s.io", "v1", "r2yiGXH7wu8="),  # the same objects as core events
     ],
 )
-def test_the_storage_version_hash_is_that_of_kubernetes(group: str, version: str, expected: str) -> None:
+def test_storage_version_hash_is_that_of_kubernetes(group: str, version: str, expected: str) -> None:
     listing = discovery.resource_list(RESOURCES, group, version)
     assert listing is not None
     assert listing["resources"][0]["storageVersionHash"] == expected
 
 
-def test_a_resource_that_is_never_stored_has_no_storage_version_hash() -> None:
+def test_unstored_resource_has_no_storage_version_hash() -> None:
     listing = discovery.resource_list(RESOURCES, "authorization.k8s.io", "v1")
     assert listing is not None
     assert "storageVersionHash" not in listing["resources"][0]
@@ -212,7 +212,7 @@ def test_aggregated_discovery_holds_the_core_group_or_all_others() -> None:
     ]
 
 
-def test_aggregated_discovery_spells_out_the_group_of_custom_kinds() -> None:
+def test_aggregated_discovery_names_the_group_of_custom_kinds() -> None:
     document = discovery.aggregated(RESOURCES, core=False, version="v2")
     (widget,) = (item for item in document["items"] if item["metadata"]["name"] == "example.com")
     (entry,) = widget["versions"][0]["resources"]
@@ -225,7 +225,7 @@ def test_aggregated_discovery_spells_out_the_group_of_custom_kinds() -> None:
     }
 
 
-def test_versions_are_ordered_by_how_much_they_promise() -> None:
+def test_versions_are_ordered_by_stability() -> None:
     versions = ["foo1", "v1alpha2", "v10", "v2", "v1beta1", "v11beta2", "v1", "v12alpha1", "foo10", "v3beta1"]
     assert sorted(versions, key=discovery.version_order) == [
         "v10",
@@ -241,7 +241,7 @@ def test_versions_are_ordered_by_how_much_they_promise() -> None:
     ]
 
 
-def test_the_entity_tag_follows_the_content() -> None:
+def test_entity_tag_follows_the_content() -> None:
     one, other = (orjson.dumps(discovery.aggregated(RESOURCES, core=core, version="v2")) for core in (True, False))
     assert discovery.etag(one) == discovery.etag(bytes(one)) != discovery.etag(other)
     assert discovery.etag(one).startswith('"')
@@ -254,7 +254,7 @@ def test_version_has_every_string_clients_require() -> None:
     assert {"gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"} <= version.keys()
 
 
-def test_the_api_root_names_the_address() -> None:
+def test_api_root_names_the_address() -> None:
     assert discovery.api_versions("127.0.0.1:6443") == {
         "kind": "APIVersions",
         "versions": ["v1"],

@@ -52,7 +52,7 @@ AS_TABLE = Negotiated(as_="Table", group="meta.k8s.io", version="v1")
         ("application/json;pretty=1", Negotiated(pretty=True)),
     ],
 )
-def test_the_first_alternative_we_can_serve_is_chosen(header: str, expected: Negotiated) -> None:
+def test_first_servable_alternative_is_chosen(header: str, expected: Negotiated) -> None:
     assert negotiate(header) == expected
 
 
@@ -71,7 +71,7 @@ def test_the_first_alternative_we_can_serve_is_chosen(header: str, expected: Neg
         "application/json;stream=other",
     ],
 )
-def test_nothing_servable_is_refused_with_the_media_types_there_are(header: str) -> None:
+def test_unservable_header_is_rejected_with_the_media_types(header: str) -> None:
     with pytest.raises(NotAcceptable) as refused:
         negotiate(header)
     assert refused.value.status()["message"] == (
@@ -87,13 +87,13 @@ def test_custom_resources_have_no_protobuf_form() -> None:
     assert negotiate(f"application/vnd.kubernetes.protobuf;{PARTIAL}", custom=True).as_ == "PartialObjectMetadata"
 
 
-def test_a_watch_cannot_be_yaml() -> None:
+def test_watch_cannot_be_yaml() -> None:
     with pytest.raises(NotAcceptable, match=r"application/json;stream=watch, application/vnd\.kubernetes\.protobuf"):
         negotiate("application/json;q=0.5,application/yaml", stream=True)
     assert negotiate(KUBECTL_GET, stream=True) == AS_TABLE
 
 
-def test_discovery_is_answered_in_the_version_that_was_asked_for() -> None:
+def test_discovery_has_the_requested_version() -> None:
     new = negotiate(KUBECTL_DISCOVERY, forms=DISCOVERY_FORMS)
     assert (new.api_version, new.as_) == ("apidiscovery.k8s.io/v2", "APIGroupDiscoveryList")
     assert new.content_type == "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -102,13 +102,13 @@ def test_discovery_is_answered_in_the_version_that_was_asked_for() -> None:
     assert negotiate(KUBECTL_DISCOVERY, forms=NO_FORMS) == Negotiated()
 
 
-def test_a_table_is_not_named_in_the_content_type() -> None:
+def test_content_type_of_a_table_does_not_name_it() -> None:
     assert negotiate(TABLE).content_type == "application/json"
 
 
 @settings(deadline=None)
 @given(st.text(alphabet="*/;,=. qasvgTbleJSONjson0123456789", max_size=80))
-def test_any_header_is_either_served_or_refused(header: str) -> None:
+def test_any_header_is_served_or_rejected(header: str) -> None:
     try:
         chosen = negotiate(header)
     except NotAcceptable:

@@ -43,19 +43,19 @@ def get(documents: NonResourceHandler, path: str, query: dict[str, str] | None =
         ("/apis/apps/v1", "APIResourceList"),
     ],
 )
-def test_discovery_one_by_one(documents: NonResourceHandler, path: str, kind: str) -> None:
+def test_discovery_documents_are_served(documents: NonResourceHandler, path: str, kind: str) -> None:
     assert orjson.loads(get(documents, path).encode())["kind"] == kind
 
 
 @pytest.mark.parametrize(
     "path", ["/apis/nope", "/apis/apps/v9", "/api/v2", "/openapi/v2", "/openapi/v3/apis/nope/v1", "/nope"]
 )
-def test_what_is_not_there(documents: NonResourceHandler, path: str) -> None:
+def test_unknown_documents_are_not_found(documents: NonResourceHandler, path: str) -> None:
     with pytest.raises(NotFound, match="the server could not find the requested resource"):
         get(documents, path)
 
 
-def test_a_client_that_has_the_document_is_told_so_and_keeps_its_content_type(documents: NonResourceHandler) -> None:
+def test_not_modified_response_keeps_the_content_type(documents: NonResourceHandler) -> None:
     """A client merges the headers of a 304 into what it kept. With any other content type kubectl would read the
     aggregated discovery it has as something else, and know no resource at all."""
     whole = get(documents, "/apis", accept=AGGREGATED)
@@ -74,7 +74,7 @@ def test_documents_follow_the_resources(documents: NonResourceHandler, resources
         get(documents, "/apis/apps/v1")
 
 
-def test_openapi(documents: NonResourceHandler) -> None:
+def test_openapi_documents_are_served_by_hash(documents: NonResourceHandler) -> None:
     url = orjson.loads(get(documents, "/openapi/v3").encode())["paths"]["apis/apps/v1"]["serverRelativeURL"]
     path, _, hash = url.partition("?hash=")
     kept = get(documents, path, {"hash": hash})
@@ -83,6 +83,6 @@ def test_openapi(documents: NonResourceHandler) -> None:
     assert get(documents, path, {"hash": hash}, if_none_match=f'"{hash}"').status == 304
 
 
-def test_version_and_health(documents: NonResourceHandler) -> None:
+def test_version_and_health_are_served(documents: NonResourceHandler) -> None:
     assert orjson.loads(get(documents, "/version").encode())["major"] == "1"
     assert get(documents, "/healthz").encode() == b"ok"

@@ -8,13 +8,13 @@ from sandpool.kube.errors import BadRequest, Invalid
 from sandpool.server.request.options import DeleteOptions, delete_options, list_options, watch_options, write_options
 
 
-def test_what_a_write_is_told() -> None:
+def test_write_options_are_read_from_the_query() -> None:
     query = {"dryRun": "All", "fieldValidation": "Strict", "force": "true"}
     options = write_options(query, "me", "PatchOptions")
     assert (options.manager, options.dry_run, options.field_validation, options.force) == ("me", True, "Strict", True)
 
 
-def test_what_a_write_assumes() -> None:
+def test_write_options_have_defaults() -> None:
     options = write_options({"dryRun": "", "fieldValidation": ""}, "me", "CreateOptions")
     assert (options.dry_run, options.field_validation, options.force) == (False, "Warn", None)
 
@@ -26,7 +26,7 @@ def test_what_a_write_assumes() -> None:
         ({"fieldValidation": "x"}, 'Unsupported value: "x": supported values: "", "Ignore", "Strict", "Warn"'),
     ],
 )
-def test_a_write_is_not_told_nonsense(query: dict[str, str], message: str) -> None:
+def test_invalid_write_options_are_rejected(query: dict[str, str], message: str) -> None:
     with pytest.raises(Invalid) as caught:
         write_options(query, "me", "CreateOptions")
     assert message in caught.value.message
@@ -36,7 +36,7 @@ def test_a_write_is_not_told_nonsense(query: dict[str, str], message: str) -> No
 @pytest.mark.parametrize(
     "text, limit", [("", 0), ("5", 5), ("+5", 5), ("-5", 0), ("9223372036854775807", 9223372036854775807)]
 )
-def test_limits(text: str, limit: int) -> None:
+def test_limit_is_read(text: str, limit: int) -> None:
     assert list_options({"limit": text}).limit == limit
 
 
@@ -52,12 +52,12 @@ def test_limits(text: str, limit: int) -> None:
         ("9" * 5000, "value out of range"),
     ],
 )
-def test_numbers_are_those_of_go(text: str, why: str) -> None:
+def test_invalid_numbers_have_the_words_of_go(text: str, why: str) -> None:
     with pytest.raises(BadRequest, match=why):
         list_options({"limit": text})
 
 
-def test_initial_events_are_for_watches() -> None:
+def test_initial_events_are_for_watches_only() -> None:
     with pytest.raises(Invalid, match="sendInitialEvents is forbidden for list"):
         list_options({"sendInitialEvents": "false"})
     assert watch_options({"sendInitialEvents": "false"}).initial_events is False
@@ -65,7 +65,7 @@ def test_initial_events_are_for_watches() -> None:
 
 
 @pytest.mark.parametrize("text, timeout", [("", None), ("0", None), ("-3", None), ("3", 3.0)])
-def test_a_watch_without_a_time_out_has_the_default_one(text: str, timeout: float | None) -> None:
+def test_watch_without_a_timeout_has_the_default_one(text: str, timeout: float | None) -> None:
     assert watch_options({"timeoutSeconds": text}).timeout == timeout
 
 
@@ -84,7 +84,9 @@ def test_a_watch_without_a_time_out_has_the_default_one(text: str, timeout: floa
         ({}, {"preconditions": {"uid": "u", "resourceVersion": "7"}}, DeleteOptions(uid="u", resource_version="7")),
     ],
 )
-def test_a_deletion_is_told_in_the_body_first(query: dict[str, str], body: Any, expected: DeleteOptions) -> None:
+def test_delete_options_of_the_body_win_over_the_query(
+    query: dict[str, str], body: Any, expected: DeleteOptions
+) -> None:
     assert delete_options(query, body) == expected
 
 
@@ -104,12 +106,12 @@ def test_a_deletion_is_told_in_the_body_first(query: dict[str, str], body: Any, 
         {"propagationPolicy": {}},
     ],
 )
-def test_a_deletion_that_cannot_be_read(body: Any) -> None:
+def test_malformed_delete_options_are_rejected(body: Any) -> None:
     with pytest.raises(BadRequest, match="unable to decode the body as DeleteOptions"):
         delete_options({}, body)
 
 
-def test_a_deletion_is_orphaning_or_it_has_a_policy() -> None:
+def test_orphan_dependents_and_propagation_policy_exclude_each_other() -> None:
     with pytest.raises(Invalid, match="cannot be both set"):
         delete_options({}, {"orphanDependents": False, "propagationPolicy": "Orphan"})
     with pytest.raises(Invalid, match='Unsupported value: "x"'):

@@ -49,13 +49,13 @@ POD = {"resource": "pods", "namespace": "ns", "name": "p"}
         ("GET", "//api/v1/pods", "list", {"resource": "pods"}),
     ],
 )
-def test_resources(method: str, path: str, verb: str, attributes: dict[str, object]) -> None:
+def test_resource_paths_are_parsed(method: str, path: str, verb: str, attributes: dict[str, object]) -> None:
     if attributes.get("subresource") in ("finalize", "status") and attributes["resource"] == "namespaces":
         attributes = {**attributes, "namespace": "ns", "name": "ns"}
     assert parse(method, path, {}) == resource(path, verb, **attributes)
 
 
-def test_a_group_and_its_version() -> None:
+def test_group_and_version_are_parsed() -> None:
     info = parse("GET", "/apis/apps/v1/namespaces/ns/deployments/d/scale", {})
     assert (info.group, info.version, info.resource, info.subresource) == ("apps", "v1", "deployments", "scale")
 
@@ -63,7 +63,7 @@ def test_a_group_and_its_version() -> None:
 @pytest.mark.parametrize(
     "path", ["", "/", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/readyz", "/v1/x"]
 )
-def test_paths_of_documents_have_their_method_as_verb(path: str) -> None:
+def test_non_resource_paths_have_their_method_as_verb(path: str) -> None:
     assert parse("GET", path, {}) == RequestInfo(path, "get")
 
 
@@ -82,7 +82,7 @@ def test_only_a_collection_is_watched_by_query(path: str, query: dict[str, str],
     assert parse("GET", path, query).verb == verb
 
 
-def test_a_create_is_never_a_watch() -> None:
+def test_create_is_never_a_watch() -> None:
     assert parse("POST", "/api/v1/namespaces/ns/pods", {"watch": "true"}).verb == "create"
 
 

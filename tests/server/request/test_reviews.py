@@ -39,7 +39,7 @@ async def ask(client: Client, type: ResourceType, spec: Any = None, namespace: s
         (SELF_SUBJECT_RULES_REVIEW, {"namespace": "default"}, None, {"incomplete": False}),
     ],
 )
-async def test_every_question_is_answered(
+async def test_every_review_is_answered(
     client: Client, type: ResourceType, spec: Any, namespace: str | None, answer: dict[str, Any]
 ) -> None:
     review = await ask(client, type, spec, namespace)
@@ -47,12 +47,12 @@ async def test_every_question_is_answered(
     assert answer.items() <= {"user": {}, **review["status"]}.items()
 
 
-async def test_who_am_i(client: Client) -> None:
+async def test_self_subject_review_names_the_user(client: Client) -> None:
     review = await ask(client, SELF_SUBJECT_REVIEW)
     assert review["status"]["userInfo"]["username"] == "sandpool-admin"
 
 
-async def test_nothing_is_stored(server: ApiServer, client: Client) -> None:
+async def test_reviews_are_not_stored(server: ApiServer, client: Client) -> None:
     before = server.store.revision
     await ask(client, SELF_SUBJECT_REVIEW)
     assert server.store.revision == before
@@ -61,6 +61,6 @@ async def test_nothing_is_stored(server: ApiServer, client: Client) -> None:
 
 
 @pytest.mark.parametrize("spec", ["x", [], {"user": 1}, {"groups": "a"}, {"resourceAttributes": []}])
-async def test_a_question_that_cannot_be_read(client: Client, spec: Any) -> None:
+async def test_malformed_review_is_rejected(client: Client, spec: Any) -> None:
     with pytest.raises(BadRequest):
         await ask(client, SUBJECT_ACCESS_REVIEW, spec)

@@ -29,7 +29,7 @@ async def evict(client: Client, body: Any, **query: str) -> Any:
     return await post(client, POD.path("default", "p", "eviction"), body, **query)
 
 
-async def test_binding_puts_a_pod_on_a_node_once(client: Client) -> None:
+async def test_binding_assigns_a_pod_once(client: Client) -> None:
     await client.create(POD, pod("p"), "default")
     answer = await bind(client, {**BINDING, "metadata": {"name": "p", "labels": {"a": "b"}}})
     assert (answer["kind"], answer["status"]) == ("Status", "Success")
@@ -41,7 +41,7 @@ async def test_binding_puts_a_pod_on_a_node_once(client: Client) -> None:
         await bind(client, BINDING)
 
 
-async def test_a_dry_run_binds_nothing(server: ApiServer, client: Client) -> None:
+async def test_dry_run_binds_nothing(server: ApiServer, client: Client) -> None:
     await client.create(POD, pod("p"), "default")
     before = server.store.revision
     await bind(client, BINDING, dryRun="All")
@@ -59,13 +59,13 @@ async def test_a_dry_run_binds_nothing(server: ApiServer, client: Client) -> Non
         ({**BINDING, "kind": "Pod"}, BadRequest),
     ],
 )
-async def test_a_binding_that_makes_no_sense(client: Client, body: Any, error: type[ApiError]) -> None:
+async def test_invalid_binding_is_rejected(client: Client, body: Any, error: type[ApiError]) -> None:
     await client.create(POD, pod("p"), "default")
     with pytest.raises(error):
         await bind(client, body)
 
 
-async def test_an_eviction_is_a_deletion_with_options(client: Client) -> None:
+async def test_eviction_deletes_with_options(client: Client) -> None:
     created = await client.create(POD, pod("p", spec={"nodeName": "n"}), "default")
     eviction = {"kind": "Eviction", "apiVersion": "policy/v1", "metadata": {"name": "p"}}
     with pytest.raises(Conflict):
@@ -76,7 +76,7 @@ async def test_an_eviction_is_a_deletion_with_options(client: Client) -> None:
 
 
 @pytest.mark.parametrize("options", ["x", {"preconditions": []}, {"dryRun": "All"}, {"gracePeriodSeconds": "1"}])
-async def test_an_eviction_that_makes_no_sense(client: Client, options: Any) -> None:
+async def test_invalid_eviction_is_rejected(client: Client, options: Any) -> None:
     await client.create(POD, pod("p"), "default")
     with pytest.raises(BadRequest):
         await evict(client, {"kind": "Eviction", "apiVersion": "policy/v1", "deleteOptions": options})
@@ -84,7 +84,7 @@ async def test_an_eviction_that_makes_no_sense(client: Client, options: Any) -> 
 
 
 @pytest.mark.parametrize("how", ["options", "query"])
-async def test_a_dry_run_evicts_nobody(server: ApiServer, client: Client, how: str) -> None:
+async def test_dry_run_evicts_nothing(server: ApiServer, client: Client, how: str) -> None:
     await client.create(POD, pod("p"), "default")
     before = server.store.revision
     eviction: Any = {"kind": "Eviction", "apiVersion": "policy/v1", "metadata": {"name": "p"}}
@@ -95,7 +95,7 @@ async def test_a_dry_run_evicts_nobody(server: ApiServer, client: Client, how: s
     assert server.store.revision == before
 
 
-async def test_a_token_of_a_service_account_lets_it_in(server: ApiServer, client: Client) -> None:
+async def test_issued_service_account_token_authenticates(server: ApiServer, client: Client) -> None:
     await client.create(SERVICE_ACCOUNT, new(SERVICE_ACCOUNT, "robot"), "default")
     path = SERVICE_ACCOUNT.path("default", "robot", "token")
     answer = await post(client, path, TOKEN_REQUEST)
@@ -114,13 +114,13 @@ async def test_a_token_of_a_service_account_lets_it_in(server: ApiServer, client
     "spec",
     [[], {"expirationSeconds": "600"}, {"audiences": "a"}, {"boundObjectRef": []}, {"boundObjectRef": {"name": 1}}],
 )
-async def test_a_token_request_that_makes_no_sense(client: Client, spec: Any) -> None:
+async def test_invalid_token_request_is_rejected(client: Client, spec: Any) -> None:
     await client.create(SERVICE_ACCOUNT, new(SERVICE_ACCOUNT, "robot"), "default")
     with pytest.raises(BadRequest):
         await post(client, SERVICE_ACCOUNT.path("default", "robot", "token"), {**TOKEN_REQUEST, "spec": spec})
 
 
-async def test_only_finalizing_takes_the_finalizers_of_a_namespace(server: ApiServer, client: Client) -> None:
+async def test_only_finalize_removes_finalizers_of_a_namespace(server: ApiServer, client: Client) -> None:
     namespace = await client.create(NAMESPACE, new(NAMESPACE, "n", spec={"finalizers": ["example.com/hold"]}))
     assert namespace["spec"]["finalizers"] == ["example.com/hold", "kubernetes"]
     await client.delete(NAMESPACE, "n")
@@ -136,13 +136,13 @@ async def test_only_finalizing_takes_the_finalizers_of_a_namespace(server: ApiSe
 
 
 @pytest.mark.parametrize("body", [[], {"spec": []}, {"spec": {"finalizers": "x"}}, {"metadata": {"name": "other"}}])
-async def test_a_finalization_that_makes_no_sense(client: Client, body: Any) -> None:
+async def test_invalid_finalize_is_rejected(client: Client, body: Any) -> None:
     path = NAMESPACE.path(name="default", subresource="finalize")
     with pytest.raises(BadRequest):
         await client.transport.request(Request("PUT", path, body=body))
 
 
-async def test_subresources_are_what_they_are_for(client: Client) -> None:
+async def test_subresources_reject_other_methods(client: Client) -> None:
     await client.create(POD, pod("p"), "default")
     with pytest.raises(MethodNotAllowed):
         await client.transport.request(Request("GET", POD.path("default", "p", "binding")))

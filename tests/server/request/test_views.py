@@ -27,7 +27,7 @@ async def ask(server: ApiServer, path: str, accept: str = "", method: str = "GET
     return await server.handler.handle(ServerRequest(method, path, ADMIN, headers=headers, **more))
 
 
-async def test_stored_bytes_go_out_as_they_are(server: ApiServer, client: Client) -> None:
+async def test_stored_bytes_are_sent_unchanged(server: ApiServer, client: Client) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
     entry = server.store.get("configmaps", Key("default", "a"))
     assert entry is not None
@@ -35,7 +35,7 @@ async def test_stored_bytes_go_out_as_they_are(server: ApiServer, client: Client
     assert answer.encoded is entry.encoded
 
 
-async def test_items_of_a_list_say_what_they_are_only_if_they_are_custom(server: ApiServer, client: Client) -> None:
+async def test_only_items_of_custom_kinds_have_a_kind(server: ApiServer, client: Client) -> None:
     await install(client, definition(WIDGET))
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "v"}), "default")
     await client.create(WIDGET, new(WIDGET, "w"), "default")
@@ -46,11 +46,11 @@ async def test_items_of_a_list_say_what_they_are_only_if_they_are_custom(server:
     assert [item["kind"] for item in widgets["items"]] == ["Widget"]
 
 
-async def test_an_empty_list_is_a_list(server: ApiServer) -> None:
+async def test_empty_list_is_a_list(server: ApiServer) -> None:
     assert (await ask(server, CONFIG_MAP.path("default"))).decode()["items"] == []
 
 
-async def test_tables_and_metadata(server: ApiServer, client: Client) -> None:
+async def test_tables_and_partial_metadata_are_served(server: ApiServer, client: Client) -> None:
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "v"}), "default")
     table = (await ask(server, CONFIG_MAP.path("default", "a"), TABLE)).decode()
     assert table["kind"] == "Table"
@@ -63,21 +63,21 @@ async def test_tables_and_metadata(server: ApiServer, client: Client) -> None:
     assert [item["metadata"]["name"] for item in listed["items"]] == ["a"]
 
 
-async def test_a_write_is_shown_in_the_form_asked_for(server: ApiServer, client: Client) -> None:
+async def test_write_is_answered_in_the_requested_form(server: ApiServer, client: Client) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
     path = CONFIG_MAP.path("default", "a")
     answer = await ask(server, path, METADATA, "PATCH", body=b'{"data":{"k":"v"}}', content_type=MERGE_PATCH)
     assert answer.decode()["kind"] == "PartialObjectMetadata"
 
 
-async def test_what_cannot_be_shown_is_refused(server: ApiServer) -> None:
+async def test_unservable_form_is_rejected(server: ApiServer) -> None:
     with pytest.raises(NotAcceptable):
         await ask(server, CONFIG_MAP.path("default"), "text/html")
     with pytest.raises(BadRequest):
         await ask(server, CONFIG_MAP.path("default"), TABLE, query={"includeObject": "x"})
 
 
-async def test_a_write_comes_with_its_warnings(server: ApiServer) -> None:
+async def test_write_is_answered_with_warnings(server: ApiServer) -> None:
     body = b'{"metadata":{"name":"a"},"non\\u0000sense":1}'
     answer = await ask(server, CONFIG_MAP.path("default"), method="POST", body=body)
     assert answer.headers == [("Warning", '299 - "unknown field \\"non sense\\""')]
@@ -92,5 +92,5 @@ async def test_a_write_comes_with_its_warnings(server: ApiServer) -> None:
         ("é", '299 - "é"'),
     ],
 )
-def test_a_warning_is_one_line_that_every_client_accepts(text: str, value: str) -> None:
+def test_warning_is_one_valid_header_line(text: str, value: str) -> None:
     assert warning(text) == ("Warning", value)

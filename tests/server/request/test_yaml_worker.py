@@ -32,12 +32,12 @@ YAML = "application/yaml"
         b"[" * 254 + b"]" * 254,
     ],
 )
-async def test_another_process_decodes_the_same(data: bytes) -> None:
+async def test_worker_decodes_like_the_server(data: bytes) -> None:
     assert await YamlWorker().decode(data) == decode_yaml(data)
 
 
 @pytest.mark.parametrize("data", [b"a: b: c", b"~", b"[" * 300, b"&a [*a]", b"a: \xff"])
-async def test_another_process_refuses_the_same(data: bytes) -> None:
+async def test_worker_rejects_like_the_server(data: bytes) -> None:
     with pytest.raises(BadRequest) as here:
         decode_yaml(data)
     with pytest.raises(BadRequest) as there:
@@ -45,13 +45,13 @@ async def test_another_process_refuses_the_same(data: bytes) -> None:
     assert there.value.message == here.value.message
 
 
-async def test_what_takes_too_much_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failing_worker_is_reported_as_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(TooLarge, match="send it as JSON"):
         await YamlWorker().decode(b"a: 1")
 
 
-async def test_nothing_is_left_of_what_nobody_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancelled_decoding_kills_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow, written = tmp_path / "slow", tmp_path / "pid"
     slow.write_text(f"#!/bin/sh\necho $$ > {written}.new; /bin/mv {written}.new {written}; exec /bin/sleep 1000\n")
     slow.chmod(0o755)
@@ -80,7 +80,7 @@ async def ask(server: ApiServer, method: str, path: str, body: bytes, content_ty
     return await server.handler.handle(request)
 
 
-async def test_large_bodies_are_read_as_small_ones_are(server: ApiServer, client: Client) -> None:
+async def test_large_bodies_are_decoded_like_small_ones(server: ApiServer, client: Client) -> None:
     path = CONFIG_MAP.path("default")
     text = b"kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\ndata: {k: '1'}\n"
     await ask(server, "POST", path, large(text))
@@ -92,7 +92,7 @@ async def test_large_bodies_are_read_as_small_ones_are(server: ApiServer, client
 
 
 @pytest.mark.parametrize("text", [b"a: b: c\n", b"[1]\n", b"kind: 1\n", b"kind: ConfigMap\na: 1\na: 2\n"])
-async def test_large_bodies_are_refused_as_small_ones_are(server: ApiServer, text: bytes) -> None:
+async def test_large_bodies_are_rejected_like_small_ones(server: ApiServer, text: bytes) -> None:
     refusals: list[str] = []
     for body in (text, large(text)):
         with pytest.raises(ApiError) as refused:
@@ -101,13 +101,13 @@ async def test_large_bodies_are_refused_as_small_ones_are(server: ApiServer, tex
     assert refusals[0] == refusals[1]
 
 
-async def test_options_of_a_deletion_are_not_large(server: ApiServer, client: Client) -> None:
+async def test_delete_options_are_decoded_in_the_server(server: ApiServer, client: Client) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
     with pytest.raises(TooLarge, match="the limit is"):
         await ask(server, "DELETE", CONFIG_MAP.path("default", "a"), large(b"kind: DeleteOptions\napiVersion: v1\n"))
 
 
-async def test_others_are_served_while_a_large_body_is_decoded(server: ApiServer, client: Client) -> None:
+async def test_other_requests_are_served_while_a_large_body_is_decoded(server: ApiServer, client: Client) -> None:
     data = b"".join(b"  k%d: v\n" % number for number in range(50_000))
     body = b"kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\ndata:\n" + data
     creating = asyncio.create_task(ask(server, "POST", CONFIG_MAP.path("default"), body))

@@ -49,7 +49,7 @@ def lines(path: Path) -> list[Any]:
     return [orjson.loads(line) for line in path.read_bytes().splitlines()]
 
 
-def test_a_line_says_who_did_what_and_how_it_went(log: AuditLog) -> None:
+def test_line_has_user_verb_object_and_result(log: AuditLog) -> None:
     log.record(
         cycle("PATCH", "/apis/apps/v1/namespaces/ns/deployments/d/status", dryRun="All"), 409, "conflict", 0.0015
     )
@@ -91,7 +91,7 @@ def test_bodies_are_not_logged(log: AuditLog) -> None:
     assert b"secret" not in log.path.read_bytes()
 
 
-def test_impersonation_shows_both(log: AuditLog) -> None:
+def test_impersonation_logs_both_users(log: AuditLog) -> None:
     made = cycle()
     made.request.user = User("bob")
     log.record(made, 200, "", 0)
@@ -99,7 +99,7 @@ def test_impersonation_shows_both(log: AuditLog) -> None:
     assert (lines(log.path)[0]["user"], lines(log.path)[0]["impersonated"]) == ("alice", "bob")
 
 
-def test_paths_that_are_no_resources(log: AuditLog) -> None:
+def test_non_resource_paths_are_logged(log: AuditLog) -> None:
     log.record(cycle("GET", "/healthz"), 200, "", 0)
     log.flush()
     assert (lines(log.path)[0]["verb"], lines(log.path)[0]["path"]) == ("get", "/healthz")
@@ -117,7 +117,7 @@ def test_paths_that_are_no_resources(log: AuditLog) -> None:
         (None, None),
     ],
 )
-def test_a_create_is_logged_with_the_name_it_got(log: AuditLog, response: Response | None, name: str | None) -> None:
+def test_create_is_logged_with_the_generated_name(log: AuditLog, response: Response | None, name: str | None) -> None:
     made = cycle("POST", "/api/v1/namespaces/ns/pods")
     made.response = response
     log.record(made, 201, "", 0)
@@ -127,7 +127,7 @@ def test_a_create_is_logged_with_the_name_it_got(log: AuditLog, response: Respon
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
 @pytest.mark.parametrize("encoded", [False, True])
-def test_a_write_is_logged_with_the_owner_and_the_readiness_it_left(log: AuditLog, method: str, encoded: bool) -> None:
+def test_write_is_logged_with_owner_and_readiness(log: AuditLog, method: str, encoded: bool) -> None:
     owners = [
         {"kind": "ConfigMap", "name": "friend"},
         {"kind": "SandboxClaim", "name": "mine", "controller": True},
@@ -155,7 +155,7 @@ def test_a_write_is_logged_with_the_owner_and_the_readiness_it_left(log: AuditLo
         ("PATCH", ["x"]),
     ],
 )
-def test_what_has_no_owner_and_no_readiness_is_logged_without(log: AuditLog, method: str, written: Any) -> None:
+def test_object_without_owner_and_readiness_is_logged_without(log: AuditLog, method: str, written: Any) -> None:
     made = cycle(method)
     made.response = Response(object=written)
     log.record(made, 200, "", 0)

@@ -15,7 +15,7 @@ from sandpool.server.store.journal import StoreInUse
 from sandpool.testing.objects import new
 
 
-async def test_the_kubeconfig_it_writes_lets_an_administrator_in(tmp_path: Path) -> None:
+async def test_written_kubeconfig_authenticates_an_administrator(tmp_path: Path) -> None:
     audit = tmp_path / "audit.log"
     daemon = Daemon(ServerOptions(tmp_path / "data", port=0, audit_log=audit))
     await daemon.start()
@@ -28,7 +28,7 @@ async def test_the_kubeconfig_it_writes_lets_an_administrator_in(tmp_path: Path)
     assert "configmaps" in audit.read_text()
 
 
-async def test_a_restart_keeps_tokens_certificates_and_objects(tmp_path: Path) -> None:
+async def test_restart_keeps_tokens_certificates_and_objects(tmp_path: Path) -> None:
     settings = ServerOptions(tmp_path / "data", port=0)
     kubeconfigs = []
     for _ in range(2):
@@ -45,7 +45,7 @@ async def test_a_restart_keeps_tokens_certificates_and_objects(tmp_path: Path) -
 @pytest.mark.parametrize(
     "host, address", [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("localhost", "localhost")]
 )
-async def test_the_address_it_tells_is_one_that_can_be_reached(tmp_path: Path, host: str, address: str) -> None:
+async def test_printed_address_can_be_reached(tmp_path: Path, host: str, address: str) -> None:
     daemon = Daemon(ServerOptions(tmp_path / "data", host=host, port=0))
     await daemon.start()
     assert daemon.url == f"https://{address}:{daemon.http.port}"
@@ -55,7 +55,7 @@ async def test_the_address_it_tells_is_one_that_can_be_reached(tmp_path: Path, h
     await daemon.stop()
 
 
-async def test_a_start_that_fails_leaves_nothing_open(tmp_path: Path) -> None:
+async def test_failed_start_leaves_nothing_open(tmp_path: Path) -> None:
     first = Daemon(ServerOptions(tmp_path / "data", port=0))
     await first.start()
     with pytest.raises(StoreInUse):

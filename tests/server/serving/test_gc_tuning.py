@@ -24,7 +24,7 @@ class Collector:
 
 
 @pytest.mark.parametrize(("objects", "calls"), [(10_000, 1), (100, 0)])
-async def test_garbage_is_collected_when_there_is_nothing_else_to_do_and_it_is_worth_it(
+async def test_garbage_is_collected_when_the_loop_is_idle(
     monkeypatch: pytest.MonkeyPatch, objects: int, calls: int
 ) -> None:
     clock, collector = ManualClock(), Collector(monkeypatch, objects)
@@ -38,7 +38,7 @@ async def test_garbage_is_collected_when_there_is_nothing_else_to_do_and_it_is_w
     assert collector.calls == calls, "nobody does it any more"
 
 
-async def test_garbage_waits_while_there_is_something_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_garbage_collection_waits_while_the_loop_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, collector, busy = ManualClock(), Collector(monkeypatch, 10_000), [0.0]
     async with tidied(clock, lambda: busy[0]):
         for _ in range(3):
@@ -50,14 +50,14 @@ async def test_garbage_waits_while_there_is_something_to_do(monkeypatch: pytest.
         assert collector.calls == 1
 
 
-def test_a_loop_without_a_processor_is_busy_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_time_waiting_for_a_cpu_counts_as_busy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     counted = tmp_path / "schedstat"
     counted.write_text("1500000000 2500000000 42\n")
     monkeypatch.setattr(gc_tuning, "_SCHEDULED", counted)
     assert busy_seconds() == 4.0
 
 
-def test_a_kernel_that_does_not_count_is_made_do_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_schedstat_falls_back_to_cpu_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(gc_tuning, "_SCHEDULED", tmp_path / "missing")
     before = busy_seconds()
     assert 0.0 <= before <= busy_seconds()

@@ -20,21 +20,21 @@ from sandpool.testing.objects import new
 from sandpool.testing.waiting import drain
 
 
-async def test_what_the_server_keeps_is_not_in_the_hands_of_the_caller(client: Client) -> None:
+async def test_caller_and_server_do_not_share_objects(client: Client) -> None:
     mine: Object = new(CONFIG_MAP, "a", data={"k": "v"})
     await client.create(CONFIG_MAP, mine, "default")
     mine["data"]["k"] = "changed"
     assert (await client.get(CONFIG_MAP, "a", "default"))["data"] == {"k": "v"}
 
 
-async def test_bytes_are_sent_as_they_are(client: Client) -> None:
+async def test_bytes_are_sent_unchanged(client: Client) -> None:
     path = CONFIG_MAP.path("default")
     body = b"kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}"
     created = await client.transport.request(Request("POST", path, body=body, content_type="application/yaml"))
     assert created["metadata"]["name"] == "a"
 
 
-async def test_errors_are_those_of_a_client_on_the_network(server: ApiServer, client: Client) -> None:
+async def test_errors_are_those_of_a_network_client(server: ApiServer, client: Client) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
     with pytest.raises(AlreadyExists):
         await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
@@ -50,7 +50,7 @@ async def test_errors_are_those_of_a_client_on_the_network(server: ApiServer, cl
         await server.client(User("nobody")).list(CONFIG_MAP)
 
 
-def test_an_error_of_the_server_s_own_making_arrives_as_its_status_says() -> None:
+def test_internal_error_types_arrive_as_their_public_type() -> None:
     class Special(BadRequest):
         pass
 
@@ -59,25 +59,25 @@ def test_an_error_of_the_server_s_own_making_arrives_as_its_status_says() -> Non
     assert (received.message, received.code) == ("why", 400)
 
 
-async def test_a_watch_is_not_a_request(server: ApiServer, client: Client) -> None:
+async def test_request_rejects_a_watch(server: ApiServer, client: Client) -> None:
     with pytest.raises(ValueError, match="stream"):
         await client.transport.request(Request("GET", CONFIG_MAP.path(), {"watch": "true"}))
     assert len(server.store.resource_store("configmaps").hub) == 0
 
 
-async def test_a_request_is_not_a_watch(client: Client) -> None:
+async def test_stream_rejects_a_request(client: Client) -> None:
     with pytest.raises(ApiError, match="single document"):
         await anext(client.transport.stream(Request("GET", CONFIG_MAP.path())))
 
 
-async def test_an_error_event_is_raised(server: ApiServer, client: Client) -> None:
+async def test_error_event_is_raised(server: ApiServer, client: Client) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
     server.store.compact("configmaps")
     with pytest.raises(Expired):
         await anext(client.watch(CONFIG_MAP, resource_version="1"))
 
 
-async def test_closing_ends_streams_and_refuses_requests(server: ApiServer) -> None:
+async def test_close_ends_streams_and_rejects_requests(server: ApiServer) -> None:
     client = server.client()
     stream = client.watch(NAMESPACE)
     await anext(stream)
@@ -90,7 +90,7 @@ async def test_closing_ends_streams_and_refuses_requests(server: ApiServer) -> N
         await client.list(NAMESPACE)
 
 
-async def test_leaving_a_stream_ends_its_subscription(server: ApiServer, client: Client) -> None:
+async def test_closing_a_stream_ends_its_subscription(server: ApiServer, client: Client) -> None:
     stream = client.watch(NAMESPACE)
     await anext(stream)
     assert len(server.store.resource_store("namespaces").hub) == 1
@@ -109,7 +109,7 @@ class Records:
         self.entries.append((request.user.name, request.method, request.headers["user-agent"], status, message))
 
 
-async def test_every_request_is_recorded_with_its_fate(server: ApiServer) -> None:
+async def test_every_request_is_recorded_with_its_result(server: ApiServer) -> None:
     records: Any = Records()
     transport = InProcessTransport(server.handler, ADMIN, clock=SystemClock(), audit=records, user_agent="me")
     client = Client(transport)
@@ -122,7 +122,7 @@ async def test_every_request_is_recorded_with_its_fate(server: ApiServer) -> Non
     ]
 
 
-async def test_a_caller_who_tries_again_at_once_keeps_nobody_waiting(client: Client) -> None:
+async def test_immediate_retries_yield_to_other_tasks(client: Client) -> None:
     """Over a network every refusal takes time in which others get on. Here it takes a turn of the loop."""
 
     async def create_later() -> None:

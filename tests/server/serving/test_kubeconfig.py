@@ -11,7 +11,7 @@ import yaml
 from sandpool.server.serving.kubeconfig import ForeignFile, write_kubeconfig
 
 
-def test_it_names_server_ca_and_token(tmp_path: Path) -> None:
+def test_kubeconfig_has_server_ca_and_token(tmp_path: Path) -> None:
     path = tmp_path / "new" / "config"
     write_kubeconfig(path, "https://127.0.0.1:1", "CA", "secret")
     document = yaml.safe_load(path.read_text())
@@ -24,7 +24,7 @@ def test_it_names_server_ca_and_token(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_it_replaces_its_own(tmp_path: Path) -> None:
+def test_own_kubeconfig_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "config"
     write_kubeconfig(path, "https://127.0.0.1:1", "CA", "old")
     write_kubeconfig(path, "https://127.0.0.1:2", "CA", "new")
@@ -33,7 +33,7 @@ def test_it_replaces_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["apiVersion: v1\nkind: Config\n", ""])
-def test_it_leaves_others_alone(tmp_path: Path, content: str) -> None:
+def test_foreign_kubeconfig_is_kept(tmp_path: Path, content: str) -> None:
     path = tmp_path / "config"
     path.write_text(content)
     with pytest.raises(ForeignFile, match="choose another file"):

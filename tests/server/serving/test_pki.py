@@ -63,7 +63,7 @@ async def handshake(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -
         listener.close()
 
 
-def test_files_are_private(tmp_path: Path) -> None:
+def test_key_files_are_private(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "pki", Calendar())
     authority.server()
     authority.admin()
@@ -73,7 +73,7 @@ def test_files_are_private(tmp_path: Path) -> None:
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
 
 
-def test_everything_is_made_once(tmp_path: Path) -> None:
+def test_certificates_are_created_once(tmp_path: Path) -> None:
     calendar = Calendar()
     first = Authority(tmp_path, calendar)
     server = first.server(["example.org"]).certificate.read_bytes()
@@ -85,7 +85,7 @@ def test_everything_is_made_once(tmp_path: Path) -> None:
     assert again.admin().certificate.read_bytes() == admin
 
 
-def test_another_name_makes_a_new_certificate(tmp_path: Path) -> None:
+def test_another_name_creates_a_new_certificate(tmp_path: Path) -> None:
     authority = Authority(tmp_path, Calendar())
     before = load(authority.server().certificate)
     after = load(authority.server(["10.0.0.1", "example.org"]).certificate)
@@ -102,7 +102,7 @@ def test_another_name_makes_a_new_certificate(tmp_path: Path) -> None:
     assert set(map(str, names.get_values_for_type(x509.IPAddress))) == {"127.0.0.1", "::1", "10.0.0.1"}
 
 
-def test_certificates_are_renewed_in_time(tmp_path: Path) -> None:
+def test_certificates_are_renewed_before_they_expire(tmp_path: Path) -> None:
     calendar = Calendar()
     authority = Authority(tmp_path, calendar)
     server, admin = load(authority.server().certificate), load(authority.admin().certificate)
@@ -113,7 +113,7 @@ def test_certificates_are_renewed_in_time(tmp_path: Path) -> None:
     assert load(authority.admin().certificate) != admin
 
 
-def test_certificates_for_both_sides_of_a_kubelet(tmp_path: Path) -> None:
+def test_kubelet_certificates_are_for_server_and_client(tmp_path: Path) -> None:
     authority = Authority(tmp_path, Calendar())
     shown = load(authority.kubelet("here", ["10.0.0.1"]).certificate)
     (name,) = shown.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
@@ -126,7 +126,7 @@ def test_certificates_for_both_sides_of_a_kubelet(tmp_path: Path) -> None:
     assert (name.value, group.value) == ("kube-apiserver-kubelet-client", "system:masters")
 
 
-def test_a_lost_or_mixed_up_key_makes_a_new_pair(tmp_path: Path) -> None:
+def test_missing_or_mismatched_key_creates_a_new_pair(tmp_path: Path) -> None:
     authority = Authority(tmp_path, Calendar())
     before = load(authority.server().certificate)
     (tmp_path / "server.key").unlink()
@@ -136,7 +136,7 @@ def test_a_lost_or_mixed_up_key_makes_a_new_pair(tmp_path: Path) -> None:
     assert load(authority.server().certificate) != second
 
 
-def test_a_new_authority_replaces_what_the_old_one_signed(tmp_path: Path) -> None:
+def test_new_authority_replaces_its_certificates(tmp_path: Path) -> None:
     authority = Authority(tmp_path, Calendar())
     before = load(authority.server().certificate)
     (tmp_path / "ca.key").unlink()
@@ -146,18 +146,18 @@ def test_a_new_authority_replaces_what_the_old_one_signed(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "kubernetes.default.svc", "example.org"])
-async def test_clients_believe_the_server(tmp_path: Path, name: str) -> None:
+async def test_clients_trust_the_server(tmp_path: Path, name: str) -> None:
     authority = Authority(tmp_path, Calendar())
     assert await handshake(authority.tls(["example.org"]), client_context(authority), name) is None
 
 
-async def test_other_names_are_not_believed(tmp_path: Path) -> None:
+async def test_other_names_are_not_trusted(tmp_path: Path) -> None:
     authority = Authority(tmp_path, Calendar())
     with pytest.raises(ssl.SSLCertVerificationError):
         await handshake(authority.tls(), client_context(authority), "example.com")
 
 
-async def test_the_admin_certificate_says_who_the_admin_is(tmp_path: Path) -> None:
+async def test_admin_certificate_names_the_admin(tmp_path: Path) -> None:
     authority = Authority(tmp_path, Calendar())
     seen = await handshake(authority.tls(), client_context(authority, certificate=True), "localhost")
     assert seen is not None
@@ -168,7 +168,7 @@ async def test_the_admin_certificate_says_who_the_admin_is(tmp_path: Path) -> No
     assert subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value == "sandpool-admin"
 
 
-async def test_a_strangers_certificate_is_refused(tmp_path: Path) -> None:
+async def test_foreign_certificate_is_rejected(tmp_path: Path) -> None:
     ours, theirs = Authority(tmp_path / "a", Calendar()), Authority(tmp_path / "b", Calendar())
     context = client_context(ours)
     identity = theirs.admin()
@@ -177,7 +177,7 @@ async def test_a_strangers_certificate_is_refused(tmp_path: Path) -> None:
         await handshake(ours.tls(), context, "localhost")
 
 
-async def test_a_server_certificate_is_no_client_certificate(tmp_path: Path) -> None:
+async def test_server_certificate_is_no_client_certificate(tmp_path: Path) -> None:
     authority = Authority(tmp_path, Calendar())
     context = client_context(authority)
     identity = authority.server()
@@ -186,7 +186,7 @@ async def test_a_server_certificate_is_no_client_certificate(tmp_path: Path) -> 
         await handshake(authority.tls(), context, "localhost")
 
 
-def test_old_tls_is_not_spoken(tmp_path: Path) -> None:
+def test_old_tls_versions_are_rejected(tmp_path: Path) -> None:
     context = Authority(tmp_path, Calendar()).tls()
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
     assert context.verify_mode == ssl.CERT_OPTIONAL

@@ -28,14 +28,14 @@ objects = st.fixed_dictionaries(
 
 
 @given(objects)
-def test_an_entry_is_the_same_from_the_object_and_from_its_bytes(obj: dict[str, object]) -> None:
+def test_entry_is_equal_from_object_and_bytes(obj: dict[str, object]) -> None:
     encoded = orjson.dumps(obj)
     made, read = Entry.of(Key("ns", "n"), 3, 7, obj, encoded), Entry.stored(Key("ns", "n"), 3, 7, encoded)
     assert (made.uid, made.labels, made.owners) == (read.uid, read.labels, read.owners)
     assert (read.key, read.revision, read.row, read.decode()) == (("ns", "n"), 3, 7, obj)
 
 
-def test_a_kept_object_is_handed_out_as_it_is() -> None:
+def test_kept_object_is_returned_as_is() -> None:
     obj = {"metadata": {"uid": "u"}}
     entry = Entry.of(Key("", "n"), 1, 1, obj, orjson.dumps(obj))
     assert entry.decode() == obj
@@ -46,7 +46,7 @@ def test_a_kept_object_is_handed_out_as_it_is() -> None:
     assert entry.decode() is not obj
 
 
-def test_what_is_stored_takes_no_more_memory_than_its_bytes() -> None:
+def test_stored_bytes_are_not_overallocated() -> None:
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]

@@ -62,7 +62,7 @@ async def names(client: Client) -> set[str]:
     return {item["metadata"]["name"] for item in (await client.list(CONFIG_MAP, "default"))["items"]}
 
 
-async def test_a_full_disk_refuses_writes_and_serves_reads(small_disk: Path) -> None:
+async def test_full_disk_rejects_writes_and_serves_reads(small_disk: Path) -> None:
     # Something to remove later, so that there is room again.
     ballast = small_disk / "ballast"
     ballast.write_bytes(b"x" * (1 << 20))
@@ -86,7 +86,7 @@ async def test_a_full_disk_refuses_writes_and_serves_reads(small_disk: Path) -> 
     await server.stop()
 
 
-async def test_a_server_starts_on_a_full_disk_and_loses_nothing(small_disk: Path) -> None:
+async def test_server_starts_on_a_full_disk_and_loses_nothing(small_disk: Path) -> None:
     server = ApiServer(small_disk / "data")
     await server.start()
     stored = await fill(server.client())
@@ -107,7 +107,7 @@ def fill_up(path: Path) -> None:
             file.write(os.urandom(4096))
 
 
-async def test_a_server_killed_on_a_full_disk_starts_again_and_deletes(larger_disk: Path) -> None:
+async def test_server_killed_on_a_full_disk_starts_again_and_deletes(larger_disk: Path) -> None:
     data = larger_disk / "data"
     server = ApiServer(data)
     await server.start()

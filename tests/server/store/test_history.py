@@ -26,7 +26,7 @@ def test_changes_since_a_revision_come_oldest_first() -> None:
     assert [c.revision for c in kept.since(9)] == []
 
 
-def test_what_falls_out_is_compacted() -> None:
+def test_dropped_changes_are_compacted() -> None:
     kept = history(max_changes=2)
     for revision in (1, 2, 3, 4):
         kept.append(change(revision))
@@ -35,7 +35,7 @@ def test_what_falls_out_is_compacted() -> None:
         kept.since(1)
 
 
-def test_bytes_are_bounded_but_the_newest_change_always_stays() -> None:
+def test_bytes_are_bounded_and_the_newest_change_is_kept() -> None:
     kept = history(max_bytes=25)
     for revision in (1, 2, 3):
         kept.append(change(revision))
@@ -44,7 +44,7 @@ def test_bytes_are_bounded_but_the_newest_change_always_stays() -> None:
     assert [c.revision for c in kept.since(kept.compacted)] == [4]
 
 
-def test_undo_tells_what_each_key_was() -> None:
+def test_undo_returns_the_earlier_state_of_each_key() -> None:
     kept = history()
     first = change(1)
     second = change(2, previous=first.entry)

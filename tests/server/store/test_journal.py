@@ -76,18 +76,18 @@ def test_committed_rows_are_loaded_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 5, 63, 64, 65, 341])
-def test_batches_of_every_size_are_written_whole(tmp_path: Path, count: int) -> None:
+def test_batches_of_every_size_are_written_completely(tmp_path: Path, count: int) -> None:
     filled(tmp_path, count)
     assert [(r.id, r.value) for r in reopen(tmp_path)] == [(id, b'{"n":%d}' % id) for id in range(1, count + 1)]
 
 
 @pytest.mark.parametrize("size", [0, 1, 5119, 5120, 5121, 10240, 20000])
-def test_the_checksum_of_pieces_is_that_of_the_whole(size: int) -> None:
+def test_checksum_of_pieces_equals_that_of_the_whole(size: int) -> None:
     value = bytes(number % 251 for number in range(size))
     assert checksum(value) == zlib.crc32(value)
 
 
-def test_a_batch_writes_the_last_state_of_a_row() -> None:
+def test_batch_writes_the_last_state_of_a_row() -> None:
     batch = Batch()
     batch.add(row(1, b"a"))
     batch.remove(1)
@@ -96,7 +96,7 @@ def test_a_batch_writes_the_last_state_of_a_row() -> None:
     assert (batch.puts, batch.deletes) == ({1: row(1, b"b")}, set())
 
 
-def test_one_server_per_directory(tmp_path: Path) -> None:
+def test_second_server_on_a_directory_is_refused(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     with pytest.raises(StoreInUse, match="in use by another server"):
         Journal(tmp_path)
@@ -104,7 +104,7 @@ def test_one_server_per_directory(tmp_path: Path) -> None:
     Journal(tmp_path).close()
 
 
-def test_a_flipped_bit_in_an_object_is_found(tmp_path: Path) -> None:
+def test_flipped_bit_is_detected(tmp_path: Path) -> None:
     filled(tmp_path)
     checkpoint(tmp_path)
     path = tmp_path / DATABASE
@@ -114,7 +114,7 @@ def test_a_flipped_bit_in_an_object_is_found(tmp_path: Path) -> None:
         reopen(tmp_path)
 
 
-def test_a_lost_row_is_found(tmp_path: Path) -> None:
+def test_lost_row_is_detected(tmp_path: Path) -> None:
     filled(tmp_path)
     with contextlib.closing(sqlite3.connect(tmp_path / DATABASE)) as db:
         db.execute("DELETE FROM objects WHERE id = 2")
@@ -124,7 +124,7 @@ def test_a_lost_row_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 100, 4096, 5000, 9000])
-def test_a_truncated_database_is_found(tmp_path: Path, keep: int) -> None:
+def test_truncated_database_is_detected(tmp_path: Path, keep: int) -> None:
     filled(tmp_path, 50)
     checkpoint(tmp_path)
     os.truncate(tmp_path / DATABASE, keep)
@@ -150,14 +150,14 @@ def change(directory: Path, *statements: str) -> None:
         "UPDATE objects SET value = (SELECT value FROM objects WHERE id = 1) WHERE id = 2",
     ],
 )
-def test_a_changed_column_is_found(tmp_path: Path, statement: str) -> None:
+def test_changed_column_is_detected(tmp_path: Path, statement: str) -> None:
     filled(tmp_path)
     change(tmp_path, statement)
     with pytest.raises(StoreDamaged, match="do not match their checksum"):
         reopen(tmp_path)
 
 
-def test_a_key_that_is_there_twice_is_found(tmp_path: Path) -> None:
+def test_duplicate_key_is_detected(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     batch = Batch(revision=2, rows=2)
     batch.add(Row(1, "pods", "default", "twin", 1, b"{}"))
@@ -168,7 +168,7 @@ def test_a_key_that_is_there_twice_is_found(tmp_path: Path) -> None:
         reopen(tmp_path)
 
 
-def test_a_row_of_an_earlier_state_is_found(tmp_path: Path) -> None:
+def test_outdated_row_is_detected(tmp_path: Path) -> None:
     """A page that was not written, or came back: each row on it is sound by itself."""
     filled(tmp_path)
     with contextlib.closing(sqlite3.connect(tmp_path / DATABASE)) as db:
@@ -186,7 +186,7 @@ def test_a_row_of_an_earlier_state_is_found(tmp_path: Path) -> None:
         reopen(tmp_path)
 
 
-def test_a_lost_row_and_one_that_came_back_are_found_together(tmp_path: Path) -> None:
+def test_lost_row_and_restored_row_are_detected_together(tmp_path: Path) -> None:
     filled(tmp_path)
     with contextlib.closing(sqlite3.connect(tmp_path / DATABASE)) as db:
         removed = db.execute("SELECT * FROM objects WHERE id = 2").fetchone()
@@ -204,7 +204,7 @@ def test_a_lost_row_and_one_that_came_back_are_found_together(tmp_path: Path) ->
         reopen(tmp_path)
 
 
-def test_swapped_pages_are_found(tmp_path: Path) -> None:
+def test_swapped_pages_are_detected(tmp_path: Path) -> None:
     filled(tmp_path, 1000)
     checkpoint(tmp_path)
     path = tmp_path / DATABASE
@@ -219,7 +219,7 @@ def test_swapped_pages_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_damage_anywhere_is_found_or_harmless(tmp_path: Path, seed: int) -> None:
+def test_damage_anywhere_is_detected_or_harmless(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     filled(tmp_path, 100)
     before = reopen(tmp_path)
@@ -243,7 +243,7 @@ def as_format_1(directory: Path) -> None:
         db.commit()
 
 
-def test_a_database_of_the_version_before_opens_and_is_checked_from_then_on(tmp_path: Path) -> None:
+def test_database_of_the_previous_format_is_opened_and_checked_from_then_on(tmp_path: Path) -> None:
     filled(tmp_path)
     as_format_1(tmp_path)
     journal = Journal(tmp_path)
@@ -258,7 +258,7 @@ def test_a_database_of_the_version_before_opens_and_is_checked_from_then_on(tmp_
         reopen(tmp_path)
 
 
-def test_damage_in_a_database_of_the_version_before_is_found(tmp_path: Path) -> None:
+def test_damage_in_a_database_of_the_previous_format_is_detected(tmp_path: Path) -> None:
     filled(tmp_path)
     as_format_1(tmp_path)
     change(tmp_path, "UPDATE objects SET value = x'7b7d' WHERE id = 2")
@@ -281,11 +281,11 @@ def killed_copy(directory: Path, commits: int) -> Path:
     return copy
 
 
-def test_a_killed_server_loses_nothing(tmp_path: Path) -> None:
+def test_killed_server_loses_nothing(tmp_path: Path) -> None:
     assert len(reopen(killed_copy(tmp_path, 3))) == 3
 
 
-def test_a_truncated_write_ahead_log_is_found(tmp_path: Path) -> None:
+def test_truncated_write_ahead_log_is_detected(tmp_path: Path) -> None:
     copy = killed_copy(tmp_path, 3)
     log = copy / (DATABASE + "-wal")
     os.truncate(log, log.stat().st_size - 100)
@@ -293,20 +293,20 @@ def test_a_truncated_write_ahead_log_is_found(tmp_path: Path) -> None:
         reopen(copy)
 
 
-def test_a_removed_write_ahead_log_is_found(tmp_path: Path) -> None:
+def test_removed_write_ahead_log_is_detected(tmp_path: Path) -> None:
     copy = killed_copy(tmp_path, 3)
     (copy / (DATABASE + "-wal")).unlink()
     with pytest.raises(StoreDamaged):
         reopen(copy)
 
 
-def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_no_database_is_rejected(tmp_path: Path) -> None:
     (tmp_path / DATABASE).write_bytes(b"not a database at all" * 1000)
     with pytest.raises(StoreDamaged, match="file is not a database"):
         reopen(tmp_path)
 
 
-def test_another_format_is_refused(tmp_path: Path) -> None:
+def test_unknown_format_is_rejected(tmp_path: Path) -> None:
     filled(tmp_path)
     with contextlib.closing(sqlite3.connect(tmp_path / DATABASE)) as db:
         db.execute("UPDATE meta SET format = 99")
@@ -315,7 +315,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
         reopen(tmp_path)
 
 
-def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
+def test_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     journal = Journal(tmp_path)
     batch = Batch(revision=1, rows=1)

@@ -17,7 +17,7 @@ operations = st.lists(st.tuples(st.sampled_from(["put", "remove", "list"]), name
 
 
 @given(operations)
-def test_a_table_lists_like_a_sorted_dictionary(script: list[tuple[str, str, str]]) -> None:
+def test_table_lists_like_a_sorted_dictionary(script: list[tuple[str, str, str]]) -> None:
     table, model = ObjectTable(), dict[Key, Entry]()
     for operation, namespace, name in script:
         key = Key(namespace, name)

@@ -49,7 +49,7 @@ async def put(store: Store, name: str, value: int = 0) -> Object:
     return write.object
 
 
-async def test_revisions_grow_and_are_stamped_on_objects(store: Store) -> None:
+async def test_revisions_increase_and_are_stamped_on_objects(store: Store) -> None:
     first, second = await put(store, "a"), await put(store, "b")
     assert (first["metadata"]["resourceVersion"], second["metadata"]["resourceVersion"]) == ("1", "2")
     entry = store.get("things", Key("ns", "a"))
@@ -57,7 +57,7 @@ async def test_revisions_grow_and_are_stamped_on_objects(store: Store) -> None:
     assert entry.decode() == first
 
 
-async def test_a_burst_shares_a_sync(tmp_path: Path) -> None:
+async def test_burst_shares_a_sync(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     store = Store(journal)
     await asyncio.gather(*(put(store, f"n{i}") for i in range(300)))
@@ -66,7 +66,7 @@ async def test_a_burst_shares_a_sync(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_readers_see_only_what_is_durable(tmp_path: Path) -> None:
+async def test_readers_see_only_durable_writes(tmp_path: Path) -> None:
     journal = HeldJournal(tmp_path)
     store = Store(journal)
     watch = store.watch("things")
@@ -115,7 +115,7 @@ async def test_writes_build_on_accepted_ones(tmp_path: Path) -> None:
     await reopened.close()
 
 
-async def test_a_failed_commit_takes_back_everything_built_on_it(tmp_path: Path) -> None:
+async def test_failed_commit_undoes_all_writes_built_on_it(tmp_path: Path) -> None:
     journal = HeldJournal(tmp_path)
     store = Store(journal)
     kept = store.put("things", Key("ns", "kept"), thing("kept"))
@@ -158,7 +158,7 @@ async def test_revisions_are_not_reused_after_deleting_and_restarting(tmp_path: 
     await store.close()
 
 
-async def test_a_watch_resumes_where_it_left_off(store: Store) -> None:
+async def test_watch_resumes_at_its_revision(store: Store) -> None:
     for value in range(5):
         await put(store, "a", value)
     watch = store.watch("things", "ns", "a", since=2)
@@ -168,7 +168,7 @@ async def test_a_watch_resumes_where_it_left_off(store: Store) -> None:
     assert [change.object["value"] for change in changes] == [2, 3, 4]
 
 
-async def test_scopes_hear_only_of_their_own(store: Store) -> None:
+async def test_watch_is_limited_to_its_scope(store: Store) -> None:
     watches = {
         "everything": store.watch("things"),
         "namespace": store.watch("things", "ns"),
@@ -186,7 +186,7 @@ async def test_scopes_hear_only_of_their_own(store: Store) -> None:
     assert len(store.resource_store("things").hub) == 0
 
 
-async def test_a_closed_watch_ends(store: Store) -> None:
+async def test_closed_watch_ends(store: Store) -> None:
     watch = store.watch("things")
     waiting = asyncio.ensure_future(watch.take())
     await asyncio.sleep(0)
@@ -194,7 +194,7 @@ async def test_a_closed_watch_ends(store: Store) -> None:
     assert await waiting is None
 
 
-async def test_a_watcher_that_falls_behind_is_cut_off(store: Store) -> None:
+async def test_slow_watcher_is_cut_off(store: Store) -> None:
     await put(store, "a")
     entry = store.get("things", Key("ns", "a"))
     assert entry is not None
@@ -220,7 +220,7 @@ async def test_compaction_bounds_the_history(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_scan_can_look_back(store: Store) -> None:
+async def test_scan_at_an_earlier_revision_is_served(store: Store) -> None:
     for name in ("a", "c", "e"):
         await put(store, name)
     then = store.revision
@@ -240,14 +240,14 @@ async def test_a_scan_can_look_back(store: Store) -> None:
     assert names_and_values(then + 1) == [("a", 0), ("b", 0), ("c", 0), ("e", 0)]
 
 
-async def test_observers_hear_before_writers_are_answered(store: Store) -> None:
+async def test_observers_are_called_before_writers_are_answered(store: Store) -> None:
     seen: list[tuple[str, str]] = []
     store.observe(lambda resource, change: seen.append((resource, change.type)))
     await put(store, "a")
     assert seen == [("things", "ADDED")]
 
 
-async def test_closing_finishes_what_was_accepted(tmp_path: Path) -> None:
+async def test_close_finishes_accepted_writes(tmp_path: Path) -> None:
     store = Store(Journal(tmp_path))
     write = store.put("things", Key("ns", "a"), thing("a"))
     await store.close()

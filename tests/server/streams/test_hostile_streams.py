@@ -108,7 +108,7 @@ class TestExec:
     @pytest.mark.parametrize(
         "size", ['{"Width":1e999,"Height":1}', '{"Width":-1,"Height":1}', '{"Width":65536,"Height":1}']
     )
-    def test_a_size_that_no_terminal_has_is_none(self, size: str) -> None:
+    def test_invalid_terminal_size_is_ignored(self, size: str) -> None:
         async def sized(client: StreamClient) -> int:
             assert await client.next_size() == Size(80, 24)
             return 0
@@ -118,7 +118,7 @@ class TestExec:
         lived(over_websocket(WebSocket(client), sized, StdStreams(True, stdout=True, stderr=True, terminal=True)))
         assert b"Success" in client.sent
 
-    def test_without_a_terminal_no_sizes_are_kept(self) -> None:
+    def test_sizes_are_not_kept_without_a_terminal(self) -> None:
         seen = []
 
         async def unsized(client: StreamClient) -> int:
@@ -130,13 +130,13 @@ class TestExec:
         assert Size(80, 24) not in seen
 
     @given(st.lists(MESSAGES, max_size=8), st.integers(1, 64), st.booleans(), st.booleans())
-    def test_channels(self, events: list[Event], step: int, stdin: bool, terminal: bool) -> None:
+    def test_any_channels_end_cleanly(self, events: list[Event], step: int, stdin: bool, terminal: bool) -> None:
         client = Script(encoded([*events, CloseConnection(1000)]), step)
         lived(over_websocket(WebSocket(client), work, StdStreams(stdin, stdout=True, stderr=True, terminal=terminal)))
 
     @given(st.lists(MESSAGES, max_size=4), st.binary(max_size=60), st.integers(1, 64))
     @example([], b"\x82\xff\xff\xff\xff\xff\xff\xff\xff\xff\x00\x00\x00\x00", 64)
-    def test_what_is_no_frame(self, events: list[Event], noise: bytes, step: int) -> None:
+    def test_invalid_frames_end_cleanly(self, events: list[Event], noise: bytes, step: int) -> None:
         client = Script(encoded(list(events)) + noise, step)
         lived(over_websocket(WebSocket(client), work, StdStreams(True, stdout=True, stderr=True, terminal=False)))
 
@@ -190,20 +190,20 @@ class Dialler:
 
 class TestForward:
     @given(st.lists(FRAMES, max_size=10), st.integers(1, 64), st.booleans())
-    def test_frames(self, frames: list[Control | Data], step: int, begun: bool) -> None:
+    def test_any_frames_end_cleanly(self, frames: list[Control | Data], step: int, begun: bool) -> None:
         dial = Dialler()
         lived(forward(SpdySession(Script(framed([*(PAIR if begun else []), *frames]), step)), dial))
         dial.check()
 
     @given(st.lists(FRAMES, max_size=4), st.binary(max_size=60), st.integers(1, 64))
     @example([], zlib.compress(b"x" * 100_000), 64)
-    def test_what_is_no_frame(self, frames: list[Control | Data], noise: bytes, step: int) -> None:
+    def test_invalid_frames_end_cleanly(self, frames: list[Control | Data], noise: bytes, step: int) -> None:
         dial = Dialler()
         lived(forward(SpdySession(Script(framed([*PAIR, *frames]) + noise, step)), dial))
         dial.check()
 
     @given(st.lists(FRAMES, max_size=6), st.lists(st.integers(0, 30), max_size=10))
-    def test_in_a_websocket_however_it_is_cut(self, frames: list[Control | Data], cuts: list[int]) -> None:
+    def test_any_cut_of_websocket_messages_ends_cleanly(self, frames: list[Control | Data], cuts: list[int]) -> None:
         data, events = framed([*PAIR, *frames]), []
         for cut in cuts:
             events.append(BytesMessage(data[:cut]))
@@ -216,6 +216,6 @@ class TestForward:
 
 class TestExecOverSpdy:
     @given(st.lists(FRAMES, max_size=10), st.binary(max_size=20), st.integers(1, 64), st.booleans())
-    def test_frames(self, frames: list[Control | Data], noise: bytes, step: int, begun: bool) -> None:
+    def test_any_frames_end_cleanly(self, frames: list[Control | Data], noise: bytes, step: int, begun: bool) -> None:
         client = Script(framed([*(REMOTE if begun else []), *frames]) + noise, step)
         lived(over_spdy(SpdySession(client), work, StdStreams(True, stdout=True, stderr=True, terminal=False)))

@@ -40,7 +40,9 @@ OTHERS = [{"type": "Hostname", "address": "here"}, {"type": "ExternalIP", "addre
         ([{}], 1, None),
     ],
 )
-def test_where_a_kubelet_is(addresses: list[Object], port: int | None, found: tuple[str, int] | None) -> None:
+def test_kubelet_endpoint_is_read_from_the_node(
+    addresses: list[Object], port: int | None, found: tuple[str, int] | None
+) -> None:
     status: Object = {"addresses": addresses}
     if port is not None:
         status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": port}}
@@ -48,7 +50,7 @@ def test_where_a_kubelet_is(addresses: list[Object], port: int | None, found: tu
     assert (None if endpoint is None else (endpoint.host, endpoint.port)) == found
 
 
-def test_a_node_that_has_said_nothing() -> None:
+def test_node_without_status_has_no_endpoint() -> None:
     assert KubeletEndpoint.of({"metadata": {"name": "node"}}) is None
 
 
@@ -114,7 +116,7 @@ async def text_of(response: Response) -> bytes:
     return b"".join([line.line() for batch in [each async for each in response.stream] for line in batch])
 
 
-async def test_a_log(told: Told) -> None:
+async def test_log_request_is_forwarded(told: Told) -> None:
     told.says = plain("200 OK", b"one\ntwo\n")
     query = "tailLines=5&follow=true&other=1&container=main&sinceTime=2026-01-01T00%3A00%3A00%2B01%3A00"
     response = await told.answer("log", query, authorization="Bearer secret", cookie="a")
@@ -135,12 +137,12 @@ async def test_a_log(told: Told) -> None:
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\nwhat?", b"one"),
     ],
 )
-async def test_however_it_is_sent(told: Told, says: bytes, body: bytes) -> None:
+async def test_response_framings_are_understood(told: Told, says: bytes, body: bytes) -> None:
     told.says = says
     assert await text_of(await told.answer("log")) == body
 
 
-async def test_a_log_that_nobody_reads_after_all(told: Told) -> None:
+async def test_unread_log_is_closed(told: Told) -> None:
     told.says = plain("200 OK", b"x" * 1_000_000)
     response = await told.answer("log")
     assert response.stream is not None
@@ -160,7 +162,7 @@ async def test_a_log_that_nobody_reads_after_all(told: Told) -> None:
         ("portforward", "ports=80", "/portForward/space/box?"),
     ],
 )
-async def test_what_a_kubelet_is_asked(told: Told, subresource: str, query: str, target: str) -> None:
+async def test_upgrade_request_is_forwarded(told: Told, subresource: str, query: str, target: str) -> None:
     told.says = (
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: SPDY/3.1\r\nConnection: Upgrade\r\nX-Other: a\r\n\r\nrest"
     )
@@ -176,7 +178,7 @@ async def test_what_a_kubelet_is_asked(told: Told, subresource: str, query: str,
     assert client.heard == b"rest"
 
 
-async def test_what_was_asked_is_forgotten_without_the_garbage_collector(told: Told) -> None:
+async def test_finished_request_is_freed_without_the_garbage_collector(told: Told) -> None:
     async def read() -> None:
         told.says = plain("200 OK", b"one")
         await text_of(await told.answer("log"))
@@ -239,7 +241,9 @@ STATUS = b'{"kind":"Status","status":"Failure","reason":"NotFound","message":"no
         (b"HTTP/1.1 101 A\r\nX: " + b"y" * 200_000, ServiceUnavailable, "the node is unreachable at 127.0.0.1"),
     ],
 )
-async def test_what_a_kubelet_says_instead(told: Told, says: bytes, error: type[ApiError], words: str) -> None:
+async def test_kubelet_error_is_returned_as_its_type(
+    told: Told, says: bytes, error: type[ApiError], words: str
+) -> None:
     told.says = says
     with pytest.raises(error) as raised:
         await told.answer("exec", "command=a&stdout=true", "POST", upgrade="SPDY/3.1", connection="Upgrade")
@@ -247,14 +251,14 @@ async def test_what_a_kubelet_says_instead(told: Told, says: bytes, error: type[
     assert raised.value.code >= 400
 
 
-async def test_a_kubelet_certificate_with_another_fingerprint_is_refused(told: Told) -> None:
+async def test_kubelet_certificate_with_another_fingerprint_is_rejected(told: Told) -> None:
     told.says, told.fingerprint = plain("200 OK", b"lies"), "00" * 32
     with pytest.raises(ServiceUnavailable, match="does not match the fingerprint in the Node"):
         await told.answer("log")
     assert told.asked == b"", "it is told nothing"
 
 
-async def test_an_unreachable_kubelet_is_reported(told: Told) -> None:
+async def test_unreachable_kubelet_is_reported(told: Told) -> None:
     await told.stop()
     with pytest.raises(ServiceUnavailable, match='pod "box" cannot be reached: the node is unreachable at 127'):
         await told.answer("log")
@@ -267,7 +271,7 @@ async def test_an_unreachable_kubelet_is_reported(told: Told) -> None:
     ("subresource", "query"),
     [("exec", "stdout=1"), ("exec", "command=a"), ("exec", "command=a&stdout=1&container=b"), ("log", "container=b")],
 )
-async def test_what_makes_no_sense_is_not_passed_on(told: Told, subresource: str, query: str) -> None:
+async def test_invalid_options_are_not_forwarded(told: Told, subresource: str, query: str) -> None:
     with pytest.raises(BadRequest):
         await told.answer(subresource, query, "POST")
     assert told.asked == b""

@@ -33,28 +33,28 @@ class Client:
     async def close(self) -> None: ...
 
 
-def test_the_handshake() -> None:
+def test_handshake_follows_the_rfc() -> None:
     headers = dict(accept_headers("dGhlIHNhbXBsZSBub25jZQ==", "v5.channel.k8s.io"))
     # The example of RFC 6455.
     assert headers["Sec-WebSocket-Accept"] == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
     assert headers["Sec-WebSocket-Protocol"] == "v5.channel.k8s.io"
 
 
-async def test_messages_come_whole() -> None:
+async def test_fragmented_messages_are_assembled() -> None:
     client = Client()
     client.say(BytesMessage(b"ab", message_finished=False), BytesMessage(b"cd"), TextMessage("text"), BytesMessage(b""))
     socket = WebSocket(client)
     assert [await socket.receive() for _ in range(3)] == [b"abcd", b"text", b""]
 
 
-async def test_a_ping_is_answered() -> None:
+async def test_ping_is_answered() -> None:
     client = Client()
     client.say(Ping(b"1"), BytesMessage(b"x"))
     await WebSocket(client).receive()
     assert client.heard == [Pong(b"1")]
 
 
-async def test_a_close_is_answered_and_is_the_end() -> None:
+async def test_close_is_answered_and_ends_the_socket() -> None:
     client = Client()
     client.say(BytesMessage(b"x"), CloseConnection(1000))
     socket = WebSocket(client)
@@ -63,13 +63,13 @@ async def test_a_close_is_answered_and_is_the_end() -> None:
     await socket.send(b"nobody hears this")
 
 
-async def test_a_wire_that_breaks_is_the_end() -> None:
+async def test_broken_connection_ends_the_socket() -> None:
     client = Client()
     client.inward.put_nowait(b"")
     assert await WebSocket(client).receive() is None
 
 
-async def test_an_empty_message_does_not_end_a_wire() -> None:
+async def test_empty_message_does_not_end_the_socket() -> None:
     client = Client()
     client.say(BytesMessage(b""), BytesMessage(b"a"), BytesMessage(b""), BytesMessage(b"b"), CloseConnection(1000))
     wire = WebSocketByteStream(WebSocket(client))
@@ -77,14 +77,14 @@ async def test_an_empty_message_does_not_end_a_wire() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 70_000])
-async def test_what_is_sent_arrives(size: int) -> None:
+async def test_sent_bytes_arrive(size: int) -> None:
     client = Client()
     await WebSocket(client).send(b"x" * size)
     assert b"".join(event.data for event in client.heard if isinstance(event, BytesMessage)) == b"x" * size
 
 
 @given(st.binary(max_size=100))
-def test_any_bytes_are_messages_or_the_end(data: bytes) -> None:
+def test_any_bytes_are_messages_or_end_the_socket(data: bytes) -> None:
     async def feed() -> None:
         client = Client()
         client.inward.put_nowait(data or b"x")

@@ -37,11 +37,11 @@ NOW = datetime(2026, 11, 16, 8, 0, 0, tzinfo=UTC)
         (8 * YEAR + 100 * DAY, "8y"),
     ],
 )
-def test_durations_are_shortened_as_kubernetes_does(seconds: float, text: str) -> None:
+def test_durations_are_shortened_as_in_kubernetes(seconds: float, text: str) -> None:
     assert short_duration(timedelta(seconds=seconds)) == text
 
 
-def test_an_age_is_counted_from_a_timestamp() -> None:
+def test_age_is_counted_from_a_timestamp() -> None:
     assert age("2026-11-16T07:59:30Z", NOW) == "30s"
     assert age("2026-11-16T09:59:30.123456+02:00", NOW) == "29s"
     assert age(None, NOW) == age("", NOW) == "<unknown>"
@@ -55,6 +55,6 @@ def test_only_rfc_3339_is_a_timestamp(text: str) -> None:
 
 @settings(deadline=None)
 @given(st.integers(min_value=0, max_value=100 * YEAR))
-def test_a_duration_never_takes_more_than_two_units(seconds: int) -> None:
+def test_duration_has_at_most_two_units(seconds: int) -> None:
     text = short_duration(timedelta(seconds=seconds))
     assert sum(char.isalpha() for char in text) <= 2

@@ -19,7 +19,7 @@ from sandpool.api.kinds import (
 Cells = Callable[..., list[Any]]
 
 
-def test_node(cells: Cells) -> None:
+def test_node_has_roles_version_and_addresses(cells: Cells) -> None:
     obj = {
         "metadata": {
             "labels": {
@@ -48,14 +48,14 @@ def test_node(cells: Cells) -> None:
     ]
 
 
-def test_a_node_that_has_not_reported(cells: Cells) -> None:
+def test_node_without_status_is_printed(cells: Cells) -> None:
     unknown = ["<none>", "<none>", "<unknown>", "<unknown>", "<unknown>"]
     assert cells(NODE, {}) == ["x", "Unknown", "<none>", "10m", "", *unknown]
     lost = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
     assert cells(NODE, lost)[1] == "NotReady"
 
 
-def test_configuration(cells: Cells) -> None:
+def test_namespaces_secrets_and_config_maps_are_printed(cells: Cells) -> None:
     assert cells(NAMESPACE, {"status": {"phase": "Active"}}) == ["x", "Active", "10m"]
     assert cells(SECRET, {"type": "Opaque", "data": {"a": "", "b": ""}}) == ["x", "Opaque", 2, "10m"]
     assert cells(CONFIG_MAP, {"data": {"a": ""}, "binaryData": {"b": ""}}) == ["x", 2, "10m"]
@@ -65,7 +65,7 @@ def test_configuration(cells: Cells) -> None:
     assert cells(LEASE, {}) == ["x", "", "10m"]
 
 
-def test_role_bindings(cells: Cells) -> None:
+def test_role_bindings_list_their_subjects(cells: Cells) -> None:
     obj = {
         "roleRef": {"kind": "Role", "name": "r"},
         "subjects": [
@@ -80,7 +80,7 @@ def test_role_bindings(cells: Cells) -> None:
         assert cells(type, obj) == ["x", "Role/r", "10m", "u1, u2", "g", "ns/sa"]
 
 
-def test_classes(cells: Cells) -> None:
+def test_classes_are_printed(cells: Cells) -> None:
     priority = {"value": 5, "globalDefault": True, "preemptionPolicy": "Never"}
     assert cells(PRIORITY_CLASS, priority) == ["x", 5, True, "10m", "Never"]
     assert cells(RUNTIME_CLASS, {"handler": "h"}) == ["x", "h", "10m"]

@@ -56,18 +56,18 @@ OBJECT: Object = {
         ("string", "not a path", None),
     ],
 )
-def test_a_cell_has_the_type_of_its_column(now: datetime, type: str, path: str, expected: Any) -> None:
+def test_cell_has_the_type_of_its_column(now: datetime, type: str, path: str, expected: Any) -> None:
     printer = custom_printer([Column("C", type, path)])
     assert printer.cells(OBJECT, now) == ["w", expected]
 
 
-def test_without_columns_the_age_is_shown(now: datetime) -> None:
+def test_age_is_the_default_column(now: datetime) -> None:
     printer = custom_printer([])
     assert [column.name for column in printer.columns] == ["Name", "Age"]
     assert printer.cells(OBJECT, now) == ["w", "10m"]
 
 
-def test_headings_say_where_the_value_comes_from() -> None:
+def test_headings_name_the_path_of_the_value() -> None:
     printer = custom_printer([Column("A", "string", ".a", priority=1), Column("B", "integer", ".b", "ours", "int32")])
     _, a, b = printer.columns
     assert (a.name, a.type, a.priority) == ("A", "string", 1)

@@ -30,22 +30,22 @@ SERIES: Object = {
 }
 
 
-def test_an_event_that_is_counted(cells: Cells) -> None:
+def test_counted_event_is_printed(cells: Cells) -> None:
     assert cells(CORE_EVENT, COUNTED) == [
         *("60m", "Normal", "Started", "pod/p", "spec.containers{a}", "kubelet, n1", "hello", "3h", 4, "x")
     ]
 
 
-def test_an_event_that_is_a_series(cells: Cells) -> None:
+def test_event_series_is_printed(cells: Cells) -> None:
     assert cells(CORE_EVENT, SERIES) == ["30m", "Warning", "R", "pod", "", "ctl, ctl-0", "m", "149m", 9, "x"]
 
 
-def test_an_event_without_times(cells: Cells) -> None:
+def test_event_without_times_is_printed(cells: Cells) -> None:
     obj = {"involvedObject": {"kind": "Pod"}, "message": "m", "source": {"component": "only"}}
     assert cells(CORE_EVENT, obj) == ["<unknown>", "", "", "pod", "", "only", "m", "<unknown>", 1, "x"]
 
 
-def test_the_events_group_names_the_same_things_differently(cells: Cells) -> None:
+def test_events_v1_event_is_printed_like_a_core_event(cells: Cells) -> None:
     renamed = {
         "regarding": COUNTED["involvedObject"],
         "note": COUNTED["message"],

@@ -48,7 +48,7 @@ Cells = Callable[..., list[Any]]
         ),
     ],
 )
-def test_service(cells: Cells, spec: Object, status: Object, expected: list[Any]) -> None:
+def test_service_has_addresses_and_ports(cells: Cells, spec: Object, status: Object, expected: list[Any]) -> None:
     assert cells(SERVICE, {"spec": spec, "status": status}) == ["x", *expected]
 
 
@@ -66,11 +66,11 @@ def test_service(cells: Cells, spec: Object, status: Object, expected: list[Any]
         ),
     ],
 )
-def test_endpoints(cells: Cells, subsets: list[Object] | None, expected: str) -> None:
+def test_endpoints_are_listed(cells: Cells, subsets: list[Object] | None, expected: str) -> None:
     assert cells(ENDPOINTS, {"subsets": subsets} if subsets else {}) == ["x", expected, "10m"]
 
 
-def test_endpoint_slice(cells: Cells) -> None:
+def test_endpoint_slice_has_ports_and_endpoints(cells: Cells) -> None:
     obj = {
         "addressType": "IPv4",
         "ports": [{"port": 80, "name": "a"}, {"name": "p"}, {}, {"port": 83}],
@@ -86,6 +86,6 @@ def test_endpoint_slice(cells: Cells) -> None:
     assert cells(ENDPOINT_SLICE, {"addressType": "IPv6"})[2:4] == ["<unset>", "<unset>"]
 
 
-def test_network_policy(cells: Cells) -> None:
+def test_network_policy_has_its_selector(cells: Cells) -> None:
     assert cells(NETWORK_POLICY, {"spec": {"podSelector": {}}}) == ["x", "<none>", "10m"]
     assert cells(NETWORK_POLICY, {"spec": {"podSelector": {"matchLabels": {"a": "b"}}}})[1] == "a=b"

@@ -163,11 +163,13 @@ DELETED: Object = {"deletionTimestamp": AN_HOUR_AGO}
         (pod(metadata=DELETED, phase="Running", reason="NodeLost"), ["0/2", "Unknown", "0"]),
     ],
 )
-def test_readiness_status_and_restarts(cells: Callable[..., list[Any]], obj: Object, expected: list[str]) -> None:
+def test_pod_has_readiness_status_and_restarts(
+    cells: Callable[..., list[Any]], obj: Object, expected: list[str]
+) -> None:
     assert cells(POD, obj)[1:4] == expected
 
 
-def test_wide_cells(cells: Callable[..., list[Any]]) -> None:
+def test_wide_pod_has_addresses_node_and_gates(cells: Callable[..., list[Any]]) -> None:
     obj = pod(
         {"nodeName": "n1", "readinessGates": [{"conditionType": "x/a"}, {"conditionType": "x/b"}]},
         phase="Running",
@@ -181,13 +183,13 @@ def test_wide_cells(cells: Callable[..., list[Any]]) -> None:
 @pytest.mark.parametrize(
     ("phase", "message"), [("Succeeded", "The pod has completed successfully."), ("Failed", "The pod failed.")]
 )
-def test_a_finished_pod_is_marked_as_completed(
+def test_finished_pod_has_a_completed_condition(
     served: Callable[..., Resource], now: datetime, phase: str, message: str
 ) -> None:
     (row,) = table(served(POD), [pod(phase=phase)], now=now)["rows"]
     assert row["conditions"] == [{"type": "Completed", "status": "True", "reason": phase, "message": message}]
 
 
-def test_a_running_pod_is_not(served: Callable[..., Resource], now: datetime) -> None:
+def test_running_pod_has_no_condition(served: Callable[..., Resource], now: datetime) -> None:
     (row,) = table(served(POD), [pod(phase="Running")], now=now)["rows"]
     assert "conditions" not in row

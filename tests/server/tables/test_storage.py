@@ -8,7 +8,7 @@ from sandpool.api.kinds import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORA
 Cells = Callable[..., list[Any]]
 
 
-def test_a_bound_claim_shows_what_its_volume_gives(cells: Cells) -> None:
+def test_bound_volume_claim_has_the_capacity_of_its_volume(cells: Cells) -> None:
     obj = {
         "spec": {"volumeName": "pv1", "storageClassName": "fast", "volumeMode": "Filesystem"},
         "status": {
@@ -22,7 +22,7 @@ def test_a_bound_claim_shows_what_its_volume_gives(cells: Cells) -> None:
     ]
 
 
-def test_a_claim_without_a_volume_shows_neither_size_nor_modes(cells: Cells) -> None:
+def test_unbound_volume_claim_has_neither_capacity_nor_modes(cells: Cells) -> None:
     obj = {
         "metadata": {"annotations": {"volume.beta.kubernetes.io/storage-class": "annotated"}},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
@@ -32,7 +32,7 @@ def test_a_claim_without_a_volume_shows_neither_size_nor_modes(cells: Cells) -> 
     assert cells(PERSISTENT_VOLUME_CLAIM, obj) == expected
 
 
-def test_volume(cells: Cells) -> None:
+def test_volume_has_capacity_and_claim(cells: Cells) -> None:
     obj = {
         "spec": {
             "accessModes": ["ReadWriteMany", "ReadWriteOnce"],
@@ -51,7 +51,7 @@ def test_volume(cells: Cells) -> None:
     assert cells(PERSISTENT_VOLUME, leaving)[4] == "Terminating"
 
 
-def test_storage_class(cells: Cells) -> None:
+def test_storage_class_marks_the_default(cells: Cells) -> None:
     default = {
         "metadata": {"annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
         "provisioner": "x/y",

@@ -28,14 +28,14 @@ def form(kind: str, version: str = "v1") -> Negotiated:
     return Negotiated(as_=kind, group="meta.k8s.io", version=version)
 
 
-def test_plain_answers_and_statuses_stay_what_they_are(served: Served, now: datetime) -> None:
+def test_plain_responses_and_statuses_are_unchanged(served: Served, now: datetime) -> None:
     assert transform_response(Negotiated(), served(CONFIG_MAP), OBJECT, now=now) is OBJECT
     assert transform_response(form("Table"), served(CONFIG_MAP), STATUS, now=now) is STATUS
     assert transform_event(form("Table"), served(CONFIG_MAP), STATUS, now=now) is STATUS
     assert transform_event(Negotiated(), served(CONFIG_MAP), OBJECT, now=now) is OBJECT
 
 
-def test_a_table_of_a_list_or_of_one_object(served: Served, now: datetime) -> None:
+def test_table_is_made_of_a_list_or_of_one_object(served: Served, now: datetime) -> None:
     listed = transform_response(form("Table"), served(CONFIG_MAP), LIST, now=now)
     assert listed["metadata"] == {"resourceVersion": "7", "continue": "c"}
     one = transform_response(form("Table", "v1beta1"), served(CONFIG_MAP), OBJECT, now=now, include_object="None")
@@ -43,7 +43,7 @@ def test_a_table_of_a_list_or_of_one_object(served: Served, now: datetime) -> No
     assert one["rows"][0]["object"] is None
 
 
-def test_metadata_alone(served: Served, now: datetime) -> None:
+def test_partial_metadata_are_made_of_an_object_and_of_a_list(served: Served, now: datetime) -> None:
     assert transform_response(form("PartialObjectMetadata"), served(CONFIG_MAP), OBJECT, now=now) == PARTIAL
     assert transform_response(form("PartialObjectMetadataList"), served(CONFIG_MAP), LIST, now=now) == {
         "kind": "PartialObjectMetadataList",
@@ -60,12 +60,14 @@ def test_metadata_alone(served: Served, now: datetime) -> None:
         ("PartialObjectMetadataList", OBJECT, "PartialObjectMetadataList, but the requested object is not a list"),
     ],
 )
-def test_metadata_of_the_wrong_number(served: Served, now: datetime, kind: str, answer: Object, message: str) -> None:
+def test_partial_metadata_of_the_wrong_cardinality_are_rejected(
+    served: Served, now: datetime, kind: str, answer: Object, message: str
+) -> None:
     with pytest.raises(NotAcceptable, match=message):
         transform_response(form(kind), served(CONFIG_MAP), answer, now=now)
 
 
-def test_events_of_a_watch(served: Served, now: datetime) -> None:
+def test_watch_events_become_tables(served: Served, now: datetime) -> None:
     first = transform_event(form("Table"), served(CONFIG_MAP), OBJECT, now=now, first=True)
     later = transform_event(form("Table"), served(CONFIG_MAP), OBJECT, now=now)
     assert first["columnDefinitions"] is not None
@@ -75,6 +77,6 @@ def test_events_of_a_watch(served: Served, now: datetime) -> None:
     assert transform_event(form("PartialObjectMetadata"), served(CONFIG_MAP), OBJECT, now=now) == PARTIAL
 
 
-def test_a_wrong_include_object_is_refused(served: Served, now: datetime) -> None:
+def test_invalid_include_object_is_rejected(served: Served, now: datetime) -> None:
     with pytest.raises(BadRequest, match=r'includeObject: Invalid value: "Nope": must be'):
         transform_response(form("Table"), served(CONFIG_MAP), OBJECT, now=now, include_object="Nope")

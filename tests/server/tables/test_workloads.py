@@ -26,18 +26,18 @@ def workload(status: Object, **spec: Any) -> Object:
     return {"spec": {"selector": SELECTOR, "template": TEMPLATE, **spec}, "status": status}
 
 
-def test_deployment(cells: Cells) -> None:
+def test_deployment_has_replica_counts(cells: Cells) -> None:
     status = {"replicas": 3, "readyReplicas": 2, "updatedReplicas": 3, "availableReplicas": 1}
     expected = ["x", "2/3", 3, 1, "10m", "a,b", "img:1,img:2", SELECTOR_TEXT]
     assert cells(DEPLOYMENT, workload(status, replicas=3)) == expected
 
 
-def test_replica_set(cells: Cells) -> None:
+def test_replica_set_has_replica_counts(cells: Cells) -> None:
     obj = workload({"replicas": 2, "readyReplicas": 1}, replicas=3)
     assert cells(REPLICA_SET, obj) == ["x", 3, 2, 1, "10m", "a,b", "img:1,img:2", SELECTOR_TEXT]
 
 
-def test_daemon_set(cells: Cells) -> None:
+def test_daemon_set_has_pod_counts(cells: Cells) -> None:
     counts = ("desiredNumberScheduled", "currentNumberScheduled", "numberReady", "updatedNumberScheduled")
     obj = workload({**dict(zip(counts, (5, 4, 3, 2), strict=True)), "numberAvailable": 1})
     assert cells(DAEMON_SET, obj) == [
@@ -46,17 +46,17 @@ def test_daemon_set(cells: Cells) -> None:
     ]
 
 
-def test_stateful_set(cells: Cells) -> None:
+def test_stateful_set_has_replica_counts(cells: Cells) -> None:
     obj = workload({"readyReplicas": 1}, replicas=4)
     assert cells(STATEFUL_SET, obj) == ["x", "1/4", "10m", "a,b", "img:1,img:2"]
 
 
-def test_a_workload_nobody_has_looked_at_yet(cells: Cells) -> None:
+def test_workload_without_status_is_printed(cells: Cells) -> None:
     assert cells(DEPLOYMENT, {"spec": {"replicas": 1}})[1:4] == ["0/1", 0, 0]
     assert cells(REPLICA_SET, {})[1:4] == [0, 0, 0]
 
 
-def test_disruption_budget(cells: Cells) -> None:
+def test_disruption_budget_has_its_limits(cells: Cells) -> None:
     percent = {"spec": {"minAvailable": "50%"}, "status": {"disruptionsAllowed": 2}}
     assert cells(POD_DISRUPTION_BUDGET, percent) == ["x", "50%", "N/A", 2, "10m"]
     assert cells(POD_DISRUPTION_BUDGET, {"spec": {"maxUnavailable": 0}}) == ["x", "N/A", "0", 0, "10m"]
