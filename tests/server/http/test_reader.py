@@ -29,6 +29,9 @@ class Desk:
     def identify(self, cycle: RequestCycle, impersonation: object) -> None:
         pass
 
+    def buffered(self, cycle: RequestCycle, count: int) -> None:
+        cycle.buffered += count
+
     def expected_continue(self) -> None:
         pass
 

@@ -47,7 +47,7 @@ async def test_worker_rejects_like_the_server(data: bytes) -> None:
 
 async def test_failing_worker_is_reported_as_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(TooLarge, match="send it as JSON"):
+    with pytest.raises(TooLarge, match="use JSON"):
         await YamlWorker().decode(b"a: 1")
 
 

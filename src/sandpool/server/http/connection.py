@@ -22,8 +22,11 @@ from typing import TYPE_CHECKING, cast
 
 from sandpool.kube.errors import ApiError, ServiceUnavailable
 from sandpool.server.auth.certificates import PeerCertificate, peer_certificate
+from sandpool.server.auth.groups import ANONYMOUS
 from sandpool.server.http import response_head
 from sandpool.server.http.cycle import NOBODY, RequestCycle
+from sandpool.server.http.fairness import Flow, too_many
+from sandpool.server.http.listener import Accepted, Stranger
 from sandpool.server.http.reader import HEAD, IDLE, ReadStage, RequestReader
 from sandpool.server.http.representation import PLAIN, Representation, choose
 from sandpool.server.http.upgrade import SwitchedProtocol
@@ -39,7 +42,7 @@ logger = logging.getLogger(__name__)
 CLIENT_GONE = 499
 
 
-class Connection(asyncio.Protocol):
+class Connection(Accepted):
     __slots__ = (
         "_awaited",
         "_certificate",
@@ -48,6 +51,7 @@ class Connection(asyncio.Protocol):
         "_deaf",
         "_ending",
         "_events",
+        "_flow",
         "_lingering",
         "_lost",
         "_queue",
@@ -61,12 +65,15 @@ class Connection(asyncio.Protocol):
         "_writer",
         "deadline",
         "limits",
+        "stranger",
     )
     _transport: asyncio.Transport
     _writer: ResponseWriter
 
-    def __init__(self, server: HttpServer) -> None:
+    def __init__(self, server: HttpServer, stranger: Stranger) -> None:
         self._server = server
+        self.stranger = stranger  # what this connection is until its client has authenticated
+        self._flow: Flow | None = None  # of the last request's caller
         self.limits = server.limits
         self.deadline = math.inf
         self._reader = RequestReader(self)
@@ -89,8 +96,9 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self.stranger.connection = self
         self._transport.set_write_buffer_limits(high=self.limits.write_buffer)
-        self._writer = ResponseWriter(self._transport, self._server.heads, self.limits.gzip_above)
+        self._writer = ResponseWriter(self._transport, self._server.heads, self._server.yaml, self.limits.gzip_above)
         peer = transport.get_extra_info("peername")
         self._source = peer[0] if isinstance(peer, tuple) else ""
         tls = transport.get_extra_info("ssl_object")
@@ -119,11 +127,17 @@ class Connection(asyncio.Protocol):
         self._lost = True
         self._deaf = True
         self.deadline = math.inf
+        for cycle in self._queue:
+            self._release(cycle)
         self._queue.clear()
+        if self._reader.cycle is not None:
+            self._release(self._reader.cycle)
         self._writer.resume()
         self._reader.close()
         self._switched = None
+        self._leave_flow()
         self._server.forget(self)
+        self.stranger.connection = None
         if self._current is not None and self._task is not None:
             if self._current.request.method in ("GET", "HEAD"):
                 self._task.cancel()
@@ -177,6 +191,33 @@ class Connection(asyncio.Protocol):
 
     def identify(self, cycle: RequestCycle, impersonation: Sequence[tuple[str, str]]) -> None:
         self._server.identify(cycle, impersonation, self._certificate)
+        caller = cycle.caller
+        key = caller.name if caller is not ANONYMOUS else f"an anonymous client at {self._source}"
+        if self._flow is None or self._flow.key != key:
+            self._join_flow(key, known=caller is not ANONYMOUS)
+        cycle.flow = self._flow
+
+    def _join_flow(self, key: str, *, known: bool) -> None:
+        """Count this connection for the user of its requests. Raises ``TooManyRequests``."""
+        self._leave_flow()
+        flow = self._server.fairness.flow(key)
+        if known:
+            if flow.connections >= self.limits.connections_per_user:
+                raise too_many(f"{key} has {flow.connections} connections, which is the limit")
+            self._server.authenticated(self.stranger)
+        flow.connections += 1
+        self._flow = flow
+
+    def _leave_flow(self) -> None:
+        flow, self._flow = self._flow, None
+        if flow is not None:
+            flow.connections -= 1
+            self._server.fairness.release(flow)
+
+    def buffered(self, cycle: RequestCycle, count: int) -> None:
+        if cycle.flow is not None:
+            self._server.fairness.buffer(cycle.flow, count)
+            cycle.buffered += count
 
     def expected_continue(self) -> None:
         if self._current is None:
@@ -215,14 +256,13 @@ class Connection(asyncio.Protocol):
             if cycle.error is not None:
                 raise cycle.error
             wanted = choose(request.path, request.query, request.headers)
-            response = await self._server.handler.handle(request)
-            if response.encoded is None and response.stream is None:
-                response.encode()  # here, where a failure can still become an error response
+            response = await self._handle(cycle)
         except ApiError as error:
             problem = error.message
             response = response_head.failure(error)
         except asyncio.CancelledError:
             if self._lost or self._server.aborting:
+                self._release(cycle)
                 if self._server.audit is not None:
                     self._server.record(cycle, CLIENT_GONE, "the client disconnected")
                 raise
@@ -248,10 +288,49 @@ class Connection(asyncio.Protocol):
             logger.exception("sending the response to request %s failed", cycle.audit_id)
             self._transport.abort()
         finally:
+            self._release(cycle)
             if self._server.audit is not None:
                 cycle.response = response
                 self._server.record(cycle, response.status, problem)
         self._finish(cycle)
+
+    async def _handle(self, cycle: RequestCycle) -> Response:
+        """Serve a request in its user's turn."""
+        flow, queue = cycle.flow, self._server.fairness
+        assert flow is not None  # a request without one has an error
+        if queue.must_wait(flow):
+            await queue.wait(flow)
+        else:
+            flow.in_flight += 1
+        try:
+            response = await queue.metered(flow, self._server.handler.handle(cycle.request))
+            if response.stream is not None or response.upgrade is not None:
+                await self._open_stream(cycle, flow, response)
+            elif response.encoded is None and response.parts is None:
+                response.encode()  # here, where a failure can still become an error response
+        finally:
+            queue.leave(flow)
+        return response
+
+    async def _open_stream(self, cycle: RequestCycle, flow: Flow, response: Response) -> None:
+        try:
+            self._server.fairness.open_stream(flow)
+        except ApiError:
+            if response.stream is not None:
+                await response.stream.aclose()
+            if response.upgrade is not None:
+                response.upgrade.abandon()
+            raise
+        cycle.streaming = True
+
+    def _release(self, cycle: RequestCycle) -> None:
+        """Give back what a request occupied of its user's limits."""
+        flow = cycle.flow
+        if flow is not None and (cycle.buffered or cycle.streaming):
+            flow.buffered -= cycle.buffered
+            flow.streams -= cycle.streaming
+            cycle.buffered, cycle.streaming = 0, False
+            self._server.fairness.release(flow)
 
     async def _answer(self, cycle: RequestCycle, response: Response, wanted: Representation) -> None:
         events = response.stream
@@ -267,7 +346,7 @@ class Connection(asyncio.Protocol):
         else:
             self._events = events
             try:
-                await self._writer.stream(cycle, response, events)
+                await self._writer.stream(cycle, response, events, self._server.fairness)
             finally:
                 self._events = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sandpool.kube.errors import ApiError
+from sandpool.server.http.fairness import Flow
 from sandpool.server.request.messages import Response, ServerRequest, User
 
 NOBODY = User("")
@@ -11,10 +12,26 @@ NOBODY = User("")
 class RequestCycle:
     """The request for the handler, and what the connection needs to send the response."""
 
-    __slots__ = ("audit_id", "caller", "error", "keep_alive", "legacy", "request", "response", "sent", "started")
+    __slots__ = (
+        "audit_id",
+        "buffered",
+        "caller",
+        "error",
+        "flow",
+        "keep_alive",
+        "legacy",
+        "request",
+        "response",
+        "sent",
+        "started",
+        "streaming",
+    )
 
     def __init__(self, request: ServerRequest, audit_id: str, started: float, keep_alive: bool, legacy: bool) -> None:
         self.request = request
+        self.flow: Flow | None = None  # of the caller, once authenticated
+        self.buffered = 0  # bytes of the body, counted in the flow
+        self.streaming = False  # a watch or an upgraded connection, counted in the flow
         self.caller = NOBODY  # the authenticated user; request.user is the impersonated one
         self.audit_id = audit_id
         self.started = started  # monotonic seconds

@@ -17,6 +17,16 @@ class HttpLimits:
     body: int = MAX_OBJECT  # kube-apiserver's limit; part of the 413 message
     head: int = 64 * KIB
     connections: int = 8192
+    # Connections that have not sent a credential: in their TLS handshake, before the first request, or anonymous. When
+    # there are more, the oldest one is closed, of the same address or of the address that has the most.
+    strangers: int = 1024
+    strangers_per_address: int = 512
+    # What one authenticated user may occupy (see ``fairness``).
+    connections_per_user: int = 4096
+    streams_per_user: int = 2048  # watches, exec, attach, port-forward, logs
+    requests_per_user: int = 400  # served at once; kube-apiserver's limit on requests in flight
+    queued_per_user: int = 2000
+    body_bytes_per_user: int = 64 * MIB
     # A client must send its whole head, and after that its whole body, within these.
     head_seconds: float = 30.0
     body_seconds: float = 60.0

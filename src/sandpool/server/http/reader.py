@@ -63,6 +63,10 @@ class RequestSink(Protocol):
         buffer one. Raises ``ApiError``."""
         ...
 
+    def buffered(self, cycle: RequestCycle, count: int) -> None:
+        """Count bytes of a body. Raises ``ApiError``."""
+        ...
+
     def expected_continue(self) -> None:
         """The client waits for permission to send the body."""
         ...
@@ -178,6 +182,8 @@ class RequestReader:
         self._length += len(body)
         if self._length > self._reception.limits.body:
             raise body_too_large(self._reception.limits.body)
+        if self.cycle is not None:
+            self._reception.buffered(self.cycle, len(body))
         self._body.append(body)
 
     def on_message_complete(self) -> None:

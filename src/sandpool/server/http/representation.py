@@ -1,26 +1,33 @@
 """The wire form of a response: compact or indented JSON, YAML, and gzip.
 
-Handlers respond in compact JSON only. Every conversion costs milliseconds on a large list and is off the common path,
-so it runs in a thread.
+Handlers respond in compact JSON only. Every conversion costs milliseconds and is off the common path, so it runs in a
+thread, and a large one in YAML in a process. A large response is never indented: clients that ask for indentation do so
+for a human reader.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Final, NamedTuple
 
 import orjson
-import yaml
 
+from sandpool.kube.errors import NotAcceptable
 from sandpool.kube.transport import JSON
+from sandpool.server.http.response_head import failure
+from sandpool.server.request.body import MAX_BODY
 from sandpool.server.request.messages import Response
 from sandpool.server.request.negotiation import DISCOVERY_FORMS, OBJECT_FORMS, YAML, negotiate
+from sandpool.server.request.yaml_worker import LARGE, YamlWorker, to_yaml
 
 _ANY_FORM = OBJECT_FORMS | DISCOVERY_FORMS
 _ALWAYS_ACCEPTABLE = frozenset({"", JSON, "*/*", f"{JSON}, */*"})
 # Subresources that return no API objects: their bytes are sent regardless of the Accept header.
 _RAW = frozenset({"log", "proxy", "exec", "attach", "portforward"})
+#: Larger responses are not indented: decoding and encoding them would hold the interpreter for milliseconds.
+_INDENT_BELOW: Final = 1 << 20
 _INTERACTIVE = ("curl/", "Wget/", "Mozilla/5.0")
 
 
@@ -52,14 +59,27 @@ def choose(path: str, query: Mapping[str, str], headers: Mapping[str, str]) -> R
     return Representation(media_type == YAML, pretty)
 
 
-def rewrite(response: Response, wanted: Representation) -> tuple[bytes, str]:
-    """The body and its content type, in a form other than compact JSON."""
+async def rewrite(response: Response, wanted: Representation, worker: YamlWorker) -> Response:
+    """The response in a form other than compact JSON. A large one stays compact unless YAML is wanted."""
     if not response.content_type.startswith(JSON):
-        return response.encode(), response.content_type
-    document = response.decode()
+        return response
     if wanted.yaml:
-        return _to_yaml(document), YAML
-    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE), response.content_type
+        if response.size > MAX_BODY:
+            error = NotAcceptable(f"a response of {response.size} bytes is too large for YAML: ask for JSON or a limit")
+            return failure(error)
+        if response.size > LARGE:
+            text = await worker.encode(await asyncio.to_thread(response.encode))
+        else:
+            text = await asyncio.to_thread(to_yaml, response.decode())
+        return Response(response.status, encoded=text, content_type=YAML, headers=response.headers)
+    if response.size > _INDENT_BELOW:
+        return response
+    text = await asyncio.to_thread(_indented, response)
+    return Response(response.status, encoded=text, content_type=response.content_type, headers=response.headers)
+
+
+def _indented(response: Response) -> bytes:
+    return orjson.dumps(response.decode(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
 def compress(body: bytes) -> bytes:
@@ -76,9 +96,3 @@ def _is_raw(path: str) -> bool:
     segments = path.split("/")  # "", "api", "v1", "namespaces", namespace, plural, name, subresource
     place = 7 if segments[3:4] == ["namespaces"] else 5
     return segments[1] == "api" and len(segments) > place and segments[place] in _RAW
-
-
-def _to_yaml(document: Any) -> bytes:
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text: bytes = yaml.dump(document, Dumper=dumper, encoding="utf-8", allow_unicode=True, width=80)
-    return text

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
+import time
 import uuid
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from itertools import count
 from typing import Any, Protocol
 
@@ -19,9 +19,12 @@ from sandpool.server.auth.impersonation import impersonate
 from sandpool.server.auth.rbac import Authorizer
 from sandpool.server.http.connection import Connection
 from sandpool.server.http.cycle import RequestCycle
+from sandpool.server.http.fairness import FairQueue
 from sandpool.server.http.limits import HttpLimits
+from sandpool.server.http.listener import Listener, Stranger
 from sandpool.server.http.response_head import HeadCache
 from sandpool.server.request.messages import Response, ServerRequest, User
+from sandpool.server.request.yaml_worker import YamlWorker
 
 # Interval for checking deadlines and updating the Date header.
 TICK_SECONDS = 1.0
@@ -64,6 +67,7 @@ class HttpServer:
         limits: HttpLimits | None = None,
         audit: AuditSink | None = None,
         clock: Clock | None = None,
+        cpu: Callable[[], float] = time.thread_time,
     ) -> None:
         self.handler = handler
         self.authenticator = authenticator
@@ -77,12 +81,14 @@ class HttpServer:
         self.now = self.clock.monotonic
         self.time = self.now()  # monotonic, as of the last tick: precise enough for deadlines
         self.heads = HeadCache()
+        self.fairness = FairQueue(self.limits, self.now, cpu)
+        self.yaml = YamlWorker()
         self.aborting = False  # the grace period is over: running requests are cancelled
         self._stopping = False
         self._connections: set[Connection] = set()
         self._orphans: set[asyncio.Task[None]] = set()  # writes of clients that have disconnected
         self._all_closed = asyncio.Event()
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
         self._ticker: asyncio.TimerHandle | None = None
         # Audit IDs are UUIDs made of a random prefix per process and a counter: a tenth of the cost of uuid4.
         self._audit_prefix = str(uuid.uuid4())[:24]
@@ -92,29 +98,18 @@ class HttpServer:
 
     async def start(self) -> None:
         self.loop = asyncio.get_running_loop()
-        limits = self.limits
-        self._server = await self.loop.create_server(
-            lambda: Connection(self),
-            self.host,
-            self.port,
-            ssl=self.tls,
-            backlog=1024,
-            start_serving=False,
-            ssl_handshake_timeout=limits.tls_handshake_seconds if self.tls else None,
-            ssl_shutdown_timeout=limits.linger_seconds if self.tls else None,
-        )
-        for listener in self._server.sockets:
-            _set_options(listener)
-        self.port = self._server.sockets[0].getsockname()[1]
-        await self._server.start_serving()
+        listener = Listener(self._connection, host=self.host, port=self.port, tls=self.tls, limits=self.limits)
+        await listener.start()
+        self._listener = listener
+        self.port = listener.port
         self._tick()
 
     async def stop(self, grace: float = 10.0) -> None:
         """Stop accepting, end watches, let requests in flight finish, and after ``grace`` seconds close the rest."""
-        if self._server is None or self._stopping:
+        if self._listener is None or self._stopping:
             return
         self._stopping = True
-        self._server.close()
+        self._listener.close()
         for connection in list(self._connections):
             connection.end()
         await self._first_of(self._idle(), self.clock.sleep(grace))
@@ -126,7 +121,7 @@ class HttpServer:
         await self._idle()
         if self._ticker is not None:
             self._ticker.cancel()
-        await self._server.wait_closed()
+        await self._listener.wait_closed()
 
     def sweep(self) -> None:
         """Act on every deadline that has passed."""
@@ -157,13 +152,34 @@ class HttpServer:
 
     # -- called by connections ---------------------------------------------------------------------------------------
 
+    def _connection(self, stranger: Stranger) -> Connection:
+        return Connection(self, stranger)
+
     def admit(self, connection: Connection) -> bool:
-        """Register a new connection; False if the server must refuse it."""
+        """Register a new connection; False if the server must refuse it. A stranger makes room for it if there is
+        one."""
         self._connections.add(connection)
-        return len(self._connections) <= self.limits.connections and not self._stopping
+        if len(self._connections) > self.limits.connections:
+            return self._stranger_makes_room(connection) and not self._stopping
+        return not self._stopping
+
+    def _stranger_makes_room(self, newcomer: Connection) -> bool:
+        assert self._listener is not None
+        strangers = self._listener.strangers
+        strangers.remove(newcomer.stranger)  # so that it does not make room for itself
+        if not strangers.make_room():
+            return False
+        strangers.add(newcomer.stranger)
+        return True
+
+    def authenticated(self, stranger: Stranger) -> None:
+        """The client of a connection is known now."""
+        if self._listener is not None:
+            self._listener.strangers.remove(stranger)
 
     def forget(self, connection: Connection) -> None:
         self._connections.discard(connection)
+        self.authenticated(connection.stranger)
         self._check_idle()
 
     def adopt(self, task: asyncio.Task[None]) -> None:
@@ -199,16 +215,3 @@ class HttpServer:
         """Only called when ``audit`` is set."""
         if self.audit is not None:
             self.audit.record(cycle, status, problem, self.now() - cycle.started)
-
-
-def _set_options(listener: socket.socket) -> None:
-    """Set TCP options on the listener; accepted connections inherit them at no cost.
-
-    Small responses must not wait for an acknowledgement, and keepalive probes end the watches of a peer that vanished.
-    """
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if hasattr(socket, "TCP_KEEPIDLE"):
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)

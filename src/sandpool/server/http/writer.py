@@ -1,34 +1,42 @@
 """Writes responses: the output half of a connection.
 
 A response is one write, a watch is one write per batch of events, directly to the transport. When the client reads
-slower than the server writes, the transport calls ``pause`` and further writes wait in ``drained``. A slow client
-occupies at most the write buffer limit and one response.
+slower than the server writes, the transport calls ``pause`` and further writes wait in ``drained``. A large list is
+written piece by piece, so a slow client occupies the write buffer limit and one piece. The pieces are bytes of the
+store, which all readers share.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import zlib
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import orjson
 
 from sandpool.kube.errors import ApiError
 from sandpool.server.http import response_head as head_lines
 from sandpool.server.http.cycle import RequestCycle
+from sandpool.server.http.fairness import FairQueue
 from sandpool.server.http.representation import PLAIN, Representation, accepts_gzip, compress, rewrite
 from sandpool.server.http.response_head import HeadCache
 from sandpool.server.request.messages import Response, WatchLine, WatchStream
+from sandpool.server.request.yaml_worker import YamlWorker
 
 logger = logging.getLogger(__name__)
 
 # Up to this size a copy is cheaper than a second write.
 _COPY_BELOW = 65536
+# Bytes of a large body that are written, or compressed, before other connections get a turn.
+_PIECE = 256 * 1024
 
 
 class ResponseWriter:
-    __slots__ = ("_gzip_above", "_heads", "_transport", "_waiter")
+    __slots__ = ("_gzip_above", "_heads", "_transport", "_waiter", "_yaml")
 
-    def __init__(self, transport: asyncio.Transport, heads: HeadCache, gzip_above: int) -> None:
+    def __init__(self, transport: asyncio.Transport, heads: HeadCache, yaml: YamlWorker, gzip_above: int) -> None:
+        self._yaml = yaml
         self._heads = heads
         self._transport = transport
         self._gzip_above = gzip_above
@@ -59,6 +67,7 @@ class ResponseWriter:
         if (
             wanted is not PLAIN
             or response.stream is not None
+            or response.parts is not None
             or response.headers
             or cycle.legacy
             or not cycle.keep_alive
@@ -75,9 +84,12 @@ class ResponseWriter:
         return True
 
     async def send(self, cycle: RequestCycle, response: Response, wanted: Representation) -> None:
-        body, content_type, more = response.encode(), response.content_type, response.headers
         if wanted is not PLAIN:
-            body, content_type = await asyncio.to_thread(rewrite, response, wanted)
+            response = await rewrite(response, wanted, self._yaml)
+        if response.size > _PIECE:
+            await self._send_large(cycle, response)
+            return
+        body, content_type, more = response.encode(), response.content_type, response.headers
         if len(body) > self._gzip_above and accepts_gzip(cycle.request.headers):
             body = await asyncio.to_thread(compress, body)
             more = [*more, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
@@ -91,15 +103,45 @@ class ResponseWriter:
             self._transport.write(body)
         cycle.sent = len(body)
 
-    async def stream(self, cycle: RequestCycle, response: Response, events: WatchStream) -> None:
-        """Write the events of a watch until it ends. Cancelled when the client disconnects."""
+    async def _send_large(self, cycle: RequestCycle, response: Response) -> None:
+        """Write a body in pieces. After each, other connections get a turn, or this one waits for its client."""
+        zipped = not cycle.legacy and response.size > self._gzip_above and accepts_gzip(cycle.request.headers)
+        more = response.headers
+        if zipped:
+            more = [*more, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
+            framing = b"Transfer-Encoding: chunked\r\n"
+        else:
+            framing = b"Content-Length: %d\r\n" % response.size
+        self._transport.write(self._head(cycle, response.status, response.content_type, more, framing))
+        if cycle.request.method == "HEAD":
+            return
+        compressor = zlib.compressobj(1, wbits=31)  # gzip; see ``compress`` for the level
+        for piece in _pieces(response.parts or [response.encode()]):
+            if zipped:
+                self._write_chunk(cycle, await asyncio.to_thread(compressor.compress, piece))
+            else:
+                self._transport.write(piece)
+                cycle.sent += len(piece)
+            await (self.drained() if self._waiter is not None else asyncio.sleep(0))
+            if self._transport.is_closing():
+                return
+        if zipped:
+            self._write_chunk(cycle, compressor.flush())
+            self._transport.write(head_lines.LAST_CHUNK)
+
+    async def stream(self, cycle: RequestCycle, response: Response, events: WatchStream, queue: FairQueue) -> None:
+        """Write the events of a watch until it ends, in the turns of its user. Cancelled when the client
+        disconnects."""
+        flow = cycle.flow
+        assert flow is not None
         framing = b"" if cycle.legacy else b"Transfer-Encoding: chunked\r\n"
         try:
             self._transport.write(self._head(cycle, response.status, response.content_type, response.headers, framing))
-            async for batch in events:
-                self._write_chunk(cycle, b"".join([event.line() for event in batch]))
+            batches = aiter(events)
+            while await queue.metered(flow, self._forward(cycle, batches)):
                 if self._waiter is not None:
                     await self.drained()
+                await queue.next_turn(flow)
         except ApiError as error:
             self._write_chunk(cycle, _error_line(error))
         except Exception:
@@ -109,6 +151,14 @@ class ResponseWriter:
             await events.aclose()
         if not cycle.legacy:
             self._transport.write(head_lines.LAST_CHUNK)
+
+    async def _forward(self, cycle: RequestCycle, batches: AsyncIterator[list[WatchLine]]) -> bool:
+        """Write the next batch of events; False at the end."""
+        batch = await anext(batches, None)
+        if batch is None:
+            return False
+        self._write_chunk(cycle, b"".join([event.line() for event in batch]))
+        return True
 
     def switch(self, cycle: RequestCycle, response: Response) -> None:
         """Write 101 Switching Protocols, the last HTTP response on the connection."""
@@ -143,6 +193,21 @@ class ResponseWriter:
                 b"\r\n",
             )
         )
+
+
+def _pieces(parts: Sequence[bytes | memoryview]) -> Iterator[bytes]:
+    """Join small parts and split large ones, so that the pieces have about ``_PIECE`` bytes."""
+    small: list[bytes | memoryview] = []
+    size = 0
+    for part in parts:
+        small.append(part)
+        size += len(part)
+        if size >= _PIECE:
+            joined = memoryview(b"".join(small))
+            yield from (bytes(joined[start : start + _PIECE]) for start in range(0, size, _PIECE))
+            small, size = [], 0
+    if small:
+        yield b"".join(small)
 
 
 def _error_line(error: ApiError) -> bytes:

@@ -86,11 +86,16 @@ class Upgrade:
 
 @dataclass(slots=True)
 class Response:
-    """The response: a JSON object (decoded, encoded or both), a stream of watch lines, or a protocol switch."""
+    """The response: a JSON object (decoded, encoded or both), a stream of watch lines, or a protocol switch.
+
+    ``parts`` are consecutive pieces of a large encoded object, which are not joined unless a client in this process
+    needs that.
+    """
 
     status: int = 200
     object: Any = None
     encoded: bytes | None = None
+    parts: list[bytes | memoryview] | None = None
     content_type: str = JSON
     headers: list[tuple[str, str]] = field(default_factory=list)
     stream: WatchStream | None = None
@@ -98,10 +103,15 @@ class Response:
 
     def encode(self) -> bytes:
         if self.encoded is None:
-            self.encoded = orjson.dumps(self.object)
+            self.encoded = orjson.dumps(self.object) if self.parts is None else b"".join(self.parts)
         return self.encoded
 
+    @property
+    def size(self) -> int:
+        """Bytes of the encoded object."""
+        return len(self.encode()) if self.parts is None else sum(map(len, self.parts))
+
     def decode(self) -> Any:
-        if self.object is None and self.encoded is not None:
-            self.object = orjson.loads(self.encoded)
+        if self.object is None and (self.encoded is not None or self.parts is not None):
+            self.object = orjson.loads(self.encode())
         return self.object

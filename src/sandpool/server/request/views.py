@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 import orjson
 
@@ -15,6 +15,9 @@ from sandpool.server.request.negotiation import negotiate
 from sandpool.server.resources import Resource
 from sandpool.server.store.entry import Entry
 from sandpool.server.tables import check_include_object, transform_event, transform_response
+
+# Larger lists are not joined: a slow client would hold a copy.
+_JOIN_BELOW = 256 * 1024
 
 
 class View:
@@ -53,20 +56,28 @@ class View:
         type = self._resource.type
         head = {"kind": type.list_kind, "apiVersion": type.api_version, "metadata": page.metadata()}
         if not self._form.as_ and self._resource.from_stored is None:
-            items = b",".join(self._items(page.entries))
-            return Response(encoded=orjson.dumps(head)[:-1] + b',"items":[' + items + b"]}")
+            return self._encoded_page(orjson.dumps(head)[:-1] + b',"items":[', page.entries)
         objects = [self._context.read(self._resource, entry) for entry in page.entries]
         if not self._form.as_ and not self._resource.custom:
             objects = [{key: each[key] for key in each if key not in ("kind", "apiVersion")} for each in objects]
         return Response(object=self._shown({**head, "items": objects}))
 
-    def _items(self, entries: list[Entry]) -> Iterable[bytes]:
-        """Encoded items of a list. Items of built-in kinds omit kind and apiVersion, which the list has."""
-        if self._resource.custom:
-            return [entry.encoded for entry in entries]
-        type = self._resource.type
-        prefix = orjson.dumps({"kind": type.kind, "apiVersion": type.api_version})[:-1] + b","
-        return [b"{" + entry.encoded[len(prefix) :] for entry in entries]
+    def _encoded_page(self, start: bytes, entries: list[Entry]) -> Response:
+        """A list of stored bytes. Items of built-in kinds omit kind and apiVersion, which the list has."""
+        items: Sequence[bytes | memoryview] = [entry.encoded for entry in entries]
+        between = b","
+        if not self._resource.custom and items:
+            type = self._resource.type
+            cut = len(orjson.dumps({"kind": type.kind, "apiVersion": type.api_version}))
+            items = [memoryview(item)[cut:] for item in items]
+            start, between = start + b"{", b",{"
+        if sum(map(len, items)) <= _JOIN_BELOW:
+            return Response(encoded=start + between.join(items) + b"]}")
+        parts: list[bytes | memoryview] = [start]
+        for item in items:
+            parts += (item, between)
+        parts[-1] = b"]}"
+        return Response(parts=parts)
 
     def rendering(self) -> Rendering | None:
         """The conversion of objects in a watch; None for plain objects."""

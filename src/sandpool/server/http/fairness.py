@@ -1,0 +1,261 @@
+"""Per-user limits and fair shares of the event loop for requests that arrive over HTTP.
+
+One thread serves every user, so a user that sends many or expensive requests delays all others. Each user is a *flow*
+with these bounds:
+
+* **Concurrency.** ``limits.requests_per_user`` requests are served at once. Up to ``limits.queued_per_user`` more wait
+  in arrival order. Further ones get 429 with Retry-After.
+* **A slice per turn.** In one turn of the event loop a flow starts requests until they have used ``SLICE`` seconds of
+  CPU. The others wait for the next turn, and requests of other users come in between. A user that is alone loses
+  nothing: the next turn follows at once.
+* **A pause after a long step.** No step can be interrupted. After one that took more than ``LONG`` seconds, the flow
+  pauses ``PAUSE`` times as long, if another user was served in the last second. Large work is not expected on the
+  event loop at all (see ``request.offload``); the pause bounds the harm of what is left.
+* **Streams, connections and body bytes** are counted per user.
+
+CPU time is that of the thread, not time of the clock: other processes of a busy machine are not charged to the user.
+In-process clients (the controllers and the node of ``sandpool up``) do not pass through here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from types import coroutine
+from typing import Any, Final, TypeVar
+
+from sandpool.kube.errors import TooManyRequests
+from sandpool.server.http.limits import HttpLimits
+
+#: CPU seconds that the requests of one user may take in one turn of the event loop.
+SLICE: Final = 0.002
+#: A step of a request that takes longer than this many CPU seconds is followed by a pause.
+LONG: Final = 0.010
+#: The length of the pause, as a multiple of the step.
+PAUSE: Final = 10.0
+#: The longest pause in seconds.
+LONGEST_PAUSE: Final = 2.0
+# A user counts as active for this long after its last request.
+_ACTIVE_SECONDS: Final = 1.0
+# Weight of the newest request in the average cost of a flow's requests.
+_NEWEST: Final = 0.2
+
+T = TypeVar("T")
+
+
+class Flow:
+    """What one user occupies."""
+
+    __slots__ = (
+        "average",
+        "buffered",
+        "connections",
+        "in_flight",
+        "key",
+        "last_served",
+        "paused_until",
+        "spent",
+        "streams",
+        "timer",
+        "waiting",
+    )
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.connections = 0
+        self.streams = 0  # watches and upgraded connections
+        self.in_flight = 0  # requests that are being served, without streams
+        self.buffered = 0  # bytes of request bodies
+        self.waiting: deque[tuple[asyncio.Future[None], bool]] = deque()  # and whether it is a request or a stream
+        self.spent = 0.0  # CPU seconds in this turn
+        self.average = 0.0  # CPU seconds of a request
+        self.paused_until = 0.0
+        self.last_served = 0.0
+        self.timer = False  # whether a turn after the pause is scheduled
+
+    @property
+    def unused(self) -> bool:
+        return not (self.connections or self.streams or self.in_flight or self.buffered or self.waiting)
+
+
+class FairQueue:
+    """Admits requests of all flows. ``now`` is monotonic time, ``cpu`` the CPU time of this thread."""
+
+    def __init__(
+        self, limits: HttpLimits, now: Callable[[], float], cpu: Callable[[], float] = time.thread_time
+    ) -> None:
+        self.limits = limits
+        self._now = now
+        self._cpu = cpu
+        self._flows: dict[str, Flow] = {}
+        self._spenders: dict[Flow, None] = {}  # flows that used CPU in this turn or have requests waiting
+        self._turn: asyncio.Handle | None = None
+        self._latest: Flow | None = None  # the flow that was served last
+        self._before: Flow | None = None  # the last one that is not ``_latest``
+
+    def __len__(self) -> int:
+        return len(self._flows)
+
+    def flow(self, key: str) -> Flow:
+        flow = self._flows.get(key)
+        if flow is None:
+            flow = self._flows[key] = Flow(key)
+        return flow
+
+    def release(self, flow: Flow) -> None:
+        """Forget a flow that occupies nothing. A pause outlives its connections until it has passed."""
+        if flow.unused and flow.paused_until <= self._now():
+            self._flows.pop(flow.key, None)
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def must_wait(self, flow: Flow) -> bool:
+        return (
+            bool(flow.waiting)
+            or flow.spent >= SLICE
+            or flow.in_flight >= self.limits.requests_per_user
+            or flow.paused_until > self._now()
+        )
+
+    async def wait(self, flow: Flow) -> None:
+        """Wait for the flow's turn, and count the request as being served. Raises ``TooManyRequests`` if too many
+        requests of the flow wait already."""
+        if len(flow.waiting) >= self.limits.queued_per_user + flow.streams:
+            raise too_many(f"{flow.key} has {len(flow.waiting)} requests waiting, which is the limit")
+        await self._wait(flow, is_request=True)
+
+    async def _wait(self, flow: Flow, *, is_request: bool) -> None:
+        admitted = asyncio.get_running_loop().create_future()
+        flow.waiting.append((admitted, is_request))
+        self._schedule(flow)
+        try:
+            await admitted
+        except asyncio.CancelledError:
+            if is_request and admitted.done() and not admitted.cancelled():
+                self.leave(flow)  # admitted and cancelled in the same turn
+            raise
+
+    def leave(self, flow: Flow) -> None:
+        """Count a request as served."""
+        flow.in_flight -= 1
+        if flow.waiting:
+            self._schedule(flow)
+        elif not flow.connections:
+            self.release(flow)
+
+    async def next_turn(self, flow: Flow) -> None:
+        """Make a stream wait if the flow's slice of this turn is used up."""
+        if flow.spent >= SLICE or flow.paused_until > self._now():
+            await self._wait(flow, is_request=False)
+
+    def metered(self, flow: Flow, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """Run a coroutine and charge the CPU time of its steps to the flow."""
+        return _metered(self, flow, work)
+
+    def charge(self, flow: Flow, seconds: float) -> None:
+        """Count CPU seconds of one step."""
+        flow.spent += seconds
+        now = self._now()
+        if flow is not self._latest:
+            self._before, self._latest = self._latest, flow
+        flow.last_served = now
+        if seconds > LONG and self._others_active(flow, now):
+            flow.paused_until = max(flow.paused_until, now + min(PAUSE * seconds, LONGEST_PAUSE))
+        self._schedule(flow)
+
+    def charged(self, flow: Flow, seconds: float) -> None:
+        """Learn what a whole request has cost."""
+        flow.average += (_NEWEST if flow.average else 1.0) * (seconds - flow.average)
+
+    def _others_active(self, flow: Flow, now: float) -> bool:
+        other = self._before if flow is self._latest else self._latest
+        return other is not None and now - other.last_served < _ACTIVE_SECONDS
+
+    # -- turns -------------------------------------------------------------------------------------------------------
+
+    def _schedule(self, flow: Flow) -> None:
+        self._spenders[flow] = None
+        if self._turn is None:
+            self._turn = asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        """Begin a new turn: every flow has its slice again, and starts as many waiting requests as fit into it."""
+        self._turn = None
+        spenders, self._spenders = self._spenders, {}
+        now = self._now()
+        for flow in spenders:
+            flow.spent = 0.0
+            if not flow.waiting:
+                continue
+            if flow.paused_until > now:
+                self._continue_later(flow, flow.paused_until - now)
+                continue
+            self._admit(flow)
+            if flow.waiting and flow.in_flight < self.limits.requests_per_user:
+                self._schedule(flow)
+
+    def _continue_later(self, flow: Flow, seconds: float) -> None:
+        def proceed() -> None:
+            flow.timer = False
+            self._schedule(flow)
+
+        if not flow.timer:
+            flow.timer = True
+            asyncio.get_running_loop().call_later(seconds, proceed)
+
+    def _admit(self, flow: Flow) -> None:
+        count = max(1, int(SLICE / flow.average) if flow.average > 0 else 1)
+        while flow.waiting and count and flow.in_flight < self.limits.requests_per_user:
+            admitted, is_request = flow.waiting.popleft()
+            if not admitted.done():
+                flow.in_flight += is_request
+                count -= 1
+                admitted.set_result(None)
+
+    # -- other resources ---------------------------------------------------------------------------------------------
+
+    def open_stream(self, flow: Flow) -> None:
+        """Count a watch or an upgraded connection. Raises ``TooManyRequests``."""
+        if flow.streams >= self.limits.streams_per_user:
+            raise too_many(f"{flow.key} has {flow.streams} open watches and streams, which is the limit")
+        flow.streams += 1
+
+    def buffer(self, flow: Flow, count: int) -> None:
+        """Count bytes of a request body. Raises ``TooManyRequests``."""
+        if flow.buffered + count > self.limits.body_bytes_per_user:
+            raise too_many(f"{flow.key} has too many bytes of request bodies in flight")
+        flow.buffered += count
+
+
+def too_many(message: str) -> TooManyRequests:
+    return TooManyRequests(message, details={"retryAfterSeconds": 1})
+
+
+@coroutine
+def _metered(queue: FairQueue, flow: Flow, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    cpu = queue._cpu
+    total = 0.0
+    value: Any = None
+    error: BaseException | None = None
+    try:
+        while True:
+            began = cpu()
+            try:
+                awaited = work.send(value) if error is None else work.throw(error)
+            finally:
+                seconds = cpu() - began
+                total += seconds
+                queue.charge(flow, seconds)
+            value = error = None
+            try:
+                value = yield awaited
+            except BaseException as raised:  # noqa: BLE001 - passed on to the work
+                error = raised
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    finally:
+        queue.charged(flow, total)
+        work.close()
