@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.node.conftest import NodeRig
 
 
-async def test_a_pod_runs(rig: NodeRig) -> None:
+async def test_pod_runs_and_is_reported(rig: NodeRig) -> None:
     await rig.create()
 
     status = await rig.status()
@@ -39,7 +39,7 @@ async def test_a_pod_runs(rig: NodeRig) -> None:
     assert state["containerID"].startswith("sandpool://")
 
 
-async def test_a_node_registers_itself(rig: NodeRig) -> None:
+async def test_node_registers_itself(rig: NodeRig) -> None:
     node = await rig.client.get(NODE, "node-1")
     assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "node-1"
     assert node["metadata"]["labels"]["kubernetes.io/os"] == "linux"
@@ -96,7 +96,7 @@ async def test_node_renews_its_lease(rig: NodeRig) -> None:
     assert await renewed() == "2026-01-01T00:00:20.000000Z"
 
 
-async def test_a_node_survives_an_api_that_does_not_answer(rig: NodeRig) -> None:
+async def test_node_survives_an_unreachable_api(rig: NodeRig) -> None:
     rig.wire.fault = lambda request: ConnectionError("cut")
     await rig.passes(60)
     rig.wire.fault = lambda request: None

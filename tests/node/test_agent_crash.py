@@ -282,7 +282,7 @@ async def test_orphans_are_removed_after_a_crash(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("serve", [False, True], ids=["the agent alone", "everything"])
-async def test_killed_a_hundred_times_at_random_moments(tmp_path: Path, serve: bool) -> None:
+async def test_pods_survive_a_hundred_kills_at_random_moments(tmp_path: Path, serve: bool) -> None:
     """Pods are created and deleted throughout. After each kill every pod runs exactly once, and no other process."""
     rng = Random(4711)
     wanted: set[str] = set()

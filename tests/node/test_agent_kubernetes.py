@@ -99,7 +99,7 @@ async def cluster(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[
     await backend.close()
 
 
-async def test_a_node_and_its_lease(cluster: Cluster) -> None:
+async def test_node_has_a_ready_condition_and_a_lease(cluster: Cluster) -> None:
     name = cluster.agent.name
     node = await cluster.client.get(NODE, name)
     ready = condition_of(node, "Ready")
@@ -142,7 +142,7 @@ async def test_container_ends_and_restarts(cluster: Cluster) -> None:
     assert found["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
 
 
-async def test_unschedulable_pod(cluster: Cluster) -> None:
+async def test_unschedulable_pod_is_reported(cluster: Cluster) -> None:
     container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "10k"}}}
     await cluster.create("large", containers=[container])
 
@@ -156,7 +156,7 @@ async def test_unschedulable_pod(cluster: Cluster) -> None:
     await cluster.client.delete(POD, "large", cluster.namespace)
 
 
-async def test_rejected_pod(cluster: Cluster) -> None:
+async def test_rejected_pod_fails_with_a_message(cluster: Cluster) -> None:
     await cluster.create("refused", hostNetwork=True)
     found = await cluster.phase("refused", "Failed")
     assert "spec.hostNetwork" in found["status"]["message"]

@@ -63,7 +63,7 @@ def another(rig: RealNode, refused: str = "nothing") -> Node:
 
 
 @pytest.mark.parametrize("refused", ["/nodes", "/leases"])
-async def test_a_start_that_fails_undoes_itself(tmp_path: Path, refused: str) -> None:
+async def test_failed_start_is_undone(tmp_path: Path, refused: str) -> None:
     async with real_node(tmp_path) as rig:
         await rig.node.stop()
         before = traces(rig)
@@ -108,7 +108,7 @@ async def test_stopped_node_unmounts_volumes_and_continues_with_their_data(tmp_p
             await rig.node.stop()
 
 
-async def test_a_start_that_fails_leaves_running_pods_to_the_next(tmp_path: Path) -> None:
+async def test_failed_start_leaves_running_pods_to_the_next_node(tmp_path: Path) -> None:
     async with real_node(tmp_path) as rig:
         name = await rig.create("sleep", "1000")
         first = (await rig.ready(name))["status"]

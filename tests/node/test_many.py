@@ -26,7 +26,7 @@ async def everything(rig: RealNode) -> list[Object]:
     return found
 
 
-async def test_three_hundred_sandboxes_at_once(tmp_path: Path) -> None:
+async def test_three_hundred_sandboxes_run_at_once(tmp_path: Path) -> None:
     async with real_node(tmp_path) as rig:
         await asyncio.gather(*(rig.create("sleep", "1000", metadata=WARM) for _ in range(COUNT)))
 

@@ -103,7 +103,7 @@ async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
 
 @pytest.mark.asyncio(loop_scope="module")
 class TestDoor:
-    async def test_a_command_runs_inside(self, rig: Rig) -> None:
+    async def test_exec_runs_inside_the_container(self, rig: Rig) -> None:
         assert await rig.run("exec", "box", "--", "sh", "-c", "hostname; id -u; echo $$") != ""
         assert (await rig.run("exec", "box", "--", "hostname")) == "box\n"
 
@@ -112,21 +112,21 @@ class TestDoor:
         assert "nothing runs in a simulated container" in await rig.typed("exec", "-it", "hollow", "--", "sh", keys="")
         assert await rig.run("logs", "hollow") == ""
 
-    async def test_exit_codes(self, rig: Rig) -> None:
+    async def test_exec_returns_the_exit_code(self, rig: Rig) -> None:
         assert "exit code 42" in await rig.fails("exec", "box", "--", "sh", "-c", "exit 42")
         assert "exit code 127" in await rig.fails("exec", "box", "--", "no-such-program")
         assert "exit code 126" in await rig.fails("exec", "box", "--", "/etc/passwd")
         assert "exit code 137" in await rig.fails("exec", "box", "--", "sh", "-c", "kill -9 $$")
 
-    async def test_exec_stdin_and_stdout(self, rig: Rig) -> None:
+    async def test_exec_forwards_stdin_and_stdout(self, rig: Rig) -> None:
         text = "0123456789\n" * 50_000
         assert await rig.run("exec", "-i", "box", "--", "cat", stdin=text) == text
         assert await rig.run("exec", "-i", "box", "--", "wc", "-c", stdin="abc") == "3\n"
 
-    async def test_stderr_is_separate(self, rig: Rig) -> None:
+    async def test_exec_separates_stderr(self, rig: Rig) -> None:
         assert await rig.run("exec", "box", "--", "sh", "-c", "echo out; echo err >&2") == "out\n"
 
-    async def test_exec_with_a_terminal(self, rig: Rig) -> None:
+    async def test_exec_has_a_terminal(self, rig: Rig) -> None:
         # kubectl sends input and terminal size concurrently: either may arrive first.
         sized = "until [ \"$(stty size)\" = '45 123' ]; do sleep 0.1; done"
         seen = await rig.typed(
@@ -135,7 +135,7 @@ class TestDoor:
         assert "a terminal\r\n" in seen
         assert "exit code 7" in seen
 
-    async def test_a_terminal_has_a_name(self, rig: Rig) -> None:
+    async def test_exec_with_a_terminal_sets_term(self, rig: Rig) -> None:
         assert "xterm\r\n" in await rig.typed("exec", "-it", "box", "--", "sh", keys="echo $TERM; exit\n")
         assert await rig.run("exec", "box", "--", "sh", "-c", "echo $TERM") == "\n"
 
@@ -143,7 +143,7 @@ class TestDoor:
         script = "cd && pwd && touch file && echo written"
         assert await rig.run("exec", "box", "--", "sh", "-c", script) == "/home/sandbox\nwritten\n"
 
-    async def test_terminal_resize(self, rig: Rig) -> None:
+    async def test_terminal_is_resized(self, rig: Rig) -> None:
         script = "echo ready; while [ \"$(stty size)\" != '33 77' ]; do sleep 0.05; done; stty size"
         master, slave = os.openpty()
         fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 10, 20, 0, 0))
@@ -166,14 +166,14 @@ class TestDoor:
                 process.kill()
             os.close(master)
 
-    async def test_cp_both_ways(self, rig: Rig) -> None:
+    async def test_cp_copies_both_ways(self, rig: Rig) -> None:
         content = os.urandom(300_000)
         (rig.directory / "there").write_bytes(content)
         await rig.run("cp", str(rig.directory / "there"), "box:/tmp/here")
         await rig.run("cp", "box:/tmp/here", str(rig.directory / "back"))
         assert (rig.directory / "back").read_bytes() == content
 
-    async def test_cp_of_directories_with_odd_names(self, rig: Rig) -> None:
+    async def test_cp_copies_directories_with_odd_names(self, rig: Rig) -> None:
         tree = rig.directory / "tree"
         (tree / "a b/größe/日本").mkdir(parents=True)
         (tree / "empty").mkdir()
@@ -233,18 +233,18 @@ class TestDoor:
     async def test_background_children_do_not_delay_the_end(self, rig: Rig) -> None:
         assert await rig.run("exec", "box", "--", "sh", "-c", "sleep 1000 & echo done") == "done\n"
 
-    async def test_logs(self, rig: Rig) -> None:
+    async def test_logs_are_read_with_timestamps_and_tail(self, rig: Rig) -> None:
         assert set((await rig.run("logs", "box")).split()) >= {"out", "err"}
         stamped = (await rig.run("logs", "box", "--timestamps", "--tail=1")).split()
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", stamped[0])
         assert "previous terminated container" in await rig.fails("logs", "box", "--previous")
 
-    async def test_logs_since_a_time(self, rig: Rig) -> None:
+    async def test_logs_are_limited_by_time(self, rig: Rig) -> None:
         assert "out" in (await rig.run("logs", "box", "--since=1h")).split()
         later = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
         assert await rig.run("logs", "box", f"--since-time={later}") == ""
 
-    async def test_logs_of_the_previous_run(self, rig: Rig) -> None:
+    async def test_logs_of_the_previous_run_are_read(self, rig: Rig) -> None:
         script = "if [ -e /data/x ]; then echo second; exec sleep 1000; else touch /data/x; echo first; exit 3; fi"
         main = {
             "name": "main",
@@ -263,7 +263,7 @@ class TestDoor:
         assert await rig.run("logs", "again", "--previous") == "first\n"
         assert await rig.run("logs", "again") == "second\n"
 
-    async def test_logs_follow(self, rig: Rig) -> None:
+    async def test_logs_are_followed(self, rig: Rig) -> None:
         script = "n=0; while true; do n=$((n+1)); echo tick $n; sleep 0.1; done"
         main = {"name": "main", "image": "sandpool.local/python", "command": ["sh", "-c", script]}
         spec = {"containers": [main], "terminationGracePeriodSeconds": 0}
@@ -286,7 +286,7 @@ class TestDoor:
             await asyncio.to_thread(process.communicate)
             await rig.daemon.server.client().delete(POD, "ticks", "default", grace_period_seconds=0)
 
-    async def test_attach(self, rig: Rig) -> None:
+    async def test_attach_forwards_stdin_and_stdout(self, rig: Rig) -> None:
         process = await asyncio.create_subprocess_exec(
             *rig.kubectl.command("attach", "-i", "box"), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )
@@ -365,7 +365,7 @@ class TestDoor:
                 await process.communicate()
             await rig.run("delete", "pod", "once", "--now")
 
-    async def test_fifty_connections_to_two_ports(self, rig: Rig) -> None:
+    async def test_port_forward_serves_fifty_connections_to_two_ports(self, rig: Rig) -> None:
         echo = (
             "import socketserver, sys\n"
             "class Echo(socketserver.StreamRequestHandler):\n"

@@ -38,13 +38,13 @@ def statuses(ability: NodeCapabilities = ABILITY, remaining: Remaining = PLENTY)
     return {each["type"]: each["status"] for each in conditions(MACHINE, ability, remaining)}
 
 
-def test_capacity_and_allocatable() -> None:
+def test_capacity_and_allocatable_are_reported() -> None:
     assert capacity(MACHINE, OFFER) == {"cpu": "4", "memory": "8Gi", "ephemeral-storage": "100Gi", "pods": "50"}
     left = {"cpu": "3500m", "memory": "7Gi", "ephemeral-storage": "90Gi", "pods": "50"}
     assert allocatable(MACHINE, OFFER) == left
 
 
-def test_labels() -> None:
+def test_node_has_its_labels() -> None:
     assert new_node(MACHINE, OFFER, ABILITY)["metadata"]["labels"] == {
         "kubernetes.io/hostname": "node-1",
         "kubernetes.io/os": "linux",
@@ -66,7 +66,7 @@ def test_lost_runtimes_are_removed_from_labels() -> None:
     }
 
 
-def test_conditions_of_a_healthy_node() -> None:
+def test_healthy_node_has_only_ready() -> None:
     assert statuses() == {"MemoryPressure": "False", "DiskPressure": "False", "PIDPressure": "False", "Ready": "True"}
 
 
@@ -78,7 +78,7 @@ def test_conditions_of_a_healthy_node() -> None:
         (replace(PLENTY, pids=500), "PIDPressure"),
     ],
 )
-def test_pressure_conditions(remaining: Remaining, type: str) -> None:
+def test_pressure_is_a_condition(remaining: Remaining, type: str) -> None:
     assert [name for name, status in statuses(remaining=remaining).items() if status == "True"] == [type, "Ready"]
 
 
@@ -110,7 +110,7 @@ def test_outdated_conditions_are_withdrawn() -> None:
     ]
 
 
-def test_without_a_runtime_the_node_is_not_ready() -> None:
+def test_node_without_a_runtime_is_not_ready() -> None:
     ability = replace(ABILITY, handlers=(), unavailable={"bwrap": "not root"})
     ready = find_condition(conditions(MACHINE, ability, PLENTY), "Ready")
     assert ready is not None
@@ -130,7 +130,7 @@ def test_unchanged_condition_keeps_its_transition_time() -> None:
     assert (ready["status"], ready["lastTransitionTime"]) == ("False", "2026-01-01T00:00:00Z")
 
 
-def test_addresses_and_runtimes() -> None:
+def test_addresses_and_runtimes_are_reported() -> None:
     status = node_status(MACHINE, OFFER, ABILITY, PLENTY, [], NOW)
     assert status["addresses"] == [
         {"type": "InternalIP", "address": "192.0.2.1"},
@@ -141,7 +141,7 @@ def test_addresses_and_runtimes() -> None:
     assert status["nodeInfo"]["kernelVersion"] == "6.1"
 
 
-def test_kubelet_endpoint() -> None:
+def test_kubelet_endpoint_is_reported() -> None:
     ability = replace(ABILITY, endpoint=KubeletEndpoint("192.0.2.7", 10250, "12ab"))
     status = node_status(MACHINE, OFFER, ability, PLENTY, [], NOW)
     assert status["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 10250}}
@@ -150,7 +150,7 @@ def test_kubelet_endpoint() -> None:
     assert new_node(MACHINE, OFFER, ability)["metadata"]["annotations"][KUBELET_CERTIFICATE] == "12ab"
 
 
-def test_read_machine(tmp_path: Path) -> None:
+def test_machine_is_read(tmp_path: Path) -> None:
     machine, remaining = read_machine(tmp_path), read_remaining(tmp_path)
     assert machine.cpus >= 1
     assert 0 < remaining.memory <= machine.memory
@@ -158,7 +158,7 @@ def test_read_machine(tmp_path: Path) -> None:
     assert remaining.pids > 0
 
 
-def test_read_machine_without_optional_files(tmp_path: Path) -> None:
+def test_machine_is_read_without_optional_files(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemTotal:       1024 kB\nHugePages_Total:       3\n")
     machine = read_machine(tmp_path, root=tmp_path)

@@ -76,7 +76,7 @@ async def test_pod_seen_while_stopping_is_left_to_the_next_node(rig: Rig) -> Non
     assert "nodeName" not in (await rig.get("late"))["spec"]
 
 
-async def test_a_pod_becomes_ready(rig: Rig) -> None:
+async def test_pod_becomes_ready(rig: Rig) -> None:
     await rig.create()
 
     found = await rig.get()
@@ -121,7 +121,7 @@ async def test_every_pod_has_its_own_address(rig: Rig) -> None:
     assert addresses == {"10.0.0.1", "10.0.0.2"}
 
 
-async def test_a_pod_may_hang(rig: Rig) -> None:
+async def test_pod_can_hang(rig: Rig) -> None:
     rig.node.fate = lambda pod: Fate.HANGING
     await rig.create()
     await rig.passes(3600)
@@ -130,7 +130,7 @@ async def test_a_pod_may_hang(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(("fate", "phase"), [(Fate.FAILED, "Failed"), (Fate.SUCCEEDED, "Succeeded")])
-async def test_a_pod_may_end(rig: Rig, fate: Fate, phase: str) -> None:
+async def test_pod_can_end(rig: Rig, fate: Fate, phase: str) -> None:
     rig.node.fate = lambda pod: fate
     await rig.create()
     assert (await rig.get())["status"]["phase"] == phase
@@ -248,7 +248,7 @@ async def test_restarted_node_continues(rig: Rig) -> None:
     ("fate", "phase", "ready"),
     [(Fate.READY, "Running", "True"), (Fate.HANGING, "Running", "False"), (Fate.FAILED, "Failed", "False")],
 )
-async def test_brief_node_needs_two_writes(rig: Rig, fate: Fate, phase: str, ready: str) -> None:
+async def test_brief_node_reports_in_two_writes(rig: Rig, fate: Fate, phase: str, ready: str) -> None:
     rig.node.brief = True
     rig.node.fate = lambda pod: fate
     await rig.create()

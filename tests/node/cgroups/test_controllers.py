@@ -36,7 +36,7 @@ def written(directory: Path) -> dict[str, str]:
     return {file.name: file.read_text() for file in directory.iterdir() if file.is_file()}
 
 
-def test_unified_limits(unified: Unified, tmp_path: Path) -> None:
+def test_unified_limits_are_written(unified: Unified, tmp_path: Path) -> None:
     unified.limit(GROUP, Limits(cpu=1.5, cpu_request=1.0, memory=1 << 30, pids=64))
     assert written(tmp_path / GROUP) == {
         "cpu.max": "150000 100000",
@@ -74,20 +74,20 @@ def busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_unified_in_a_container_its_processes_make_way(busy: Path) -> None:
+def test_unified_root_moves_the_processes_of_a_container_aside(busy: Path) -> None:
     controllers_of(Mounts(busy, {})).make(GROUP)
     assert (busy / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
     assert (busy / "others/cgroup.procs").read_text() == "1\n7\n"
 
 
-def test_unified_processes_that_cannot_be_seen_are_not_moved(busy: Path) -> None:
+def test_unified_processes_of_other_namespaces_are_not_moved(busy: Path) -> None:
     (busy / "cgroup.procs").write_text("0\n7\n")
     with pytest.raises(OSError, match="cannot be moved"):
         controllers_of(Mounts(busy, {})).make(GROUP)
     assert (busy / "others/cgroup.procs").read_text() == "7\n"
 
 
-def test_unified_without_limits(unified: Unified, tmp_path: Path) -> None:
+def test_unified_without_limits_writes_max(unified: Unified, tmp_path: Path) -> None:
     unified.limit(GROUP, Limits())
     assert written(tmp_path / GROUP) == {
         "cpu.max": "max 100000",
@@ -97,13 +97,13 @@ def test_unified_without_limits(unified: Unified, tmp_path: Path) -> None:
     }
 
 
-def test_unified_swap_gives_no_more_memory(unified: Unified, tmp_path: Path) -> None:
+def test_unified_memory_limit_disables_swap(unified: Unified, tmp_path: Path) -> None:
     (tmp_path / GROUP / "memory.swap.max").write_text("max")
     unified.limit(GROUP, Limits(memory=1 << 20))
     assert written(tmp_path / GROUP)["memory.swap.max"] == "0"
 
 
-def test_unified_use(unified: Unified, tmp_path: Path) -> None:
+def test_unified_usage_is_read(unified: Unified, tmp_path: Path) -> None:
     (tmp_path / GROUP / "memory.current").write_text("5000\n")
     (tmp_path / GROUP / "memory.stat").write_text("anon 1\ninactive_file 2000\n")
     (tmp_path / GROUP / "memory.events").write_text("low 0\noom 2\noom_kill 1\noom_group_kill 1\n")
@@ -114,7 +114,7 @@ def test_unified_use(unified: Unified, tmp_path: Path) -> None:
     assert unified.join_files(GROUP) == []
 
 
-def test_hybrid_limits(hybrid: Hybrid, tmp_path: Path) -> None:
+def test_hybrid_limits_are_written(hybrid: Hybrid, tmp_path: Path) -> None:
     (tmp_path / "memory" / GROUP / "memory.memsw.limit_in_bytes").write_text("-1")
     hybrid.limit(GROUP, Limits(cpu=0.2, cpu_request=0.5, memory=1 << 20, pids=64))
     assert written(tmp_path / "cpu" / GROUP) == {
@@ -129,14 +129,14 @@ def test_hybrid_limits(hybrid: Hybrid, tmp_path: Path) -> None:
     assert written(tmp_path / "pids" / GROUP) == {"pids.max": "64"}
 
 
-def test_hybrid_without_limits(hybrid: Hybrid, tmp_path: Path) -> None:
+def test_hybrid_without_limits_writes_unlimited(hybrid: Hybrid, tmp_path: Path) -> None:
     hybrid.limit(GROUP, Limits())
     assert written(tmp_path / "cpu" / GROUP)["cpu.cfs_quota_us"] == "-1"
     assert written(tmp_path / "memory" / GROUP)["memory.limit_in_bytes"] == "-1"
     assert written(tmp_path / "pids" / GROUP)["pids.max"] == "max"
 
 
-def test_hybrid_use(hybrid: Hybrid, tmp_path: Path) -> None:
+def test_hybrid_usage_is_read(hybrid: Hybrid, tmp_path: Path) -> None:
     memory = tmp_path / "memory" / GROUP
     (memory / "memory.usage_in_bytes").write_text("5000\n")
     (memory / "memory.stat").write_text("inactive_file 1\ntotal_inactive_file 2000\n")
@@ -147,7 +147,7 @@ def test_hybrid_use(hybrid: Hybrid, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cores", [0.001, 0.0])
-def test_a_cpu_limit_is_never_less_than_the_kernel_takes(unified: Unified, tmp_path: Path, cores: float) -> None:
+def test_cpu_limit_is_at_least_the_kernel_minimum(unified: Unified, tmp_path: Path, cores: float) -> None:
     unified.limit(GROUP, Limits(cpu=cores, cpu_request=cores))
     assert (tmp_path / GROUP / "cpu.max").read_text() == "1000 100000"
     assert (tmp_path / GROUP / "cpu.weight").read_text() == "1"

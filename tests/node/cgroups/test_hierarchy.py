@@ -74,12 +74,12 @@ def ended(process: subprocess.Popen[str]) -> str:
     return output
 
 
-async def test_the_machine_can_do_it(cgroups: Cgroups) -> None:
+async def test_check_passes_on_this_machine(cgroups: Cgroups) -> None:
     cgroups.check()
     assert cgroups.group().children() == []
 
 
-async def test_processes_are_found_and_killed(group: Cgroup) -> None:
+async def test_processes_are_listed_and_killed(group: Cgroup) -> None:
     process = run(group, "sh", "-c", "sleep 100 & sleep 100 & echo there; wait")
     assert process.stdout is not None and process.stdout.readline() == "there\n"
     assert group.is_populated() and process.pid in group.processes()
@@ -90,7 +90,7 @@ async def test_processes_are_found_and_killed(group: Cgroup) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-async def test_what_is_frozen_does_nothing_and_can_be_killed(group: Cgroup) -> None:
+async def test_frozen_processes_do_not_run_and_can_be_killed(group: Cgroup) -> None:
     process = run(group, "sh", "-c", "echo there; while :; do :; done")
     assert process.stdout is not None and process.stdout.readline() == "there\n"
     await group.freeze()
@@ -106,7 +106,7 @@ async def test_what_is_frozen_does_nothing_and_can_be_killed(group: Cgroup) -> N
     assert not group.is_populated()
 
 
-async def test_running_out_of_memory_is_counted_and_told(group: Cgroup) -> None:
+async def test_oom_kill_is_counted_and_reported(group: Cgroup) -> None:
     told = asyncio.Event()
     watch = group.watch_oom(told.set)
     process = run(group, "python3", "-c", HOG)
@@ -118,7 +118,7 @@ async def test_running_out_of_memory_is_counted_and_told(group: Cgroup) -> None:
         watch.close()
 
 
-async def test_there_are_no_more_processes_than_allowed(group: Cgroup) -> None:
+async def test_pids_limit_is_enforced(group: Cgroup) -> None:
     process = run(group, "python3", "-c", FORKS)
     assert process.stdout is not None
     assert int(process.stdout.readline()) == 7
@@ -126,7 +126,7 @@ async def test_there_are_no_more_processes_than_allowed(group: Cgroup) -> None:
     ended(process)
 
 
-async def test_cpu_is_limited(group: Cgroup) -> None:
+async def test_cpu_limit_is_enforced(group: Cgroup) -> None:
     process = run(group, "sh", "-c", "while :; do :; done")
     before = group.usage().cpu_nanoseconds
     await asyncio.sleep(1.0)
@@ -144,7 +144,7 @@ async def test_limits_can_be_raised_and_lowered(group: Cgroup) -> None:
     assert process.returncode == 0
 
 
-async def test_removal_kills_and_can_be_repeated(cgroups: Cgroups, group: Cgroup) -> None:
+async def test_remove_kills_and_is_idempotent(cgroups: Cgroups, group: Cgroup) -> None:
     process = run(group, "sh", "-c", "echo there; sleep 100")
     assert process.stdout is not None and process.stdout.readline() == "there\n"
     await cgroups.group("pod").remove()
@@ -154,7 +154,7 @@ async def test_removal_kills_and_can_be_repeated(cgroups: Cgroups, group: Cgroup
     assert group.processes() == [] and not group.is_populated() and group.oom_kills() == 0
 
 
-async def test_who_waits_for_a_cgroup_that_is_removed_is_told(cgroups: Cgroups, group: Cgroup) -> None:
+async def test_waiter_for_a_removed_cgroup_is_woken(cgroups: Cgroups, group: Cgroup) -> None:
     waiting = asyncio.create_task(
         cgroups.events.wait_until(group.directory / "cgroup.events", lambda text: "never" in text)
     )
@@ -163,7 +163,7 @@ async def test_who_waits_for_a_cgroup_that_is_removed_is_told(cgroups: Cgroups, 
     await asyncio.wait_for(waiting, 30)
 
 
-async def test_in_a_container_with_cgroups_of_its_own(cgroups: Cgroups) -> None:
+async def test_nested_cgroups_work_in_a_container(cgroups: Cgroups) -> None:
     if discover().v1:
         pytest.skip("only cgroup v2 keeps processes and limits apart (dev/vm has it)")
     group = cgroups.group("container")
@@ -173,6 +173,6 @@ async def test_in_a_container_with_cgroups_of_its_own(cgroups: Cgroups) -> None:
     assert ended(process) == "8 0::/others\n"
 
 
-def test_a_path_cannot_lead_out(cgroups: Cgroups) -> None:
+def test_path_outside_the_group_is_rejected(cgroups: Cgroups) -> None:
     with pytest.raises(ValueError, match="not a path"):
         cgroups.group("..", "other")

@@ -22,11 +22,11 @@ def table(tmp_path: Path, *, v2: str | None, v1: tuple[str, ...] = ()) -> Path:
     return file
 
 
-def test_unified(tmp_path: Path) -> None:
+def test_unified_hierarchy_is_discovered(tmp_path: Path) -> None:
     assert discover(table(tmp_path, v2="cpuset cpu io memory pids")) == Mounts(tmp_path / "unified", {})
 
 
-def test_hybrid_takes_controllers_from_where_they_are(tmp_path: Path) -> None:
+def test_hybrid_hierarchy_takes_controllers_from_v1(tmp_path: Path) -> None:
     found = discover(table(tmp_path, v2="hugetlb", v1=("cpu,cpuacct", "memory", "pids", "name=systemd")))
     assert found.unified == tmp_path / "unified"
     assert found.v1 == {
@@ -43,8 +43,6 @@ def test_hybrid_takes_controllers_from_where_they_are(tmp_path: Path) -> None:
         ("cpu", ("memory",), "no cgroup controller for pids"),
     ],
 )
-def test_what_cannot_be_used_says_what_is_missing(
-    tmp_path: Path, v2: str | None, v1: tuple[str, ...], why: str
-) -> None:
+def test_missing_controllers_are_named(tmp_path: Path, v2: str | None, v1: tuple[str, ...], why: str) -> None:
     with pytest.raises(NoCgroups, match=why):
         discover(table(tmp_path, v2=v2, v1=v1))

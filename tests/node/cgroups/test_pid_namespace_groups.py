@@ -58,7 +58,9 @@ def group(tmp_path: Path, watcher: subprocess.Popen[bytes]) -> PidNamespaceGroup
     return group
 
 
-async def test_who_is_in_it(group: PidNamespaceGroup, watcher: subprocess.Popen[bytes], tmp_path: Path) -> None:
+async def test_processes_of_a_namespace_are_listed(
+    group: PidNamespaceGroup, watcher: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
     found = group.processes()
     assert watcher.pid in found and len(found) == 4  # the shell is the first, and has two
     assert sorted(PidNamespaceGroups(tmp_path).group("pod").processes()) == sorted(found)
@@ -68,7 +70,7 @@ async def test_who_is_in_it(group: PidNamespaceGroup, watcher: subprocess.Popen[
     assert group.processes() == []
 
 
-async def test_to_stop_and_go_on(group: PidNamespaceGroup) -> None:
+async def test_processes_are_frozen_and_thawed(group: PidNamespaceGroup) -> None:
     assert not group.is_frozen()
     await group.freeze()
     assert group.is_frozen()
@@ -79,7 +81,7 @@ async def test_to_stop_and_go_on(group: PidNamespaceGroup) -> None:
     assert group.processes() == [] and not group.directory.exists()
 
 
-async def test_those_are_found_whose_watcher_was_killed(
+async def test_processes_are_found_after_their_monitor_was_killed(
     group: PidNamespaceGroup, watcher: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     assert len(group.processes()) == 4
@@ -91,7 +93,7 @@ async def test_those_are_found_whose_watcher_was_killed(
     assert again.processes() == []
 
 
-def test_a_number_that_is_somebody_elses_by_now(tmp_path: Path, watcher: subprocess.Popen[bytes]) -> None:
+def test_reused_pid_is_not_taken_for_the_group(tmp_path: Path, watcher: subprocess.Popen[bytes]) -> None:
     group = PidNamespaceGroups(tmp_path).group("pod", "main")
     group.create(Limits())
     (entrance,) = group.join_files()

@@ -26,7 +26,7 @@ from tests.support.fake_node_parts import FakeSecrets
         ("us-central1-docker.pkg.dev/k8s-staging-images/agent-sandbox/python-runtime-sandbox:latest-main", "/app"),
     ],
 )
-def test_a_name_that_needs_no_registry(tmp_path: Path, name: str, directory: str) -> None:
+def test_built_in_image_needs_no_registry(tmp_path: Path, name: str, directory: str) -> None:
     image = BuiltInImages(tmp_path, set).find(parse(name))
     assert image is not None
     assert isinstance(image.root, HostToolchain)
@@ -39,7 +39,7 @@ def test_other_names_are_not_built_in(tmp_path: Path, name: str) -> None:
     assert BuiltInImages(tmp_path, set).find(parse(name)) is None
 
 
-def test_many_may_ask_for_the_first_time_at_once(tmp_path: Path) -> None:
+def test_concurrent_first_requests_lay_the_image_out_once(tmp_path: Path) -> None:
     images = BuiltInImages(tmp_path, set)
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda _: images.find(parse("sandpool.local/python")), range(8)))
@@ -48,7 +48,7 @@ def test_many_may_ask_for_the_first_time_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["sandpool.local/sandboxd", "registry.k8s.io/agent-sandbox/sandboxd:latest"])
-def test_the_daemon_takes_arguments(tmp_path: Path, name: str) -> None:
+def test_sandboxd_image_takes_arguments(tmp_path: Path, name: str) -> None:
     pytest.importorskip("grpc")
     image = BuiltInImages(tmp_path, set).find(parse(name))
     assert image is not None
@@ -56,7 +56,9 @@ def test_the_daemon_takes_arguments(tmp_path: Path, name: str) -> None:
     assert (Path(image.entrypoint[-1]).parent / "grpc").is_dir()
 
 
-async def test_without_grpc_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sandboxd_image_without_grpc_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(toolchain, "find_spec", lambda name: None)
     with pytest.raises(ImageFailure, match=r"install sandpool\[sandboxd\]"):
         await ImageResolver(tmp_path, set, FakeSecrets()).resolve("sandpool.local/sandboxd", "Always", {})
@@ -78,7 +80,7 @@ def laid_out(directory: Path, used: Callable[[], Collection[Path]] = set) -> set
     return {path.name for path in directory.iterdir()} - {Path(image.command[-1]).parent.name}
 
 
-def test_what_an_older_version_has_laid_out_goes(upgraded: Path) -> None:
+def test_toolchain_of_an_older_version_is_removed(upgraded: Path) -> None:
     (upgraded / "outgoing-older").mkdir()
     (upgraded / "incoming-0").mkdir()  # no process has this number
     mine = upgraded / f"incoming-{os.getppid()}"
@@ -86,19 +88,19 @@ def test_what_an_older_version_has_laid_out_goes(upgraded: Path) -> None:
     assert laid_out(upgraded) == {mine.name}
 
 
-def test_what_an_older_version_has_laid_out_stays_while_containers_are_made_of_it(upgraded: Path) -> None:
+def test_toolchain_of_an_older_version_is_kept_while_containers_use_it(upgraded: Path) -> None:
     used = {upgraded / "old"}
     assert laid_out(upgraded, lambda: used) == {"old"}
     used.clear()
     assert laid_out(upgraded, lambda: used) == set()
 
 
-def test_what_is_mounted_stays(upgraded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mounted_toolchain_is_kept(upgraded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolchain, "is_mounted", lambda path: path.name == "old")
     assert laid_out(upgraded) == {"old"}
 
 
-def test_one_image_does_not_take_away_the_other(tmp_path: Path) -> None:
+def test_built_in_images_do_not_remove_each_other(tmp_path: Path) -> None:
     pytest.importorskip("grpc")
     images = BuiltInImages(tmp_path, set)
     names = ("sandpool.local/python", "sandpool.local/sandboxd", "x/agent-sandbox/python-runtime-sandbox")
@@ -106,7 +108,7 @@ def test_one_image_does_not_take_away_the_other(tmp_path: Path) -> None:
     assert all(image is not None and Path((*image.entrypoint, *image.command)[-1]).is_file() for image in found)
 
 
-def test_what_cannot_be_removed_is_in_nobodys_way(upgraded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_toolchain_that_cannot_be_removed_is_ignored(upgraded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path, ignore_errors: bool = False) -> None:
         if path.name.startswith("outgoing-"):
             raise PermissionError(13, "not yours", str(path))

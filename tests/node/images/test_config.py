@@ -3,7 +3,7 @@ from __future__ import annotations
 from sandpool.node.images.config import ImageConfig, parse_oci_config
 
 
-def test_what_an_image_says() -> None:
+def test_image_config_is_read() -> None:
     document = {
         "architecture": "amd64",
         "config": {
@@ -21,7 +21,7 @@ def test_what_an_image_says() -> None:
     )
 
 
-def test_what_an_image_does_not_say_is_empty() -> None:
+def test_missing_image_config_is_empty() -> None:
     assert (
         parse_oci_config({})
         == parse_oci_config({"config": None})

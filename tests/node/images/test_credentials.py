@@ -40,19 +40,19 @@ def auths(file: bytes) -> Any:
         ({"example.com": {**ONE, "email": "x", "program": "/bin/sh"}}, "example.com", {"example.com": ONE}),
     ],
 )
-async def test_what_is_for_the_registry_is_taken(registries: Object, host: str, taken: Object) -> None:
+async def test_credentials_of_the_registry_are_used(registries: Object, host: str, taken: Object) -> None:
     found = await credentials(pulling_pod("mine"), host, FakeSecrets(pull_secret("mine", registries)))
     assert auths(found.file) == taken
     assert found.problems == ""
 
 
-async def test_the_old_type_of_secret() -> None:
+async def test_dockercfg_secret_is_read() -> None:
     data = {".dockercfg": base64.b64encode(orjson.dumps({"example.com": ONE})).decode()}
     old = new(SECRET, "mine", type="kubernetes.io/dockercfg", data=data)
     assert auths((await credentials(pulling_pod("mine"), "example.com", FakeSecrets(old))).file) == {"example.com": ONE}
 
 
-async def test_of_two_secrets_the_first_counts() -> None:
+async def test_first_of_two_secrets_wins() -> None:
     secrets = FakeSecrets(pull_secret("a", {"example.com": ONE}), pull_secret("b", {"example.com": TWO}))
     assert auths((await credentials(pulling_pod("b", "a"), "example.com", secrets)).file) == {"example.com": TWO}
 
@@ -73,13 +73,13 @@ async def test_of_two_secrets_the_first_counts() -> None:
         ),
     ],
 )
-async def test_what_cannot_be_used_is_told(secret: Object, problems: str) -> None:
+async def test_unusable_secrets_are_reported(secret: Object, problems: str) -> None:
     found = await credentials(pulling_pod("mine"), "example.com", FakeSecrets(secret))
     assert found.file == b""
     assert found.problems.startswith(problems)
 
 
-async def test_a_pod_that_names_none_lacks_none() -> None:
+async def test_pod_without_pull_secrets_has_no_problems() -> None:
     assert await credentials(pulling_pod(), "example.com", FakeSecrets()) == (b"", "")
 
 
@@ -124,7 +124,7 @@ def registry(layout: Path, password: str) -> Iterator[str]:
         thread.join()
 
 
-async def test_a_registry_that_asks_for_a_password(
+async def test_registry_with_a_password_is_pulled_from(
     layout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if shutil.which("skopeo") is None:

@@ -21,7 +21,7 @@ DIGEST = "sha256:" + "a" * 64
         ("a__b/c---d.e", Reference("", "a__b/c---d.e", "latest", "")),
     ],
 )
-def test_a_name_has_parts(text: str, reference: Reference) -> None:
+def test_image_name_is_parsed(text: str, reference: Reference) -> None:
     assert parse(text) == reference
 
 
@@ -29,11 +29,11 @@ def test_a_name_has_parts(text: str, reference: Reference) -> None:
     "text",
     ["", "UPPER", "a b", "a:", "a@sha256:short", "a@", "/a", "a//b", "../a", "a/../b", "ex_ample.com/a", "a:b:c", "-a"],
 )
-def test_what_is_no_name_is_refused(text: str) -> None:
+def test_invalid_image_name_is_rejected(text: str) -> None:
     with pytest.raises(InvalidImageName):
         parse(text)
 
 
 @pytest.mark.parametrize("text", ["python", "example.com/a:b", f"example.com/a@{DIGEST}"])
-def test_a_written_name_is_read_as_the_same(text: str) -> None:
+def test_printed_image_name_is_parsed_to_the_same(text: str) -> None:
     assert parse(str(parse(text))) == parse(text)

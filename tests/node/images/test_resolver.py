@@ -48,14 +48,14 @@ def images(tmp_path: Path) -> ImageResolver:
     return ImageResolver(tmp_path / "images", set, FakeSecrets(LOGIN))
 
 
-async def test_the_machines_own_python_is_always_there(images: ImageResolver) -> None:
+async def test_host_python_is_always_available(images: ImageResolver) -> None:
     for name in (PYTHON, f"{PYTHON}:3.12"):
         image = await images.resolve(name, "Always", {})
         assert isinstance(image.root, HostToolchain)
         assert not image.pulled
 
 
-async def test_an_image_is_pulled_once(images: ImageResolver, registry: Registry) -> None:
+async def test_image_is_pulled_once(images: ImageResolver, registry: Registry) -> None:
     first = await images.resolve("example.com/a:1", "IfNotPresent", {})
     assert (first.pulled, first.entrypoint) == (True, ("/entry",))
     assert isinstance(first.root, ImageLayers)
@@ -63,12 +63,12 @@ async def test_an_image_is_pulled_once(images: ImageResolver, registry: Registry
     assert registry.asked == ["docker://example.com/a:1"]
 
 
-async def test_of_many_who_want_it_one_pulls(images: ImageResolver, registry: Registry) -> None:
+async def test_concurrent_requests_pull_once(images: ImageResolver, registry: Registry) -> None:
     await asyncio.gather(*(images.resolve("example.com/a", "IfNotPresent", {}) for _ in range(20)))
     assert len(registry.asked) == 1
 
 
-async def test_what_another_has_brought_meanwhile_is_not_pulled_again(
+async def test_image_stored_meanwhile_is_not_pulled_again(
     images: ImageResolver, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find, looks = images.store.find, list[Reference]()
@@ -86,19 +86,19 @@ async def test_what_another_has_brought_meanwhile_is_not_pulled_again(
     assert len(registry.asked) == 1
 
 
-async def test_names_without_a_registry_are_of_docker(images: ImageResolver, registry: Registry) -> None:
+async def test_names_without_a_registry_are_of_docker_hub(images: ImageResolver, registry: Registry) -> None:
     await images.resolve("python:3", "IfNotPresent", {})
     await images.resolve("me/python:3", "IfNotPresent", {})
     assert registry.asked == ["docker://docker.io/library/python:3", "docker://docker.io/me/python:3"]
 
 
-async def test_always_asks_again(images: ImageResolver, registry: Registry) -> None:
+async def test_pull_policy_always_pulls_again(images: ImageResolver, registry: Registry) -> None:
     for _ in range(2):
         assert (await images.resolve("example.com/a", "Always", {})).pulled
     assert len(registry.asked) == 2
 
 
-async def test_what_was_imported_is_not_asked_for_elsewhere(images: ImageResolver, registry: Registry) -> None:
+async def test_imported_image_is_not_pulled(images: ImageResolver, registry: Registry) -> None:
     import_image(images.store, parse("example.com/mine"), "./directory")
     assert not (await images.resolve("example.com/mine", "Always", {})).pulled
     assert registry.asked == ["./directory"]
@@ -117,7 +117,7 @@ async def test_what_was_imported_is_not_asked_for_elsewhere(images: ImageResolve
         ("example.com/missing", "Always", "ErrImagePull", "could not be pulled: skopeo: manifest unknown"),
     ],
 )
-async def test_no_image_no_container(
+async def test_missing_image_has_its_reason(
     images: ImageResolver, registry: Registry, name: str, policy: str, reason: str, message: str
 ) -> None:
     with pytest.raises(ImageFailure, match=message) as failure:
@@ -125,7 +125,7 @@ async def test_no_image_no_container(
     assert failure.value.reason == reason
 
 
-async def test_who_has_other_credentials_pulls_for_itself(
+async def test_different_credentials_pull_separately(
     images: ImageResolver, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = Barrier(2)
@@ -140,7 +140,7 @@ async def test_who_has_other_credentials_pulls_for_itself(
     assert sorted(map(bool, registry.logins)) == [False, True]
 
 
-async def test_what_a_pull_lacked_is_said_when_it_failed(images: ImageResolver, registry: Registry) -> None:
+async def test_failed_pull_names_missing_pull_secrets(images: ImageResolver, registry: Registry) -> None:
     mine = pulling_pod("gone")
     with pytest.raises(ImageFailure, match='manifest unknown; pull secret "gone" does not exist'):
         await images.resolve("example.com/missing", "IfNotPresent", mine)

@@ -24,7 +24,7 @@ def content(directory: Path) -> dict[str, str]:
     return {str(path.relative_to(root)): path.read_text() for path in files}
 
 
-def test_a_directory(tree: Path, target: Path) -> None:
+def test_directory_is_imported(tree: Path, target: Path) -> None:
     assert unpack(str(tree), target).config == ImageConfig()
     assert content(target) == {"etc/release": "tiny 1.0\n"}
     assert (target / "rootfs/link").readlink() == Path("/etc/release")
@@ -32,13 +32,13 @@ def test_a_directory(tree: Path, target: Path) -> None:
     assert (tree / "etc/release").read_text() == "tiny 1.0\n", "it is a copy"
 
 
-def test_a_tar_of_a_file_system(tar: Path, target: Path) -> None:
+def test_tar_of_a_file_system_is_imported(tar: Path, target: Path) -> None:
     first = unpack(str(tar), target)
     assert first.id.startswith("sha256:")
     assert content(target) == {"etc/release": "tiny 1.0\n"}
 
 
-def test_an_oci_layout(layout: Path, target: Path) -> None:
+def test_oci_layout_is_imported(layout: Path, target: Path) -> None:
     unpacked = unpack(str(layout), target)
     assert content(target) == {"etc/version": "tiny 1.0\n"}, "what a layer removes is gone"
     assert unpacked.config.entrypoint == ("/bin/serve",)
@@ -48,7 +48,7 @@ def test_an_oci_layout(layout: Path, target: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["oci-archive", "docker-archive"])
-def test_an_archive_of_an_image(kind: str, layout: Path, target: Path) -> None:
+def test_image_archive_is_imported(kind: str, layout: Path, target: Path) -> None:
     if shutil.which("skopeo") is None:
         pytest.skip("skopeo is not installed")
     archive = layout.with_name("image.tar")
@@ -59,18 +59,18 @@ def test_an_archive_of_an_image(kind: str, layout: Path, target: Path) -> None:
     assert [path.name for path in target.iterdir()] == ["rootfs"]
 
 
-def test_what_is_not_there_is_said(tmp_path: Path, target: Path) -> None:
+def test_missing_source_is_reported(tmp_path: Path, target: Path) -> None:
     with pytest.raises(SourceFailure, match="nowhere: no such file or directory"):
         unpack(str(tmp_path / "nowhere"), target)
 
 
-def test_what_is_no_image_is_said(tmp_path: Path, target: Path) -> None:
+def test_source_that_is_no_image_is_reported(tmp_path: Path, target: Path) -> None:
     (tmp_path / "text").write_text("hello")
     with pytest.raises(SourceFailure, match="is neither a directory nor an archive"):
         unpack(str(tmp_path / "text"), target)
 
 
-def test_a_missing_tool_is_named(layout: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_tool_is_named(layout: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(SourceFailure, match="umoci is not installed; as root run: apt-get install umoci"):
         unpack(str(layout), target)
@@ -85,7 +85,7 @@ def test_a_missing_tool_is_named(layout: Path, target: Path, monkeypatch: pytest
         ("", "failed"),
     ],
 )
-def test_what_a_tool_complains_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, told: str) -> None:
+def test_error_of_a_tool_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, told: str) -> None:
     (tmp_path / "said").write_text(said)
     (tmp_path / "skopeo").write_text(f"#!/bin/sh\ncat {tmp_path}/said >&2\nexit 1\n")
     (tmp_path / "skopeo").chmod(0o755)
@@ -95,7 +95,7 @@ def test_what_a_tool_complains_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert str(failure.value) == f"skopeo: {told}"
 
 
-def test_a_registry_that_cannot_be_reached_is_said(target: Path) -> None:
+def test_unreachable_registry_is_reported(target: Path) -> None:
     if shutil.which("skopeo") is None:
         pytest.skip("skopeo is not installed")
     with pytest.raises(SourceFailure, match="skopeo: "):

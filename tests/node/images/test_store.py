@@ -25,7 +25,7 @@ def add(store: ImageStore, name: str, id: str = "sha256:1", content: str = "x") 
         return store.add(parse(name), incoming, id, CONFIG, "here")
 
 
-def test_an_image_is_found_by_its_name(store: ImageStore) -> None:
+def test_image_is_found_by_its_name(store: ImageStore) -> None:
     stored = add(store, "example.com/a:1")
     assert store.find(parse("example.com/a:1")) == stored
     assert (stored.config, stored.size, stored.source) == (CONFIG, 1, "here")
@@ -42,14 +42,14 @@ def test_names_of_the_same_image_share_it(store: ImageStore) -> None:
     assert list((store.directory / "images").iterdir()) == []
 
 
-def test_a_name_may_be_given_to_another_image(store: ImageStore) -> None:
+def test_name_can_move_to_another_image(store: ImageStore) -> None:
     first = add(store, "a", "sha256:1")
     second = add(store, "a", "sha256:2", "y")
     assert store.find(parse("a")) == second
     assert not first.directory.exists()
 
 
-def test_many_come_and_go_at_once(store: ImageStore) -> None:
+def test_concurrent_adds_and_removes_keep_named_images(store: ImageStore) -> None:
     """One that has just come has no name yet, and another may come twice at the same time."""
 
     def come_and_go(number: int) -> None:
@@ -68,7 +68,7 @@ def test_many_come_and_go_at_once(store: ImageStore) -> None:
     assert list((store.directory / "incoming").iterdir()) == []
 
 
-def test_others_stay_whatever_the_store_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remove_keeps_other_images_under_any_store_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     monkeypatch.chdir(tmp_path)
     for name in (Path("images"), tmp_path / "link/images"):
@@ -79,11 +79,11 @@ def test_others_stay_whatever_the_store_is_called(tmp_path: Path, monkeypatch: p
         assert store.names().keys() == {"b:latest"}
 
 
-def test_what_is_not_there_cannot_be_removed(store: ImageStore) -> None:
+def test_missing_image_cannot_be_removed(store: ImageStore) -> None:
     assert not store.remove(parse("a"))
 
 
-def test_an_import_that_fails_leaves_nothing(store: ImageStore) -> None:
+def test_failed_import_leaves_nothing(store: ImageStore) -> None:
     with pytest.raises(RuntimeError), store.incoming() as incoming:
         (incoming / ROOTFS).mkdir()
         raise RuntimeError("disk full")
@@ -91,13 +91,13 @@ def test_an_import_that_fails_leaves_nothing(store: ImageStore) -> None:
     assert list((store.directory / "incoming").iterdir()) == []
 
 
-def test_what_a_crash_has_left_is_swept(store: ImageStore) -> None:
+def test_incomplete_imports_of_a_crash_are_removed(store: ImageStore) -> None:
     (store.directory / "incoming/1234").mkdir(parents=True)
     store.remove_incomplete()
     assert not (store.directory / "incoming").exists()
 
 
-def test_an_image_of_which_there_are_containers_stays(store: ImageStore) -> None:
+def test_image_with_containers_is_kept(store: ImageStore) -> None:
     """Also if what is mounted goes by other names, as on a disk of its own."""
     stored = add(store, "a")
     store.used = lambda: {stored.root}
@@ -111,7 +111,7 @@ def test_an_image_of_which_there_are_containers_stays(store: ImageStore) -> None
 
 
 @pytest.mark.isolation
-def test_an_image_that_is_in_use_stays(store: ImageStore) -> None:
+def test_image_in_use_is_kept(store: ImageStore) -> None:
     stored = add(store, "a")
     script = 'mount --bind "$1" /mnt && echo ready && read line'
     command = ["unshare", "--mount", "sh", "-c", script, "sh", str(stored.root)]

@@ -7,7 +7,7 @@ from pathlib import Path
 from sandpool.node.images.toolchain import install_toolchain
 
 
-def test_the_program_runs_from_there_alone(tmp_path: Path) -> None:
+def test_installed_program_runs_alone(tmp_path: Path) -> None:
     program = install_toolchain(tmp_path)
     look = (
         f"import sys; sys.path.insert(0, {str(program.parent)!r}); import sandpool.sandboxd.__main__, multipart; "
@@ -20,7 +20,7 @@ def test_the_program_runs_from_there_alone(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
-def test_it_is_small_and_everybody_can_read_it(tmp_path: Path) -> None:
+def test_toolchain_is_small_and_world_readable(tmp_path: Path) -> None:
     program = install_toolchain(tmp_path)
     files = [path for path in program.parent.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 4_000_000
@@ -28,6 +28,6 @@ def test_it_is_small_and_everybody_can_read_it(tmp_path: Path) -> None:
     assert any(path.suffix == ".pyc" for path in files), "compiled here, because nobody can write there later"
 
 
-def test_laid_out_again_it_is_the_same(tmp_path: Path) -> None:
+def test_second_install_is_the_same_toolchain(tmp_path: Path) -> None:
     assert install_toolchain(tmp_path) == install_toolchain(tmp_path)
     assert len(list(tmp_path.iterdir())) == 1

@@ -49,7 +49,7 @@ async def answer(rig: Rig, method: str, target: str, headers: str = "") -> tuple
         ("GET", "/healthz", 200, "ok"),
     ],
 )
-async def test_responses(rig: Rig, method: str, target: str, code: int, words: str) -> None:
+async def test_requests_get_their_status(rig: Rig, method: str, target: str, code: int, words: str) -> None:
     found, body = await answer(rig, method, target, "" if method == "GET" else UPGRADE)
     assert (found, words in body) == (code, True), body
 
@@ -64,7 +64,7 @@ async def test_responses(rig: Rig, method: str, target: str, code: int, words: s
         "Upgrade: SPDY/3.1\r\nConnection: Upgrade\r\nX-Stream-Protocol-Version: v1.other\r\n",
     ],
 )
-async def test_unsupported_stream_protocol(rig: Rig, headers: str) -> None:
+async def test_unsupported_stream_protocol_is_rejected(rig: Rig, headers: str) -> None:
     code, body = await answer(rig, "POST", "/exec/default/box/main?command=a&output=1", headers)
     assert (code, "unable to" in body) == (400, True), body
 
@@ -78,7 +78,7 @@ async def test_log_errors_are_text_and_others_are_statuses(rig: Rig) -> None:
     assert '"kind":"Status"' in (await answer(rig, "POST", "/exec/default/none/main?command=a&output=1", UPGRADE))[1]
 
 
-async def test_log_options(rig: Rig) -> None:
+async def test_log_options_are_honoured(rig: Rig) -> None:
     target = "/containerLogs/default/box/side?follow=true&previous=true&timestamps=true&tailLines=5&limitBytes=9"
     reader, writer = await _connected(rig)
     writer.write(

@@ -101,7 +101,7 @@ def read_until(process: subprocess.Popen[str], wanted: Callable[[str], bool]) ->
     raise AssertionError("kubectl has ended")
 
 
-def test_exec_output_and_exit_code(kubectl: Kubectl) -> None:
+def test_exec_returns_output_and_exit_code(kubectl: Kubectl) -> None:
     assert kubectl("exec", "box", "--", "hostname") == "box\n"
     assert kubectl("exec", "box", "-c", "side", "--", "sh", "-c", "echo out; echo err >&2") == "out\n"
     assert "exit code 42" in kubectl.fails("exec", "box", "--", "sh", "-c", "exit 42")
@@ -113,13 +113,13 @@ def test_exec_arguments_are_unchanged(kubectl: Kubectl) -> None:
     assert kubectl("exec", "box", "--", "printf", "[%s]", *words) == "".join(f"[{word}]" for word in words)
 
 
-def test_exec_stdin(kubectl: Kubectl) -> None:
+def test_exec_forwards_stdin(kubectl: Kubectl) -> None:
     text = "0123456789\n" * 50_000
     assert kubectl("exec", "-i", "box", "--", "cat", stdin=text) == text
     assert kubectl("exec", "-i", "box", "--", "wc", "-c", stdin="abc") == "3\n"
 
 
-def test_exec_with_a_terminal(kubectl: Kubectl) -> None:
+def test_exec_has_a_terminal(kubectl: Kubectl) -> None:
     command = " ".join(["stty cols 123 rows 45;", *kubectl.command("exec", "-it", "box", "--", "sh")])
     # kubectl sends input and terminal size concurrently: either may arrive first.
     keys = b"until stty size | grep -x '45 123'; do sleep 0.1; done; test -t 0 && echo terminal; exit 7\n"
@@ -132,14 +132,14 @@ def test_exec_with_a_terminal(kubectl: Kubectl) -> None:
     assert "exit code 7" in seen
 
 
-def test_kubectl_cp(kubectl: Kubectl, tmp_path: Path) -> None:
+def test_kubectl_cp_copies_both_ways(kubectl: Kubectl, tmp_path: Path) -> None:
     (tmp_path / "there").write_bytes(bytes(range(256)) * 4000)
     kubectl("cp", str(tmp_path / "there"), "box:/tmp/there")
     kubectl("cp", "box:/tmp/there", str(tmp_path / "back"))
     assert (tmp_path / "back").read_bytes() == (tmp_path / "there").read_bytes()
 
 
-def test_kubectl_logs(kubectl: Kubectl) -> None:
+def test_kubectl_logs_reads_and_tails(kubectl: Kubectl) -> None:
     assert {"out", "err"} <= set(kubectl("logs", "box", "-c", "main").splitlines())
     assert len(kubectl("logs", "box", "-c", "main", "--tail=1").splitlines()) == 1
     assert re.match(r"\d{4}-\d\d-\d\dT\S+ ", kubectl("logs", "box", "-c", "main", "--timestamps", "--tail=1"))
@@ -162,7 +162,7 @@ def test_attach_while_another_client_follows_the_log(kubectl: Kubectl) -> None:
                 attached.kill()
 
 
-def test_port_forward(kubectl: Kubectl) -> None:
+def test_port_forward_reaches_the_ports(kubectl: Kubectl) -> None:
     with running(kubectl, "port-forward", "pod/box", ":8080", ":9999") as forwarding:
         ports: dict[str, int] = {}
         while len(ports) < 2:
@@ -186,7 +186,7 @@ def said_by(port: int) -> bytes:
 
 
 @pytest.mark.parametrize("version", ["v4", "v5"])
-def test_websockets_of_other_clients(kubeconfig: Path, version: str) -> None:
+def test_websocket_protocols_of_other_clients_are_served(kubeconfig: Path, version: str) -> None:
     """kube-apiserver translates the newer protocol for the node and forwards the older one unchanged."""
     config = yaml.safe_load(kubeconfig.read_text())
     cluster, token = config["clusters"][0]["cluster"], config["users"][0]["user"]["token"]

@@ -117,7 +117,7 @@ async def test_unreadable_client_ca_is_an_error(client: Client, tmp_path: Path) 
         await kubelet(client, tmp_path, KubeletOptions(port=0, client_ca=tmp_path / "none")).start()
 
 
-def test_local_address_toward_the_api_server() -> None:
+def test_local_address_is_that_of_the_route_to_the_api_server() -> None:
     assert local_address_toward("127.0.0.1", 6443) == "127.0.0.1"
     assert local_address_toward("localhost", 6443) in ("127.0.0.1", "::1")
     with pytest.raises(OSError):

@@ -41,13 +41,13 @@ async def desk() -> AsyncIterator[Desk]:
     desk.theirs.close()
 
 
-async def test_who_asks_is_given_the_process(desk: Desk) -> None:
+async def test_requester_gets_the_process(desk: Desk) -> None:
     task = await desk.asked()
     desk.reply(pid=7)
     assert ((await task).pid, desk.unwanted) == (7, [])
 
 
-async def test_nobody_wants_the_process_of_who_has_gone_before(desk: Desk) -> None:
+async def test_process_of_a_request_cancelled_before_is_unwanted(desk: Desk) -> None:
     task = await desk.asked()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -56,7 +56,7 @@ async def test_nobody_wants_the_process_of_who_has_gone_before(desk: Desk) -> No
     assert desk.unwanted == [7]
 
 
-async def test_nobody_wants_the_process_of_who_goes_in_the_moment_in_which_it_is_there(desk: Desk) -> None:
+async def test_process_of_a_request_cancelled_at_the_same_time_is_unwanted(desk: Desk) -> None:
     task = await desk.asked()
     desk.reply(pid=7)
     task.cancel()
@@ -65,7 +65,7 @@ async def test_nobody_wants_the_process_of_who_goes_in_the_moment_in_which_it_is
     assert desk.unwanted == [7]
 
 
-async def test_there_is_no_process_that_nobody_wants_if_none_was_started(desk: Desk) -> None:
+async def test_failed_request_leaves_no_unwanted_process(desk: Desk) -> None:
     task = await desk.asked()
     desk.reply(error="no", kind=RuntimeFailure.__name__)
     task.cancel()

@@ -121,14 +121,14 @@ async def world() -> AsyncIterator[World]:
         inside.dies()
 
 
-async def test_the_first_command_brings_a_porter_and_others_use_it(world: World) -> None:
+async def test_first_command_starts_an_exec_agent_and_others_reuse_it(world: World) -> None:
     for _ in range(3):
         await world.run()
     await world.run("another box")
     assert len(world.stage.inside) == 2
 
 
-async def test_many_at_once_are_let_in_by_one(world: World) -> None:
+async def test_concurrent_commands_share_one_exec_agent(world: World) -> None:
     sent = [world.send() for _ in range(5)]
     await world.clock.settle()
     (inside,) = world.stage.inside
@@ -139,7 +139,7 @@ async def test_many_at_once_are_let_in_by_one(world: World) -> None:
         inside.ends(number)
 
 
-async def test_one_that_has_many_is_joined_by_another(world: World) -> None:
+async def test_exec_agent_with_many_commands_is_joined_by_another(world: World) -> None:
     sent = [world.send() for _ in range(MAX_COMMANDS + 1)]
     await world.clock.settle()
     first, second = world.stage.inside
@@ -154,7 +154,7 @@ async def test_one_that_has_many_is_joined_by_another(world: World) -> None:
     assert await second.is_told_to_go(), "one that has nothing to do is enough"
 
 
-async def test_one_that_has_nothing_to_do_goes_after_a_while(world: World) -> None:
+async def test_idle_exec_agent_leaves_after_a_while(world: World) -> None:
     await world.run()
     await world.clock.advance(IDLE_SECONDS - 1)
     await world.run()
@@ -166,14 +166,14 @@ async def test_one_that_has_nothing_to_do_goes_after_a_while(world: World) -> No
     assert len(world.stage.inside) == 2
 
 
-async def test_one_that_could_not_be_told_goes_after_a_while_as_well(world: World) -> None:
+async def test_exec_agent_that_got_no_request_leaves_after_a_while(world: World) -> None:
     with pytest.raises(OSError, match="descriptor"):
         await world.exec_agents.send("box", TRUE, [-1, -1, -1], enter_request)
     await world.clock.advance(IDLE_SECONDS)
     assert await world.stage.inside[0].is_told_to_go()
 
 
-async def test_one_whose_command_runs_stays(world: World) -> None:
+async def test_exec_agent_with_a_running_command_stays(world: World) -> None:
     sending = world.send()
     await world.clock.settle()
     await world.stage.inside[0].starts()
@@ -183,7 +183,7 @@ async def test_one_whose_command_runs_stays(world: World) -> None:
     assert len(world.stage.inside) == 1
 
 
-async def test_of_those_that_have_nothing_to_do_there_are_few(world: World) -> None:
+async def test_number_of_idle_exec_agents_is_limited(world: World) -> None:
     for number in range(MAX_IDLE + 1):
         await world.run(f"box {number}")
     assert await world.stage.inside[0].is_told_to_go()
@@ -194,13 +194,13 @@ async def test_of_those_that_have_nothing_to_do_there_are_few(world: World) -> N
     assert len(world.stage.inside) == MAX_IDLE + 1
 
 
-async def test_nobody_stays_whom_no_cgroup_would_end(world: World) -> None:
+async def test_exec_agent_without_a_cgroup_leaves_at_once(world: World) -> None:
     await world.run(since=5)
     assert await world.stage.inside[0].is_told_to_go()
 
 
 @pytest.mark.parametrize("has_given_up", [False, True])
-async def test_nobody_waits_for_one_that_is_stuck(world: World, has_given_up: bool) -> None:
+async def test_stuck_exec_agent_is_bypassed(world: World, has_given_up: bool) -> None:
     first = world.send()
     await world.clock.settle()
     if has_given_up:
@@ -219,7 +219,7 @@ async def test_nobody_waits_for_one_that_is_stuck(world: World, has_given_up: bo
     (await sending).close()
 
 
-async def test_where_many_are_stuck_for_good_nobody_else_is_sent_in(world: World) -> None:
+async def test_too_many_stuck_exec_agents_reject_commands(world: World) -> None:
     sent = []
     for _ in range(MAX_STUCK):
         sent.append(world.send())
@@ -239,14 +239,14 @@ async def test_where_many_are_stuck_for_good_nobody_else_is_sent_in(world: World
     await asyncio.gather(*sent, return_exceptions=True)
 
 
-async def test_one_that_is_gone_is_replaced(world: World) -> None:
+async def test_dead_exec_agent_is_replaced(world: World) -> None:
     await world.run()
     world.stage.inside[0].dies()
     await world.run()
     assert len(world.stage.inside) == 2
 
 
-async def test_one_that_is_gone_before_the_launcher_has_said_that_it_came_is_replaced(world: World) -> None:
+async def test_exec_agent_that_dies_before_its_arrival_is_reported_is_replaced(world: World) -> None:
     world.stage.arrived.clear()
     await world.run()
     world.stage.inside[0].dies()
@@ -255,7 +255,7 @@ async def test_one_that_is_gone_before_the_launcher_has_said_that_it_came_is_rep
     world.stage.arrived.set()
 
 
-async def test_who_goes_before_it_has_begun_says_why(world: World) -> None:
+async def test_exec_agent_that_dies_before_the_command_starts_is_an_error(world: World) -> None:
     sending = world.send()
     await world.clock.settle()
     await readable(world.stage.inside[0].agent.fileno())
@@ -264,7 +264,7 @@ async def test_who_goes_before_it_has_begun_says_why(world: World) -> None:
     assert isinstance(error, RuntimeFailure) and "is not running" in str(error)
 
 
-async def test_what_runs_is_killed_with_who_let_it_in(world: World) -> None:
+async def test_running_command_is_killed_with_its_exec_agent(world: World) -> None:
     sending = world.send()
     await world.clock.settle()
     await world.stage.inside[0].starts()
@@ -274,7 +274,7 @@ async def test_what_runs_is_killed_with_who_let_it_in(world: World) -> None:
     child.close()
 
 
-async def test_who_cannot_come_in_says_why(world: World) -> None:
+async def test_exec_agent_that_cannot_enter_is_an_error(world: World) -> None:
     world.stage.refusal = "there is no door"
     (error,) = await asyncio.gather(world.send(), return_exceptions=True)
     assert isinstance(error, RuntimeFailure) and str(error) == "there is no door"
@@ -282,7 +282,7 @@ async def test_who_cannot_come_in_says_why(world: World) -> None:
     await world.run()
 
 
-async def test_a_command_that_is_not_there_is_no_reason_to_go(world: World) -> None:
+async def test_missing_program_keeps_the_exec_agent(world: World) -> None:
     sending = world.send()
     await world.clock.settle()
     await world.stage.inside[0].starts(error="no such thing", kind="NoSuchCommand")
@@ -294,7 +294,7 @@ async def test_a_command_that_is_not_there_is_no_reason_to_go(world: World) -> N
     assert await world.stage.inside[0].is_told_to_go()
 
 
-async def test_what_nobody_wants_any_more_is_killed_and_waited_for(world: World) -> None:
+async def test_cancelled_command_is_killed_and_awaited(world: World) -> None:
     """Also where the exec agent would leave at once: what it has not begun yet it would begin on its way out."""
     sending = world.send(since=5)
     await world.clock.settle()
@@ -308,7 +308,7 @@ async def test_what_nobody_wants_any_more_is_killed_and_waited_for(world: World)
     assert await inside.is_told_to_go()
 
 
-async def test_when_a_container_is_deleted_its_porter_goes(world: World) -> None:
+async def test_deleting_a_container_dismisses_its_exec_agent(world: World) -> None:
     await world.run("one")
     await world.run("two")
     world.exec_agents.dismiss("one")

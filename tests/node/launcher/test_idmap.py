@@ -21,19 +21,19 @@ def shown(mapping: str, owner: int) -> int | None:
 
 
 @given(ids, st.integers(200_000, 300_000), ids)
-def test_others_stay_who_they_are(inside: int, outside: int, other: int) -> None:
+def test_other_users_are_mapped_to_themselves(inside: int, outside: int, other: int) -> None:
     mapping = id_map(inside, outside)
     assert shown(mapping, inside) == outside
     assert shown(mapping, other) == (outside if other == inside else other)
     assert shown(mapping, outside) is None, "what belongs to the sandbox's user on the host is nobody's in an image"
 
 
-def test_the_same_number() -> None:
+def test_same_user_is_mapped_to_itself() -> None:
     assert shown(id_map(5, 5), 5) == 5
 
 
 @given(ids, st.integers(200_000, 300_000))
-def test_nothing_is_mapped_twice(inside: int, outside: int) -> None:
+def test_ranges_do_not_overlap(inside: int, outside: int) -> None:
     lines = [tuple(map(int, line.split())) for line in id_map(inside, outside).splitlines()]
     for column in (0, 1):
         ranges = sorted((line[column], line[column] + line[2]) for line in lines)

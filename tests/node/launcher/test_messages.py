@@ -36,7 +36,7 @@ def received(connection: socket.socket) -> ReceivedRequest:
 
 
 @pytest.mark.parametrize("size", [1, MAX_MESSAGE_BYTES - 3, MAX_MESSAGE_BYTES - 2, MAX_MESSAGE_BYTES, 1 << 20])
-def test_an_order_of_any_length(pair: Pair, size: int) -> None:
+def test_request_of_any_length_is_received(pair: Pair, size: int) -> None:
     opened = os.open("/dev/null", os.O_RDONLY)
     send_request(pair[0], 5, b"{" * size, [opened, opened])
     request = received(pair[1])
@@ -45,7 +45,7 @@ def test_an_order_of_any_length(pair: Pair, size: int) -> None:
         os.close(descriptor)
 
 
-def test_what_was_received_is_inherited_by_nobody(pair: Pair) -> None:
+def test_received_descriptors_are_not_inheritable(pair: Pair) -> None:
     send_request(pair[0], 1, b"{}", [0, 1])
     request = received(pair[1])
     assert [os.get_inheritable(descriptor) for descriptor in request.descriptors] == [False, False]
@@ -53,19 +53,19 @@ def test_what_was_received_is_inherited_by_nobody(pair: Pair) -> None:
         os.close(descriptor)
 
 
-def test_nothing_comes_from_who_is_gone(pair: Pair) -> None:
+def test_closed_peer_sends_nothing(pair: Pair) -> None:
     pair[0].close()
     assert receive_request(pair[1]) is None
     answer(pair[1], {"request": 1})  # to nobody
 
 
-def test_nothing_comes_from_who_has_left_something_unread(pair: Pair) -> None:
+def test_peer_that_closed_with_unread_data_sends_nothing(pair: Pair) -> None:
     answer(pair[1], {"request": 1})
     pair[0].close()
     assert receive_request(pair[1]) is None
 
 
-def test_an_answer_and_its_descriptor(pair: Pair) -> None:
+def test_reply_carries_its_descriptor(pair: Pair) -> None:
     answer(pair[1], {"request": 1, "pid": 2}, 0)
     message, (descriptor,) = receive(pair[0], 1)
     assert message == b'{"request": 1, "pid": 2}'
@@ -83,5 +83,5 @@ def test_an_answer_and_its_descriptor(pair: Pair) -> None:
         (ValueError("x" * 1000), "x" * 500),
     ],
 )
-def test_complaints(error: Exception, text: str) -> None:
+def test_error_reply_has_text_and_kind(error: Exception, text: str) -> None:
     assert error_reply(error) == {"error": text, "kind": type(error).__name__}

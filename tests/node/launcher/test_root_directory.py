@@ -20,7 +20,7 @@ def root(tmp_path: Path) -> Iterator[Root]:
     made.close()
 
 
-def test_a_mount_point_is_made_with_what_leads_to_it(root: Root, tmp_path: Path) -> None:
+def test_mount_point_is_created_with_its_parents(root: Root, tmp_path: Path) -> None:
     os.close(root.place("/a/b/c", directory=True))
     os.close(root.place("/a/file", directory=False))
     os.close(root.place("/a/b", directory=True))
@@ -28,7 +28,7 @@ def test_a_mount_point_is_made_with_what_leads_to_it(root: Root, tmp_path: Path)
 
 
 @pytest.mark.parametrize("link", ["/", "/outside", "..", "../outside", "../../../../../../../../"])
-def test_links_are_followed_within(root: Root, tmp_path: Path, link: str) -> None:
+def test_links_are_followed_within_the_root(root: Root, tmp_path: Path, link: str) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "root/outside").mkdir()
     (tmp_path / "root/link").symlink_to(link)
@@ -39,13 +39,13 @@ def test_links_are_followed_within(root: Root, tmp_path: Path, link: str) -> Non
     assert list((tmp_path / "root").rglob("made"))
 
 
-def test_a_link_to_nowhere_is_no_mount_point(root: Root, tmp_path: Path) -> None:
+def test_dangling_link_is_no_mount_point(root: Root, tmp_path: Path) -> None:
     (tmp_path / "root/link").symlink_to("/nowhere")
     with pytest.raises(RuntimeFailure, match="cannot make the mount point //link: File exists"):
         root.place("/link", directory=True)
 
 
-def test_a_file_takes_the_place_of_a_link(root: Root, tmp_path: Path) -> None:
+def test_file_replaces_a_link(root: Root, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("untouched")
     (tmp_path / "root/etc").mkdir()
@@ -55,7 +55,7 @@ def test_a_file_takes_the_place_of_a_link(root: Root, tmp_path: Path) -> None:
     assert (tmp_path / "root/etc/hosts").read_text() == "ours"
 
 
-def test_what_does_not_fit(root: Root) -> None:
+def test_mismatched_mount_point_is_an_error(root: Root) -> None:
     os.close(root.place("/file", directory=False))
     with pytest.raises(RuntimeFailure, match="cannot mount a directory at /file"):
         root.place("/file", directory=True)

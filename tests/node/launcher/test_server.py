@@ -48,7 +48,7 @@ def launcher() -> Iterator[Process]:
     made.process.communicate()
 
 
-def test_it_says_what_went_wrong(launcher: Process) -> None:
+def test_launcher_replies_with_errors(launcher: Process) -> None:
     launcher.ask(7)
     said, descriptors = receive(launcher.ours, 1)
     assert descriptors == []
@@ -57,16 +57,16 @@ def test_it_says_what_went_wrong(launcher: Process) -> None:
     }  # fmt: skip
 
 
-def test_it_goes_with_its_agent(launcher: Process) -> None:
+def test_launcher_exits_with_its_agent(launcher: Process) -> None:
     assert launcher.end() == (0, "")
 
 
-def test_it_goes_quietly_with_an_agent_who_has_not_read_its_answers(launcher: Process) -> None:
+def test_launcher_exits_quietly_with_unread_replies(launcher: Process) -> None:
     launcher.ask(1)
     assert launcher.end() == (0, "")
 
 
-def test_it_is_not_ended_by_what_is_meant_for_its_agent(launcher: Process) -> None:
+def test_launcher_ignores_signals_for_its_agent(launcher: Process) -> None:
     launcher.ask(1)  # from then on it is ready
     for number in (1, 2, 13, 15):
         os.kill(launcher.process.pid, number)

@@ -25,7 +25,7 @@ def group() -> Iterator[Cgroup]:
 
 
 @pytest.mark.isolation
-def test_a_child_is_born_in_a_cgroup(group: Cgroup) -> None:
+def test_child_is_forked_into_a_cgroup(group: Cgroup) -> None:
     directory = os.open(group.directory, os.O_RDONLY | os.O_DIRECTORY)
     pid = syscalls.fork_into(directory)
     if pid == 0:
@@ -36,14 +36,14 @@ def test_a_child_is_born_in_a_cgroup(group: Cgroup) -> None:
 
 
 @pytest.mark.isolation
-def test_nobody_is_born_in_what_is_no_cgroup() -> None:
+def test_fork_into_a_directory_that_is_no_cgroup_fails() -> None:
     directory = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
     with pytest.raises(OSError, match="Bad file descriptor"):
         syscalls.fork_into(directory)
     os.close(directory)
 
 
-def test_where_that_is_not_known_children_are_born_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_kernel_forks_outside_the_cgroup(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(cgroup: int) -> int:
         raise NotImplementedError
 

@@ -70,7 +70,7 @@ async def test_output_without_a_final_newline_is_kept(
     assert await logs.tail(container, 5) == b"words"
 
 
-async def test_log_options(container: FakeContainer, clock: ManualClock, tmp_path: Path) -> None:
+async def test_log_options_are_honoured(container: FakeContainer, clock: ManualClock, tmp_path: Path) -> None:
     logs = LogManager(clock)
     logs.follow(container, tmp_path / "logs", 0)
     times = []
@@ -91,7 +91,7 @@ async def test_log_options(container: FakeContainer, clock: ManualClock, tmp_pat
     assert datetime.fromisoformat(stamped[0][:26] + "+00:00") == times[3].astimezone(UTC)
 
 
-async def test_long_line_is_one_line(container: FakeContainer, clock: ManualClock, tmp_path: Path) -> None:
+async def test_long_line_is_returned_as_one_line(container: FakeContainer, clock: ManualClock, tmp_path: Path) -> None:
     logs = LogManager(clock)
     logs.follow(container, tmp_path / "logs", 0)
     container.say("first\n" + "x" * 40_000 + "\n")

@@ -12,7 +12,7 @@ from sandpool.node.logs.record import LONGEST, Record, Splitter, stamp
 NOW = stamp(datetime(2026, 11, 16, 10, 0, 0, 123456, UTC))
 
 
-def test_record_format() -> None:
+def test_record_has_the_cri_format() -> None:
     assert Splitter("stderr").feed(b"hello\n", NOW) == b"2026-11-16T10:00:00.123456000Z stderr F hello\n"
 
 

@@ -11,14 +11,14 @@ from sandpool.node.network.address_pool import AddressPool, NoAddressAvailable
 SMALL = IPv4Network("10.0.0.0/28")
 
 
-def test_the_first_addresses_and_the_last_are_the_nodes() -> None:
+def test_first_and_last_addresses_are_reserved() -> None:
     addresses = AddressPool(SMALL, reserved=8)
     assert [str(addresses.allocate()) for _ in range(7)] == [f"10.0.0.{n}" for n in range(8, 15)]
     with pytest.raises(NoAddressAvailable, match=r"all addresses of 10\.0\.0\.0/28 are in use"):
         addresses.allocate()
 
 
-def test_an_address_is_used_again_as_late_as_possible() -> None:
+def test_released_address_is_reused_last() -> None:
     addresses = AddressPool(SMALL, reserved=8)
     taken = [addresses.allocate() for _ in range(3)]
     addresses.release(taken[1])
@@ -28,18 +28,18 @@ def test_an_address_is_used_again_as_late_as_possible() -> None:
     assert [addresses.allocate(), addresses.allocate()] == [taken[1], taken[0]]
 
 
-def test_an_address_that_is_kept_is_given_to_nobody() -> None:
+def test_reserved_address_is_not_allocated() -> None:
     addresses = AddressPool(SMALL, reserved=8)
     addresses.reserve(IPv4Address("10.0.0.9"))
     assert [str(addresses.allocate()) for _ in range(2)] == ["10.0.0.8", "10.0.0.10"]
 
 
-def test_an_address_of_another_network_cannot_be_kept() -> None:
+def test_address_of_another_network_cannot_be_reserved() -> None:
     with pytest.raises(ValueError, match=r"10\.1\.0\.1 is not in"):
         AddressPool(SMALL).reserve(IPv4Address("10.1.0.1"))
 
 
-def test_giving_back_twice_is_no_mistake() -> None:
+def test_release_is_idempotent() -> None:
     addresses = AddressPool(SMALL, reserved=13)
     address = addresses.allocate()
     addresses.release(address)
@@ -48,7 +48,7 @@ def test_giving_back_twice_is_no_mistake() -> None:
 
 
 @given(st.lists(st.integers(0, 40), max_size=80))
-def test_nobody_shares_an_address(steps: list[int]) -> None:
+def test_allocated_addresses_are_unique(steps: list[int]) -> None:
     addresses = AddressPool(IPv4Network("10.0.0.0/27"), reserved=3)
     taken: list[IPv4Address] = []
     for step in steps:

@@ -40,15 +40,15 @@ def find(namespace: str, name: str) -> DnsService | None:
         ("a.b.c.d.cluster.local", None),
     ],
 )
-def test_a_name_of_the_cluster(name: str, addresses: list[str] | None) -> None:
+def test_cluster_name_resolves(name: str, addresses: list[str] | None) -> None:
     assert resolve(name, find, PODS) == addresses
 
 
 @pytest.mark.parametrize("name", ["example.com.", "notcluster.local", "."])
-def test_other_names_are_somebody_elses(name: str) -> None:
+def test_other_names_are_outside_the_cluster_domain(name: str) -> None:
     with pytest.raises(OutsideClusterDomain):
         resolve(name, find, PODS)
 
 
-def test_short_names_are_looked_up_in_the_pods_own_namespace_first() -> None:
+def test_short_names_are_looked_up_in_the_own_namespace_first() -> None:
     assert search_domains("red") == ["red.svc.cluster.local", "svc.cluster.local", "cluster.local"]

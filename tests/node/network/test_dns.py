@@ -83,32 +83,32 @@ async def ask(name: str, type: str = "A") -> DNSRecord:
     return DNSRecord.parse(reply)
 
 
-async def test_addresses_of_a_service() -> None:
+async def test_service_resolves_to_its_addresses() -> None:
     reply = await ask(BOX)
     assert [str(answer.rdata) for answer in reply.rr] == ["10.0.0.1", "10.0.0.2"]
     assert reply.header.rcode == RCODE.NOERROR
 
 
-async def test_a_name_that_is_not_there_does_not_exist() -> None:
+async def test_unknown_name_is_nxdomain() -> None:
     assert (await ask("nobody.default.svc.cluster.local")).header.rcode == RCODE.NXDOMAIN
 
 
-async def test_a_name_without_an_address_of_that_kind_exists_all_the_same() -> None:
+async def test_name_without_addresses_of_the_type_is_an_empty_answer() -> None:
     reply = await ask(BOX, "AAAA")
     assert (reply.header.rcode, reply.rr) == (RCODE.NOERROR, [])
 
 
-async def test_names_outside_do_not_exist_without_a_name_server() -> None:
+async def test_outside_names_are_nxdomain_without_a_name_server() -> None:
     assert (await ask("example.com")).header.rcode == RCODE.NXDOMAIN
 
 
-async def test_over_datagrams(server: RunningServer) -> None:
+async def test_queries_are_answered_over_udp(server: RunningServer) -> None:
     question = DNSRecord.question(BOX)
     reply = await asyncio.to_thread(lambda: question.send(*server.address, timeout=10))
     assert len(DNSRecord.parse(reply).rr) == 2
 
 
-async def test_over_a_stream(server: RunningServer) -> None:
+async def test_queries_are_answered_over_tcp(server: RunningServer) -> None:
     question = DNSRecord.question(BOX)
     reply = await asyncio.to_thread(lambda: question.send(*server.address, tcp=True, timeout=10))
     assert DNSRecord.parse(reply).q.qtype == QTYPE.A
@@ -135,7 +135,7 @@ async def test_tcp_connections_of_all_clients_are_limited() -> None:
         assert not await (await server.connect("127.0.0.3")).query()
 
 
-async def test_a_closed_tcp_connection_makes_room_for_another() -> None:
+async def test_closed_tcp_connection_makes_room_for_another() -> None:
     async with RunningServer(DnsLimits(tcp_connections_per_client=1)) as server:
         first = await server.connect()
         assert await first.query()
@@ -146,7 +146,7 @@ async def test_a_closed_tcp_connection_makes_room_for_another() -> None:
                 pass  # the server has not read the end of the first one yet
 
 
-async def test_an_idle_tcp_connection_is_closed() -> None:
+async def test_idle_tcp_connection_is_closed() -> None:
     async with RunningServer(DnsLimits(tcp_idle_seconds=0.05)) as server:
         client = await server.connect()
         assert await client.query()
@@ -154,14 +154,14 @@ async def test_an_idle_tcp_connection_is_closed() -> None:
             assert await client.reader.read() == b""
 
 
-async def test_a_tcp_connection_that_sends_its_query_slowly_is_closed() -> None:
+async def test_slow_tcp_query_is_closed() -> None:
     async with RunningServer(DnsLimits(tcp_idle_seconds=0.05)) as server:
         client = await server.connect()
         async with asyncio.timeout(10):
             assert not await client.send(b"\x00\x20half of it")
 
 
-async def test_a_busy_tcp_connection_is_closed_after_its_lifetime() -> None:
+async def test_busy_tcp_connection_is_closed_after_its_lifetime() -> None:
     async with RunningServer(DnsLimits(tcp_lifetime_seconds=0.2)) as server:
         client = await server.connect()
         async with asyncio.timeout(10):
@@ -169,14 +169,14 @@ async def test_a_busy_tcp_connection_is_closed_after_its_lifetime() -> None:
                 pass
 
 
-async def test_a_tcp_query_that_is_too_long_closes_the_connection() -> None:
+async def test_overlong_tcp_query_closes_the_connection() -> None:
     async with RunningServer(DnsLimits(tcp_query_bytes=512)) as server:
         client = await server.connect()
         assert await client.query()
         assert not await client.send((513).to_bytes(2) + bytes(513))
 
 
-async def test_queries_of_one_client_under_way_to_a_name_server_are_limited() -> None:
+async def test_forwarded_queries_of_one_client_are_limited() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.1", 0))
         server = DnsServer(known, (silent.getsockname(),), DnsLimits(forwarded_queries_per_client=1))
@@ -194,7 +194,7 @@ async def test_queries_of_one_client_under_way_to_a_name_server_are_limited() ->
         await asyncio.gather(waiting, other, return_exceptions=True)
 
 
-async def test_names_outside_are_asked_of_the_nodes_name_server() -> None:
+async def test_outside_names_are_forwarded_to_the_name_server_of_the_node() -> None:
     asked = asyncio.get_running_loop().create_future()
 
     class Outside(asyncio.DatagramProtocol):
@@ -215,7 +215,7 @@ async def test_names_outside_are_asked_of_the_nodes_name_server() -> None:
         transport.close()
 
 
-async def test_a_name_server_that_cannot_be_reached_is_said_so() -> None:
+async def test_unreachable_name_server_is_servfail() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nobody:
         nobody.bind(("127.0.0.1", 0))
         closed = nobody.getsockname()
@@ -225,12 +225,12 @@ async def test_a_name_server_that_cannot_be_reached_is_said_so() -> None:
 
 
 @given(st.binary(max_size=64))
-def test_nonsense_is_not_answered_and_hurts_nobody(message: bytes) -> None:
+def test_malformed_query_is_not_answered(message: bytes) -> None:
     reply = asyncio.run(DnsServer(known).answer(message))
     assert reply is None or isinstance(reply, bytes)
 
 
-def test_the_name_servers_of_the_node(tmp_path: Path) -> None:
+def test_name_servers_of_the_node_are_read(tmp_path: Path) -> None:
     file = tmp_path / "resolv.conf"
     file.write_text("# local\nnameserver 192.0.2.1\nsearch example.com\nnameserver 192.0.2.2\nnameserver\n")
     assert name_servers(file) == (("192.0.2.1", 53), ("192.0.2.2", 53))

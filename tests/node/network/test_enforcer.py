@@ -51,7 +51,7 @@ def policy(version: int) -> Object:
     return {"metadata": metadata, "spec": {"podSelector": {}, "policyTypes": ["Ingress"], "version": version}}
 
 
-async def test_the_first_time_everything_is_written(enforcer: Enforcer, kernel: Kernel) -> None:
+async def test_first_enforcement_writes_the_whole_ruleset(enforcer: Enforcer, kernel: Kernel) -> None:
     await enforcer.add("1", endpoint(1))
     await enforcer.add("2", endpoint(2))
     assert kernel.scripts[0].startswith("table inet sandpool\ndelete table inet sandpool\n")
@@ -61,7 +61,7 @@ async def test_the_first_time_everything_is_written(enforcer: Enforcer, kernel: 
     )
 
 
-async def test_what_comes_at_once_is_enforced_at_once(enforcer: Enforcer, kernel: Kernel) -> None:
+async def test_concurrent_changes_are_enforced_together(enforcer: Enforcer, kernel: Kernel) -> None:
     kernel.go.clear()
     adding = [asyncio.create_task(enforcer.add(str(number), endpoint(number))) for number in range(50)]
     await asyncio.sleep(0)
@@ -70,14 +70,14 @@ async def test_what_comes_at_once_is_enforced_at_once(enforcer: Enforcer, kernel
     assert len(kernel.scripts) <= 2
 
 
-async def test_what_changes_nothing_is_not_written(enforcer: Enforcer, kernel: Kernel) -> None:
+async def test_unchanged_ruleset_is_not_written(enforcer: Enforcer, kernel: Kernel) -> None:
     await enforcer.add("1", endpoint(1))
     await enforcer.add("1", endpoint(1))
     await enforcer.remove("nobody")
     assert len(kernel.scripts) == 1
 
 
-async def test_after_a_failure_everything_is_written_again(enforcer: Enforcer, kernel: Kernel) -> None:
+async def test_failure_causes_a_complete_rewrite(enforcer: Enforcer, kernel: Kernel) -> None:
     await enforcer.add("1", endpoint(1))
     kernel.broken = OSError("nft: no")
     with pytest.raises(OSError, match="nft: no"):
@@ -88,7 +88,7 @@ async def test_after_a_failure_everything_is_written_again(enforcer: Enforcer, k
     assert enforcer.enforced.ingress == {"10.0.0.1": OPEN, "10.0.0.2": OPEN}
 
 
-async def test_a_policy_that_changes_is_enforced_by_itself(enforcer: Enforcer, kernel: Kernel) -> None:
+async def test_changed_policy_is_enforced(enforcer: Enforcer, kernel: Kernel) -> None:
     await enforcer.add("1", endpoint(1))
     enforcer.policies.record_write(policy(1))
     await enforcer.enforce()
@@ -96,7 +96,7 @@ async def test_a_policy_that_changes_is_enforced_by_itself(enforcer: Enforcer, k
     await enforcer.close()
 
 
-async def test_nothing_is_written_before_somebody_begins(kernel: Kernel) -> None:
+async def test_nothing_is_written_before_the_start(kernel: Kernel) -> None:
     policies: Cache[Object] = Cache(lambda obj: obj)
     policies.record_write(policy(1))
     enforcer = Enforcer(kernel.run, policies, Cache(lambda obj: obj), ManualClock())
@@ -106,7 +106,7 @@ async def test_nothing_is_written_before_somebody_begins(kernel: Kernel) -> None
     assert len(kernel.scripts) == 1
 
 
-async def test_labels_that_no_policy_asks_for_change_nothing(enforcer: Enforcer, kernel: Kernel) -> None:
+async def test_labels_no_policy_selects_change_nothing(enforcer: Enforcer, kernel: Kernel) -> None:
     await enforcer.add("1", endpoint(1))
     chosen = policy(1)
     chosen["spec"]["podSelector"] = {"matchLabels": {"app": "closed"}}
@@ -125,7 +125,7 @@ async def test_labels_that_no_policy_asks_for_change_nothing(enforcer: Enforcer,
 
 
 @pytest.mark.parametrize("why", [OSError("nft: no"), ValueError("nft: no")], ids=["refused", "a mistake of ours"])
-async def test_what_is_refused_is_tried_again_and_said_meanwhile(
+async def test_rejected_ruleset_is_retried_and_reported(
     enforcer: Enforcer, kernel: Kernel, clock: ManualClock, why: Exception
 ) -> None:
     await enforcer.add("1", endpoint(1))
@@ -144,7 +144,7 @@ async def test_what_is_refused_is_tried_again_and_said_meanwhile(
     await enforcer.close()
 
 
-async def test_what_keeps_a_pod_from_its_network_is_said_until_it_is_mended(enforcer: Enforcer, kernel: Kernel) -> None:
+async def test_failed_attachment_is_reported_until_it_is_repaired(enforcer: Enforcer, kernel: Kernel) -> None:
     await enforcer.enforce()
     kernel.broken = OSError("nft: no")
     with pytest.raises(OSError, match="nft: no"):
@@ -155,7 +155,7 @@ async def test_what_keeps_a_pod_from_its_network_is_said_until_it_is_mended(enfo
     assert enforcer.failure == ""
 
 
-async def test_labels_that_change_while_a_pod_is_connected_are_not_missed(enforcer: Enforcer) -> None:
+async def test_label_change_during_attachment_is_enforced(enforcer: Enforcer) -> None:
     """It was somebody nobody knew when they were told."""
     restriction = policy(1)
     restriction["spec"]["podSelector"] = {"matchLabels": {"app": "closed"}}

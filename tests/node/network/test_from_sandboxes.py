@@ -147,13 +147,13 @@ def _connect(host: NetworkNamespace, beyond: NetworkNamespace, addresses: tuple[
         os.close(handle)
 
 
-async def test_everybody_is_there_to_be_reached(sandboxes: Sandboxes, world: None) -> None:
+async def test_all_targets_are_reachable_without_a_policy(sandboxes: Sandboxes, world: None) -> None:
     """Or what follows would prove nothing."""
     for address in (PUBLIC, *PRIVATE, *SPECIAL):
         sandboxes.town.host.call(lambda address=address: socket.create_connection((address, PORT), 20).close())  # type: ignore[misc]
 
 
-async def test_the_usual_policy_reaches_the_internet_and_nothing_private(sandboxes: Sandboxes, world: None) -> None:
+async def test_default_policy_reaches_the_internet_and_no_private_address(sandboxes: Sandboxes, world: None) -> None:
     others = [sandboxes.address[name] for name in ("usual-2", "custom-1")]
     machine = (await _host_address(sandboxes), "10.231.0.1")
     closed = (METADATA, *PRIVATE, *SPECIAL, *others, *machine)
@@ -161,7 +161,7 @@ async def test_the_usual_policy_reaches_the_internet_and_nothing_private(sandbox
     assert found == {PUBLIC: OPEN, **dict.fromkeys(closed, CLOSED)}
 
 
-async def test_a_policy_of_ones_own_reaches_what_it_says(sandboxes: Sandboxes, world: None) -> None:
+async def test_custom_policy_reaches_exactly_its_rules(sandboxes: Sandboxes, world: None) -> None:
     others = [sandboxes.address[name] for name in ("usual-1", "custom-2")]
     machine = (await _host_address(sandboxes), "10.231.0.1")
     found = await sandboxes.look(
@@ -181,14 +181,14 @@ async def test_a_policy_of_ones_own_reaches_what_it_says(sandboxes: Sandboxes, w
         ("agent-sandbox-system", {"who": "friend"}, CLOSED, CLOSED),
     ],
 )
-async def test_who_is_let_in(
+async def test_ingress_follows_the_policy(
     sandboxes: Sandboxes, namespace: str, labels: dict[str, str], usual: str, custom: str
 ) -> None:
     addresses = sandboxes.address["usual-1"], sandboxes.address["custom-1"]
     assert await _visit(sandboxes, namespace, labels, addresses) == {addresses[0]: usual, addresses[1]: custom}
 
 
-async def test_only_the_port_that_a_policy_names(sandboxes: Sandboxes) -> None:
+async def test_only_the_port_of_the_policy_is_reachable(sandboxes: Sandboxes) -> None:
     address = sandboxes.address["custom-1"]
     assert await _visit(sandboxes, "default", {"who": "friend"}, (address,), port=PORT + 1) == {address: CLOSED}
 

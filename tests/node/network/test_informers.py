@@ -47,7 +47,7 @@ async def pod(client: Client, name: str, address: str, **labels: str) -> Object:
     return made
 
 
-async def test_a_service_has_the_addresses_of_its_pods(client: Client, informers: NetworkInformers) -> None:
+async def test_service_has_the_addresses_of_its_pods(client: Client, informers: NetworkInformers) -> None:
     await pod(client, "one", "10.231.0.9", app="box")
     spec = {"selector": {"app": "box"}, "clusterIP": "None"}
     await client.create(SERVICE, new(SERVICE, "box", spec=spec), "default")

@@ -29,7 +29,7 @@ def pod(uid: str) -> Object:
     return {"metadata": {"uid": uid}}
 
 
-async def test_pods_are_alone_and_the_node_can_visit(network: IsolatedNetwork) -> None:
+async def test_pods_are_isolated_and_reachable_from_the_node(network: IsolatedNetwork) -> None:
     one, two = await network.attach(pod("1")), await network.attach(pod("2"))
     assert one.netns is not None
     assert one.addresses != two.addresses
@@ -43,7 +43,7 @@ async def test_pods_are_alone_and_the_node_can_visit(network: IsolatedNetwork) -
         await network.dial("3", 8080)
 
 
-async def test_the_next_process_finds_them(network: IsolatedNetwork) -> None:
+async def test_next_process_finds_the_pods(network: IsolatedNetwork) -> None:
     before = await network.attach(pod("1-a_b"))
     again = IsolatedNetwork(network.directory, "")
     await again.start()
@@ -54,7 +54,7 @@ async def test_the_next_process_finds_them(network: IsolatedNetwork) -> None:
     await again.detach("2")
 
 
-async def test_what_is_missing_is_said(network: IsolatedNetwork) -> None:
+async def test_missing_tools_are_reported(network: IsolatedNetwork) -> None:
     assert network.weaknesses == {
         "SandboxNetworkUnavailable": "sandboxes have no network: nft is not installed",
     }

@@ -15,7 +15,7 @@ def pod(uid: str) -> Object:
     return {"metadata": {"uid": uid}}
 
 
-async def test_two_pods_listen_on_the_same_port_and_each_is_reached(tmp_path: Path) -> None:
+async def test_two_pods_can_listen_on_the_same_port(tmp_path: Path) -> None:
     network = LoopbackNetwork(tmp_path / "addresses")
     await network.start()
     one, two = await network.attach(pod("1")), await network.attach(pod("2"))
@@ -35,7 +35,7 @@ async def test_two_pods_listen_on_the_same_port_and_each_is_reached(tmp_path: Pa
     assert not (tmp_path / "addresses").exists()
 
 
-async def test_a_pod_keeps_its_address_over_a_restart(tmp_path: Path) -> None:
+async def test_pod_keeps_its_address_across_a_restart(tmp_path: Path) -> None:
     network = LoopbackNetwork(tmp_path / "addresses")
     await network.start()
     attached = await network.attach(pod("1"))
@@ -53,5 +53,5 @@ async def test_a_pod_keeps_its_address_over_a_restart(tmp_path: Path) -> None:
         await again.dial("1", 1)
 
 
-async def test_nothing_is_enforced_and_that_is_said(tmp_path: Path) -> None:
+async def test_missing_enforcement_is_reported(tmp_path: Path) -> None:
     assert "not enforced" in LoopbackNetwork(tmp_path).weaknesses["SandboxNetworkShared"]

@@ -38,7 +38,7 @@ def within(tmp_path: Path) -> Iterator[Within[object]]:
     namespace.remove()
 
 
-def test_requests_that_are_sent_together_are_done_in_order(within: Within[str]) -> None:
+def test_requests_sent_together_are_executed_in_order(within: Within[str]) -> None:
     def work(link: Netlink) -> str:
         with Path("/proc/thread-self/ns/net").open("rb") as mine:
             link.execute(
@@ -63,7 +63,7 @@ def test_requests_that_are_sent_together_are_done_in_order(within: Within[str]) 
     }
 
 
-def test_the_first_failure_is_told_and_the_rest_is_heard(within: Within[None]) -> None:
+def test_first_failure_is_raised_and_all_replies_are_read(within: Within[None]) -> None:
     def work(link: Netlink) -> None:
         with pytest.raises(OSError) as failed:
             link.execute(netlink.up(LOOPBACK), netlink.up(99), netlink.address(99, _ADDRESS), netlink.up(LOOPBACK))
@@ -74,7 +74,7 @@ def test_the_first_failure_is_told_and_the_rest_is_heard(within: Within[None]) -
     within(work)
 
 
-def test_what_is_there_is_not_made_again(within: Within[None]) -> None:
+def test_existing_address_is_not_added_again(within: Within[None]) -> None:
     def work(link: Netlink) -> None:
         link.execute(netlink.address(LOOPBACK, _ADDRESS))
         with pytest.raises(FileExistsError):
@@ -83,7 +83,7 @@ def test_what_is_there_is_not_made_again(within: Within[None]) -> None:
     within(work)
 
 
-def test_a_link_goes_with_its_other_end(within: Within[None]) -> None:
+def test_link_is_removed_with_its_other_end(within: Within[None]) -> None:
     def work(link: Netlink) -> None:
         with Path("/proc/thread-self/ns/net").open("rb") as mine:
             link.execute(netlink.veth("a", 0, "b", 0, mine.fileno()), netlink.remove("b"))

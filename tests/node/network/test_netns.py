@@ -13,7 +13,7 @@ from sandpool.node.network.netns import NetworkNamespace, connect_inside
 pytestmark = pytest.mark.isolation
 
 
-async def test_a_connection_is_made_inside_by_a_thread_that_stays_outside(tmp_path: Path) -> None:
+async def test_connection_is_made_inside_the_namespace_by_a_thread(tmp_path: Path) -> None:
     namespace, _ = NetworkNamespace.make(tmp_path / "net", set_up_loopback)
     try:
         listening = namespace.call(lambda: socket.create_server(("127.0.0.1", 0)))
@@ -31,7 +31,7 @@ async def test_a_connection_is_made_inside_by_a_thread_that_stays_outside(tmp_pa
         namespace.remove()
 
 
-async def test_where_there_is_no_namespace_nothing_changes(tmp_path: Path) -> None:
+async def test_missing_namespace_changes_nothing(tmp_path: Path) -> None:
     before = os.readlink("/proc/thread-self/ns/net")
     with pytest.raises(FileNotFoundError):
         await connect_inside(NetworkNamespace(tmp_path / "none"), ("127.0.0.1", 1))

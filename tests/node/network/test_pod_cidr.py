@@ -24,20 +24,20 @@ def host(tmp_path: Path) -> Iterator[NetworkNamespace]:
     namespace.remove()
 
 
-def test_the_first_that_is_free(tmp_path: Path, host: NetworkNamespace) -> None:
+def test_first_free_range_is_chosen(tmp_path: Path, host: NetworkNamespace) -> None:
     host.call(lambda: ip("route", "add", "10.231.7.0/24", "dev", "lo"))
     host.call(lambda: ip("route", "add", "default", "dev", "lo"))
     assert choose_pod_cidr(tmp_path / "node", host.path) == CANDIDATES[1]
 
 
-def test_a_choice_is_kept(tmp_path: Path, host: NetworkNamespace) -> None:
+def test_chosen_range_is_kept(tmp_path: Path, host: NetworkNamespace) -> None:
     assert choose_pod_cidr(tmp_path / "node", host.path) == CANDIDATES[0]
     host.call(lambda: ip("route", "add", str(CANDIDATES[0]), "dev", "lo"))
     assert choose_pod_cidr(tmp_path / "node", host.path) == CANDIDATES[0], "the route is our own"
     assert choose_pod_cidr(tmp_path / "other", host.path) == CANDIDATES[1]
 
 
-def test_a_range_that_somebody_else_is_in(host: NetworkNamespace) -> None:
+def test_range_in_use_is_rejected(host: NetworkNamespace) -> None:
     wanted = IPv4Network("10.50.0.0/16")
     host.call(lambda: ip("route", "add", "10.0.0.0/8", "dev", "lo"))
     check_pod_cidr(wanted, host.path, "sandpool-1")
@@ -49,7 +49,7 @@ def test_a_range_that_somebody_else_is_in(host: NetworkNamespace) -> None:
     check_pod_cidr(wanted, host.path, "lo")
 
 
-def test_a_machine_that_uses_them_all_is_told_what_to_do(tmp_path: Path, host: NetworkNamespace) -> None:
+def test_exhausted_ranges_are_reported_with_advice(tmp_path: Path, host: NetworkNamespace) -> None:
     host.call(lambda: ip("route", "add", "10.0.0.0/8", "dev", "lo"))
     with pytest.raises(NoPodCidrAvailable, match="choose a range with --pod-cidr"):
         choose_pod_cidr(tmp_path / "node", host.path)

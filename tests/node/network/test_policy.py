@@ -64,20 +64,20 @@ def _matches(firewall: Firewall, rule: Rule, peer: str, port: int, protocol: str
     return peer in firewall.sets[rule.peer]
 
 
-def test_without_policies_everything_is_open() -> None:
+def test_everything_is_allowed_without_policies() -> None:
     firewall = PolicyCompiler([], NAMESPACES).compile(PODS)
     assert set(firewall.ingress.values()) == set(firewall.egress.values()) == {OPEN}
     assert allows(firewall, WEB.address, OTHER.address, 80)
 
 
-def test_a_policy_without_rules_closes_its_directions_for_who_is_selected() -> None:
+def test_policy_without_rules_closes_its_directions_for_selected_pods() -> None:
     firewall = PolicyCompiler([policy({"matchLabels": {"app": "db"}}, types=[INGRESS])], NAMESPACES).compile(PODS)
     assert not allows(firewall, WEB.address, DB.address, 80)
     assert allows(firewall, DB.address, WEB.address, 80)
     assert allows(firewall, WEB.address, OTHER.address, 80)
 
 
-def test_what_any_policy_allows_is_allowed() -> None:
+def test_rules_of_several_policies_add_up() -> None:
     closed = policy({}, types=[INGRESS])
     to_db = policy(
         {"matchLabels": {"app": "db"}}, ingress=[{"from": [{"podSelector": {"matchLabels": {"app": "web"}}}]}]
@@ -88,14 +88,14 @@ def test_what_any_policy_allows_is_allowed() -> None:
     assert not allows(firewall, DB.address, WEB.address, 80)
 
 
-def test_peers_in_other_namespaces_are_chosen_by_the_labels_of_both() -> None:
+def test_peers_in_other_namespaces_are_selected_by_both_labels() -> None:
     peer = {"namespaceSelector": {"matchLabels": {"team": "blue"}}, "podSelector": {"matchLabels": {"app": "web"}}}
     firewall = PolicyCompiler([policy({}, ingress=[{"from": [peer]}])], NAMESPACES).compile(PODS)
     assert allows(firewall, OTHER.address, DB.address, 80)
     assert not allows(firewall, WEB.address, DB.address, 80)
 
 
-def test_blocks_have_holes() -> None:
+def test_ip_blocks_have_exceptions() -> None:
     internet = {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.0.0.0/8", "169.254.0.0/16"]}}
     firewall = PolicyCompiler([policy({}, types=[EGRESS], egress=[{"to": [internet]}])], NAMESPACES).compile(PODS)
     assert allows(firewall, WEB.address, "192.0.2.7", 443)
@@ -112,7 +112,7 @@ def test_ports_are_numbers_ranges_or_whole_protocols() -> None:
     assert allows(firewall, WEB.address, "192.0.2.7", 201, "udp")
 
 
-def test_a_named_port_of_who_is_reached_is_its_own() -> None:
+def test_named_ingress_port_is_that_of_the_target() -> None:
     firewall = PolicyCompiler([policy({}, ingress=[{"ports": [{"port": "http"}]}])], NAMESPACES).compile(PODS)
     assert allows(firewall, OTHER.address, WEB.address, 8080)
     assert not allows(firewall, OTHER.address, WEB.address, 9090)
@@ -121,7 +121,7 @@ def test_a_named_port_of_who_is_reached_is_its_own() -> None:
     assert not allows(nameless, WEB.address, OTHER.address, 8080)
 
 
-def test_a_named_port_of_a_peer_is_the_peers() -> None:
+def test_named_egress_port_is_that_of_the_peer() -> None:
     rule = {"to": [{"podSelector": {}}], "ports": [{"port": "http"}]}
     firewall = PolicyCompiler([policy({}, types=[EGRESS], egress=[rule])], NAMESPACES).compile(PODS)
     assert allows(firewall, DB.address, WEB.address, 8080)
@@ -157,7 +157,7 @@ POLICIES = st.lists(
 
 
 @given(POLICIES, st.lists(st.tuples(st.sampled_from(["n0", "n1"]), LABELS, st.booleans()), min_size=2, max_size=6))
-def test_the_tables_say_what_the_api_promises(
+def test_compiled_tables_match_the_semantics_of_the_api(
     policies: list[tuple[Any, ...]], pods: list[tuple[str, dict[str, str], bool]]
 ) -> None:
     namespaces = {"n0": {"a": "x"}, "n1": {"a": "y"}}
@@ -175,7 +175,7 @@ def test_the_tables_say_what_the_api_promises(
     st.lists(st.tuples(st.sampled_from(["n0", "n1"]), LABELS, st.booleans()), min_size=2, max_size=6),
     st.lists(st.sets(st.integers(0, 5)), max_size=4),
 )
-def test_pods_that_come_and_go_leave_what_would_have_been_made_anew(
+def test_incremental_compilation_equals_a_full_one(
     policies: list[tuple[Any, ...]], pods: list[tuple[str, dict[str, str], bool]], steps: list[set[int]]
 ) -> None:
     namespaces = {"n0": {"a": "x"}, "n1": {"a": "y"}}
@@ -189,7 +189,7 @@ def test_pods_that_come_and_go_leave_what_would_have_been_made_anew(
     assert compiler.compile(changed) == PolicyCompiler(objects, namespaces).compile(changed)
 
 
-def test_a_pod_more_is_the_work_of_one_pod() -> None:
+def test_additional_pod_costs_the_work_of_one_pod() -> None:
     peer = {"podSelector": {"matchLabels": {"app": "web"}}}
     closed = policy({}, ingress=[{"from": [peer]}], types=[INGRESS, EGRESS])
     many = [PodEndpoint("red", f"p{n}", f"10.1.{n // 200}.{n % 200}", {"app": "web", "n": str(n)}) for n in range(1000)]

@@ -67,7 +67,9 @@ async def network(tmp_path: Path, launcher: Launcher) -> RootlessNetwork:
     return network
 
 
-async def test_a_pod_stays_where_it_is(network: RootlessNetwork, launcher: Launcher, tmp_path: Path) -> None:
+async def test_pod_keeps_its_address_across_a_restart(
+    network: RootlessNetwork, launcher: Launcher, tmp_path: Path
+) -> None:
     first = await network.attach(POD)
     assert await network.attach(POD) == first
     later = RootlessNetwork(tmp_path / "addresses", cast(LauncherClient, launcher))
@@ -78,7 +80,7 @@ async def test_a_pod_stays_where_it_is(network: RootlessNetwork, launcher: Launc
     assert launcher.started[0].wait() < 0
 
 
-async def test_who_has_the_pid_of_a_holder_that_was_killed_is_left_alone(
+async def test_process_with_the_pid_of_a_killed_holder_is_left_alone(
     network: RootlessNetwork, launcher: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await network.attach(POD)
@@ -94,7 +96,7 @@ async def test_who_has_the_pid_of_a_holder_that_was_killed_is_left_alone(
     assert len(launcher.started) == 3
 
 
-async def test_a_pod_whose_holder_was_killed_is_given_another(network: RootlessNetwork, launcher: Launcher) -> None:
+async def test_pod_with_a_killed_holder_gets_another(network: RootlessNetwork, launcher: Launcher) -> None:
     first = await network.attach(POD)
     launcher.end(0)
     second = await network.attach(POD)
@@ -102,7 +104,7 @@ async def test_a_pod_whose_holder_was_killed_is_given_another(network: RootlessN
     assert second.netns == Path(f"/proc/{launcher.started[1].pid}/ns/net")
 
 
-async def test_an_address_that_could_not_be_used_is_given_back(network: RootlessNetwork, launcher: Launcher) -> None:
+async def test_failed_attachment_releases_its_address(network: RootlessNetwork, launcher: Launcher) -> None:
     launcher.fails = True
     taken = network.addresses._allocated.copy()
     with pytest.raises(NetworkFailure, match="no"):

@@ -121,14 +121,14 @@ async def yard(tmp_path: Path, host: NetworkNamespace) -> AsyncIterator[Yard]:
     await yard.network.stop()
 
 
-async def test_pods_have_addresses_of_their_own_and_reach_each_other(yard: Yard) -> None:
+async def test_pods_have_their_own_addresses_and_reach_each_other(yard: Yard) -> None:
     one, two = await yard.pod("one"), await yard.pod("two")
     assert yard.address("one") != yard.address("two")
     assert yard.dial(one, yard.address("two")) == OPEN
     assert yard.dial(two, yard.address("one")) == OPEN
 
 
-async def test_the_node_reaches_pods_and_pods_do_not_reach_the_node(yard: Yard) -> None:
+async def test_node_reaches_pods_and_pods_do_not_reach_the_node(yard: Yard) -> None:
     one = await yard.pod("one")
     assert yard.dial(yard.host, yard.address("one")) == OPEN
     with closing(yard.host.call(lambda: socket.create_server(("0.0.0.0", PORT)))):
@@ -136,7 +136,7 @@ async def test_the_node_reaches_pods_and_pods_do_not_reach_the_node(yard: Yard) 
             assert yard.dial(one, str(address)) == REFUSED
 
 
-async def test_somebody_else_on_the_node_does_not_reach_pods(yard: Yard) -> None:
+async def test_other_users_of_the_node_do_not_reach_pods(yard: Yard) -> None:
     await yard.pod("one")
     script = f"import socket; socket.create_connection(({yard.address('one')!r}, {PORT}), timeout=20)"
     outcome = yard.host.call(
@@ -147,14 +147,14 @@ async def test_somebody_else_on_the_node_does_not_reach_pods(yard: Yard) -> None
     assert re.search("No route to host|Connection refused|prohibited", outcome.stderr), outcome
 
 
-async def test_a_closed_pod_is_reached_by_nobody_but_the_node(yard: Yard) -> None:
+async def test_closed_pod_is_reached_only_by_the_node(yard: Yard) -> None:
     one, _ = await yard.pod("one"), await yard.pod("two", app="closed")
     await yard.policy("closed", {"podSelector": {"matchLabels": {"app": "closed"}}, "policyTypes": ["Ingress"]})
     assert yard.dial(one, yard.address("two")) == REFUSED
     assert yard.dial(yard.host, yard.address("two")) == OPEN
 
 
-async def test_a_policy_opens_exactly_what_it_says(yard: Yard) -> None:
+async def test_policy_opens_exactly_its_rules(yard: Yard) -> None:
     friend, stranger = await yard.pod("friend", app="friend"), await yard.pod("stranger")
     await yard.pod("target", app="target")
     rule = {"from": [{"podSelector": {"matchLabels": {"app": "friend"}}}], "ports": [{"port": PORT}]}
@@ -168,7 +168,7 @@ async def test_a_policy_opens_exactly_what_it_says(yard: Yard) -> None:
     assert yard.dial(stranger, target) == OPEN
 
 
-async def test_the_default_policy_of_templates_reaches_no_private_address(yard: Yard) -> None:
+async def test_default_policy_of_templates_reaches_no_private_address(yard: Yard) -> None:
     one, _ = await yard.pod("one", app="box"), await yard.pod("two")
     private = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"]
     internet = [{"ipBlock": {"cidr": "0.0.0.0/0", "except": private}}, {"ipBlock": {"cidr": "::/0"}}]
@@ -203,12 +203,12 @@ async def test_the_default_policy_of_templates_reaches_no_private_address(yard: 
         world.remove()
 
 
-async def test_link_local_addresses_are_closed_whatever_a_policy_says(yard: Yard) -> None:
+async def test_link_local_addresses_are_closed_whatever_a_policy_allows(yard: Yard) -> None:
     one = await yard.pod("one")
     assert yard.dial(one, "169.254.169.254", 80) == REFUSED
 
 
-async def test_a_pod_cannot_send_in_anothers_name(yard: Yard) -> None:
+async def test_pod_cannot_spoof_the_address_of_another(yard: Yard) -> None:
     one, two = await yard.pod("one"), await yard.pod("two")
     victim = two.call(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     three = await yard.pod("three")
@@ -227,7 +227,7 @@ async def test_a_pod_cannot_send_in_anothers_name(yard: Yard) -> None:
         assert (await asyncio.to_thread(receiver.recv, 100)) == b"honest"
 
 
-async def test_a_label_that_changes_changes_what_holds(yard: Yard) -> None:
+async def test_changed_label_changes_the_policy_of_a_pod(yard: Yard) -> None:
     one, _ = await yard.pod("one"), await yard.pod("two")
     await yard.policy("closed", {"podSelector": {"matchLabels": {"app": "closed"}}, "policyTypes": ["Ingress"]})
     assert yard.dial(one, yard.address("two")) == OPEN
@@ -236,7 +236,7 @@ async def test_a_label_that_changes_changes_what_holds(yard: Yard) -> None:
     assert yard.dial(one, yard.address("two")) == REFUSED
 
 
-async def test_names_are_answered_at_the_gateway(yard: Yard) -> None:
+async def test_dns_queries_are_answered_at_the_gateway(yard: Yard) -> None:
     one = await yard.pod("one")
     question = DNSRecord.question("box.default.svc.cluster.local")
     (gateway,) = yard.network.nameservers
@@ -244,7 +244,7 @@ async def test_names_are_answered_at_the_gateway(yard: Yard) -> None:
     assert [str(answer.rdata) for answer in DNSRecord.parse(reply).rr] == ["192.0.2.9"]
 
 
-async def test_a_pod_that_is_gone_is_refused_at_once(yard: Yard) -> None:
+async def test_connection_to_a_deleted_pod_is_refused_at_once(yard: Yard) -> None:
     one, _ = await yard.pod("one"), await yard.pod("two")
     address = yard.address("two")
     await yard.network.detach("two")
@@ -252,7 +252,7 @@ async def test_a_pod_that_is_gone_is_refused_at_once(yard: Yard) -> None:
     assert yard.dial(yard.host, address) == REFUSED
 
 
-async def test_a_new_process_finds_the_pods_and_their_policies(yard: Yard) -> None:
+async def test_next_process_finds_the_pods_and_their_policies(yard: Yard) -> None:
     one, two = await yard.pod("one"), await yard.pod("two", app="closed")
     await yard.policy("closed", {"podSelector": {"matchLabels": {"app": "closed"}}, "policyTypes": ["Ingress"]})
     before = await yard.network.attach(pod("two", app="closed"))
@@ -266,7 +266,7 @@ async def test_a_new_process_finds_the_pods_and_their_policies(yard: Yard) -> No
     assert yard.dial(one, yard.address("two")) == REFUSED
 
 
-async def test_many_at_once_and_nothing_is_left_behind(tmp_path: Path, host: NetworkNamespace) -> None:
+async def test_concurrent_attachments_leave_nothing_behind(tmp_path: Path, host: NetworkNamespace) -> None:
     before = traces(host, tmp_path)
     yard = Yard(tmp_path / "network", host)
     await yard.network.start()
@@ -278,9 +278,7 @@ async def test_many_at_once_and_nothing_is_left_behind(tmp_path: Path, host: Net
     assert not yard.directory.exists()
 
 
-async def test_a_pod_that_is_given_up_while_it_is_connected_leaves_nothing(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_cancelled_attachment_leaves_nothing_behind(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go, forget, steps = asyncio.Event(), threading.Event(), yard.network._forget, list[str]()
     loop, make = asyncio.get_running_loop(), links.make_pod_netns
 
@@ -309,9 +307,7 @@ async def test_a_pod_that_is_given_up_while_it_is_connected_leaves_nothing(
     assert not yard.network.addresses._allocated
 
 
-async def test_a_machine_without_nft_says_so(
-    tmp_path: Path, host: NetworkNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_missing_nft_is_reported(tmp_path: Path, host: NetworkNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name, path: None)
     yard = Yard(tmp_path / "network", host)
     with pytest.raises(NetworkUnavailable, match="nft is not installed"):
@@ -320,7 +316,7 @@ async def test_a_machine_without_nft_says_so(
     await yard.network.stop()
 
 
-async def test_a_policy_that_nft_refuses_is_a_weakness_of_the_node_until_it_is_in_force(yard: Yard) -> None:
+async def test_ruleset_rejected_by_nft_is_a_node_condition_until_it_is_enforced(yard: Yard) -> None:
     one, enforcer = await yard.pod("one"), yard.network.enforcer
     await yard.pod("two")
     run, refused = enforcer.run, asyncio.Event()
@@ -345,12 +341,12 @@ async def test_a_policy_that_nft_refuses_is_a_weakness_of_the_node_until_it_is_i
     assert yard.dial(one, yard.address("two")) == REFUSED
 
 
-async def test_attaching_again_is_the_same_attachment(yard: Yard) -> None:
+async def test_attach_is_idempotent(yard: Yard) -> None:
     first = await yard.network.attach(pod("one"))
     assert await yard.network.attach(pod("one")) == first
 
 
-async def test_a_port_of_a_pod_can_be_dialled_at_its_address_and_on_its_loopback(yard: Yard) -> None:
+async def test_pod_port_is_reachable_at_its_address_and_loopback(yard: Yard) -> None:
     one = await yard.pod("one")
     await yard.policy("closed", {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]})
     (await yard.network.dial("one", PORT)).close()
@@ -394,9 +390,7 @@ def traces(host: NetworkNamespace, directory: Path) -> tuple[object, ...]:
     return host.call(on_node), mounts, len(os.listdir("/proc/self/fd"))
 
 
-async def test_a_pod_that_could_not_be_disconnected_is_when_it_is_tried_again(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failed_detachment_succeeds_on_retry(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     await yard.pod("one")
     (uid,) = await yard.network.attached()
 

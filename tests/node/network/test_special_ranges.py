@@ -70,7 +70,7 @@ def test_default_egress_allows_public_addresses(cidr: str, addresses: tuple[str,
     assert [address for address in addresses if not is_allowed(block, address)] == []
 
 
-def test_the_policy_object_keeps_the_exceptions_of_the_reference() -> None:
+def test_policy_object_keeps_the_exceptions_of_the_go_implementation() -> None:
     (rule,) = default_policy()["egress"]
     assert rule["to"] == [
         {
@@ -93,11 +93,11 @@ def test_the_policy_object_keeps_the_exceptions_of_the_reference() -> None:
         ("::/0", ("fc00::/7",)),
     ],
 )
-def test_other_blocks_mean_exactly_what_they_say(cidr: str, excepted: tuple[str, ...]) -> None:
+def test_other_blocks_are_used_unchanged(cidr: str, excepted: tuple[str, ...]) -> None:
     assert egress_exceptions(cidr, excepted) == excepted
 
 
-def test_a_template_allows_a_special_range_with_a_rule_of_its_own() -> None:
+def test_template_can_allow_a_special_range() -> None:
     spec = default_policy()
     spec["egress"] = [*spec["egress"], {"to": [{"ipBlock": {"cidr": "100.64.7.0/24"}}]}]
     policy = {"metadata": {"namespace": "default", "name": "policy"}, "spec": {**spec, "podSelector": {}}}
@@ -126,7 +126,7 @@ def test_overlapping_exceptions_are_merged_for_nft() -> None:
     assert "ip daddr != { 10.0.0.0/7 }" in ruleset.full_script(firewall, "table", "uplink")
 
 
-def test_merged_ranges_cover_what_they_were_merged_from() -> None:
+def test_merged_ranges_cover_the_originals() -> None:
     merged = [IPv4Network(each) for each in without_overlaps(IPV4_REGISTRY)]
     assert all(any(IPv4Network(each).subnet_of(network) for network in merged) for each in IPV4_REGISTRY)
     assert not any(one.overlaps(other) for one in merged for other in merged if one is not other)

@@ -33,7 +33,7 @@ class Seats(UnroutedNetwork[str]):
         (self.directory / uid).unlink()
 
 
-async def test_who_stops_gives_up_every_place_unless_they_are_kept(tmp_path: Path) -> None:
+async def test_stop_releases_all_addresses_unless_they_are_kept(tmp_path: Path) -> None:
     seats = Seats(tmp_path / "seats")
     for uid in "ab":
         seats.sit(uid)
@@ -44,7 +44,7 @@ async def test_who_stops_gives_up_every_place_unless_they_are_kept(tmp_path: Pat
     assert not seats.directory.exists()
 
 
-def test_an_address_is_taken_by_who_has_a_place(tmp_path: Path) -> None:
+def test_address_is_allocated_only_to_an_attached_pod(tmp_path: Path) -> None:
     seats = Seats(tmp_path / "seats")
     for _ in range(20):
         with pytest.raises(OSError, match="broken"):
@@ -55,9 +55,7 @@ def test_an_address_is_taken_by_who_has_a_place(tmp_path: Path) -> None:
     assert len(seats._attached) > 1
 
 
-async def test_a_namespace_that_could_not_be_made_takes_no_address(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failed_namespace_releases_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*about: object) -> None:
         raise OSError("no more namespaces")
 

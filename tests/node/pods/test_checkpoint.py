@@ -14,7 +14,7 @@ def run(restarts: int) -> Run:
     return Run(f"id-{restarts}", "image", restarts, "2026-01-01T00:00:00Z")
 
 
-def test_checkpoint_round_trip(tmp_path: Path) -> None:
+def test_checkpoint_is_read_as_written(tmp_path: Path) -> None:
     LEDGER.write(tmp_path / "u")
     assert read_checkpoint(tmp_path / "u") == LEDGER
     LEDGER.write(tmp_path / "u")

@@ -50,7 +50,9 @@ def test_missing_command_is_an_error() -> None:
         ({"runAsNonRoot": True}, {"runAsNonRoot": False}, "", Identity(0, 0)),
     ],
 )
-def test_user_and_group_precedence(of_pod: Object, of_container: Object, of_image: str, expected: Identity) -> None:
+def test_user_and_group_come_from_container_pod_or_image(
+    of_pod: Object, of_container: Object, of_image: str, expected: Identity
+) -> None:
     assert identity(of_pod, of_container, of_image) == expected
 
 
@@ -94,7 +96,7 @@ def test_toolchain_image_sets_home() -> None:
     )
 
 
-def test_terminals_and_read_only_roots() -> None:
+def test_terminal_and_read_only_root_are_passed_on() -> None:
     spec = composed(tty=True, stdin=True, securityContext={"readOnlyRootFilesystem": True})
     assert (spec.tty, spec.stdin, spec.read_only_root, spec.env["TERM"]) == (True, True, True, "xterm")
 
@@ -117,7 +119,7 @@ def test_ephemeral_storage_limits_the_writable_root() -> None:
     assert composed(resources={"limits": {"ephemeral-storage": "10Mi"}}).scratch.size == 10 << 20
 
 
-def test_container_limits() -> None:
+def test_container_limits_follow_the_resources() -> None:
     resources = {"limits": {"cpu": "500m", "memory": "64Mi"}, "requests": {"cpu": "250m"}}
     limits = container_limits({"resources": resources}, 9)
     assert (limits.cpu, limits.cpu_request, limits.memory, limits.pids) == (0.5, 0.25, 64 << 20, 9)

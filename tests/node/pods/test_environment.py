@@ -86,7 +86,7 @@ def test_secrets_keep_their_bytes() -> None:
         ("status.podIPs", "10.1.0.1,fd00::1"),
     ],
 )
-def test_field_refs(path: str, value: str) -> None:
+def test_field_refs_are_resolved(path: str, value: str) -> None:
     assert variables(from_field(path))["X"] == value
 
 
@@ -101,11 +101,11 @@ def test_field_refs(path: str, value: str) -> None:
         ({"resource": "limits.ephemeral-storage"}, "0"),
     ],
 )
-def test_resource_field_refs(reference: Object, value: str) -> None:
+def test_resource_field_refs_are_resolved(reference: Object, value: str) -> None:
     assert variables({"name": "X", "valueFrom": {"resourceFieldRef": reference}})["X"] == value
 
 
-def test_unset_limit_is_allocatable() -> None:
+def test_unset_limit_is_the_allocatable_amount() -> None:
     variable = {"name": "X", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}
     assert environment({"name": "main", "env": [variable]}, around())["X"] == "4"
 

@@ -32,7 +32,7 @@ VALUES = {"A": "one", "B": "$(A)", "EMPTY": ""}
         ("$(A B)", "$(A B)"),
     ],
 )
-def test_expansion(text: str, expanded: str) -> None:
+def test_variables_are_expanded(text: str, expanded: str) -> None:
     assert expand(text, VALUES) == expanded
 
 

@@ -7,7 +7,7 @@ import os
 from sandpool.node.pods.host_users import HostUsers, OwnUser
 
 
-def test_each_pod_gets_another_user() -> None:
+def test_each_pod_gets_its_own_user() -> None:
     users = HostUsers(10)
     assert [users.take() for _ in range(3)] == [10, 11, 12]
 

@@ -26,7 +26,7 @@ def given(name: str = "pod", **spec: Any) -> Object:
         ("a" * 62 + "-b", {}, "a" * 62),
     ],
 )
-def test_hostnames(name: str, spec: Object, expected: str) -> None:
+def test_hostname_follows_name_and_spec(name: str, spec: Object, expected: str) -> None:
     assert hostname(given(name, **spec)) == expected
 
 
@@ -38,11 +38,11 @@ def test_hostnames(name: str, spec: Object, expected: str) -> None:
         ({"setHostnameAsFQDN": True}, "pod"),
     ],
 )
-def test_fqdn_as_hostname(spec: Object, expected: str) -> None:
+def test_fqdn_is_the_hostname_if_requested(spec: Object, expected: str) -> None:
     assert own_name(given(**spec), "cluster.local") == expected
 
 
-def test_the_hosts_file() -> None:
+def test_hosts_file_has_pod_and_aliases() -> None:
     aliases = [{"ip": "192.0.2.7", "hostnames": ["db", "db.example.com"]}]
     text = hosts_file(given(hostAliases=aliases), ["10.1.0.1"], "cluster.local")
     assert text.startswith("127.0.0.1\tlocalhost\n")
@@ -69,11 +69,11 @@ def test_the_hosts_file() -> None:
         ),
     ],
 )
-def test_resolv_conf(spec: Object, expected: str) -> None:
+def test_resolv_conf_follows_the_dns_policy(spec: Object, expected: str) -> None:
     assert resolv_conf(given(**spec), ["10.96.0.10"], "cluster.local", HOST) == expected
 
 
-def test_without_cluster_dns_the_hosts_nameservers_are_used() -> None:
+def test_host_nameservers_are_used_without_cluster_dns() -> None:
     assert resolv_conf(given(), [], "cluster.local", HOST) == resolv_conf(
         given(dnsPolicy="Default"), [], "cluster.local", HOST
     )

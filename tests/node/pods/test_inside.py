@@ -24,7 +24,7 @@ async def node(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RealNo
         yield running
 
 
-async def test_command_arguments_and_working_directory(node: RealNode) -> None:
+async def test_command_has_arguments_and_working_directory(node: RealNode) -> None:
     script = 'echo "$0 $1"; pwd'
     name = await node.create(
         "sh", "-c", script, container={"args": ["$(GREETING)", "$$(GREETING)"], "workingDir": "/tmp",
@@ -34,7 +34,7 @@ async def test_command_arguments_and_working_directory(node: RealNode) -> None:
     assert await node.output(name) == "hello $(GREETING)\n/tmp\n"
 
 
-async def test_environment_variables(node: RealNode) -> None:
+async def test_environment_has_variables_of_all_sources(node: RealNode) -> None:
     await node.client.create(CONFIG_MAP, new(CONFIG_MAP, "inside", data={"MODE": "fast"}), "default")
     secret = {"password": base64.b64encode(b"hush").decode()}
     await node.client.create(SECRET, new(SECRET, "inside", data=secret), "default")
@@ -74,7 +74,7 @@ async def test_the_writable_root_can_be_kept_in_memory(node: RealNode) -> None:
     assert (await node.look(FREE, metadata=annotated, container=limited)).split() == [str(64 << 10), "tmpfs"]
 
 
-async def test_run_as_user_and_group(node: RealNode) -> None:
+async def test_container_runs_as_user_and_group(node: RealNode) -> None:
     security = {"runAsUser": 1234, "runAsGroup": 77}
     assert await node.look("id -u; id -g", spec={"securityContext": security}) == "1234\n77\n"
     assert await node.look("id -u") == "1000\n"
@@ -82,13 +82,13 @@ async def test_run_as_user_and_group(node: RealNode) -> None:
     assert await node.look("id -u", container=own, spec={"securityContext": security}) == "4321\n"
 
 
-async def test_a_read_only_root(node: RealNode) -> None:
+async def test_read_only_root_is_enforced(node: RealNode) -> None:
     script = "(echo x > /file) 2>/dev/null && echo written || echo refused"
     assert await node.look(script) == "written\n"
     assert await node.look(script, container={"securityContext": {"readOnlyRootFilesystem": True}}) == "refused\n"
 
 
-async def test_hostname_and_hosts_file(node: RealNode) -> None:
+async def test_hostname_and_hosts_file_are_set(node: RealNode) -> None:
     spec = {"hostname": "box", "subdomain": "boxes", "hostAliases": [{"ip": "192.0.2.7", "hostnames": ["db"]}]}
     seen = await node.look("hostname; cat /etc/hosts /etc/resolv.conf", spec=spec)
     assert seen.startswith("box\n")
@@ -106,7 +106,7 @@ async def test_init_containers_share_volumes_with_the_others(node: RealNode) -> 
     assert await node.look("cat /shared/file", container={"volumeMounts": mounts}, spec=spec) == "made\n"
 
 
-async def test_configuration_volumes(node: RealNode) -> None:
+async def test_configuration_volumes_have_their_files(node: RealNode) -> None:
     await node.client.create(CONFIG_MAP, new(CONFIG_MAP, "shown", data={"mode": "fast", "dir": "deep"}), "default")
     secret = {"password": base64.b64encode(b"hush").decode()}
     await node.client.create(SECRET, new(SECRET, "shown", data=secret), "default")
@@ -139,7 +139,7 @@ async def test_configuration_volumes(node: RealNode) -> None:
     assert rest == ["400", "part", "end"]
 
 
-async def test_volumes_follow_the_api(node: RealNode) -> None:
+async def test_volumes_follow_their_objects(node: RealNode) -> None:
     await node.client.create(CONFIG_MAP, new(CONFIG_MAP, "followed", data={"mode": "slow"}), "default")
     labels = {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}
     sources = [{"configMap": {"name": "followed"}}, {"downwardAPI": {"items": [labels]}}]
@@ -162,7 +162,7 @@ async def test_volumes_follow_the_api(node: RealNode) -> None:
     await node.delete(name, grace_period_seconds=0)
 
 
-async def test_a_sidecar_shares_the_network_and_ends_with_the_pod(node: RealNode) -> None:
+async def test_sidecar_shares_the_network_and_ends_with_the_pod(node: RealNode) -> None:
     serve = ["python3", "-m", "http.server", "8080"]
     side = {
         "name": "side",
@@ -178,14 +178,14 @@ async def test_a_sidecar_shares_the_network_and_ends_with_the_pod(node: RealNode
     assert "terminated" in found["status"]["initContainerStatuses"][0]["state"]
 
 
-async def test_exit_codes(node: RealNode) -> None:
+async def test_exit_code_is_reported(node: RealNode) -> None:
     name = await node.create("sh", "-c", "exit 42", spec={"restartPolicy": "Never"})
     found = await node.phase(name, "Failed")
     ended = found["status"]["containerStatuses"][0]["state"]["terminated"]
     assert (ended["exitCode"], ended["reason"]) == (42, "Error")
 
 
-async def test_out_of_memory(node: RealNode) -> None:
+async def test_oom_kill_is_reported(node: RealNode) -> None:
     script = "import sys; data = bytearray(1 << 20) * 512; print(len(data))"
     container = {"resources": {"limits": {"memory": "64Mi"}}}
     name = await node.create("python3", "-c", script, container=container, spec={"restartPolicy": "Never"})
@@ -194,7 +194,7 @@ async def test_out_of_memory(node: RealNode) -> None:
     assert (ended["exitCode"], ended["reason"]) == (137, "OOMKilled")
 
 
-async def test_a_program_that_does_not_exist(node: RealNode) -> None:
+async def test_missing_program_is_reported_and_retried(node: RealNode) -> None:
     name = await node.create("no-such-program")
 
     async def told() -> str:
@@ -206,14 +206,14 @@ async def test_a_program_that_does_not_exist(node: RealNode) -> None:
     await node.gone(name)
 
 
-async def test_a_program_that_does_not_exist_and_is_not_tried_again(node: RealNode) -> None:
+async def test_missing_program_fails_a_pod_with_restart_policy_never(node: RealNode) -> None:
     name = await node.create("no-such-program", spec={"restartPolicy": "Never"})
     ended = (await node.phase(name, "Failed"))["status"]["containerStatuses"][0]["state"]["terminated"]
     assert (ended["exitCode"], ended["reason"]) == (128, "StartError")
     assert "no-such-program" in ended["message"]
 
 
-async def test_the_termination_message(node: RealNode) -> None:
+async def test_termination_message_is_reported(node: RealNode) -> None:
     name = await node.create("sh", "-c", "echo the end > /dev/termination-log; exit 1", spec={"restartPolicy": "Never"})
     found = await node.phase(name, "Failed")
     assert found["status"]["containerStatuses"][0]["state"]["terminated"]["message"] == "the end\n"
@@ -231,7 +231,7 @@ async def test_container_is_restarted(node: RealNode) -> None:
     assert state["lastState"]["terminated"]["exitCode"] == 1
 
 
-async def test_probes_are_answered_from_inside(node: RealNode) -> None:
+async def test_exec_probes_run_inside_the_container(node: RealNode) -> None:
     """The pod is ready while one file exists and restarts when another one is deleted."""
     script = "touch /tmp/ready /tmp/alive; echo up; while :; do sleep 0.1; done"
     quick = {"periodSeconds": 1, "failureThreshold": 1}
@@ -254,7 +254,7 @@ async def test_probes_are_answered_from_inside(node: RealNode) -> None:
     await node.delete(name, grace_period_seconds=0)
 
 
-async def test_http_and_tcp_probes(node: RealNode) -> None:
+async def test_http_and_tcp_probes_reach_the_container(node: RealNode) -> None:
     container = {
         "ports": [{"name": "web", "containerPort": 8000}],
         "readinessProbe": {"httpGet": {"port": "web", "path": "/"}, "periodSeconds": 1},
@@ -265,7 +265,7 @@ async def test_http_and_tcp_probes(node: RealNode) -> None:
     await node.delete(name, grace_period_seconds=0)
 
 
-async def test_lifecycle_hooks(node: RealNode) -> None:
+async def test_lifecycle_hooks_run_inside_the_container(node: RealNode) -> None:
     mounts = [{"name": "kept", "mountPath": "/kept"}]
     lifecycle = {
         "postStart": {"exec": {"command": ["sh", "-c", "echo post > /kept/post"]}},
@@ -294,7 +294,7 @@ async def test_container_that_ignores_sigterm_is_killed(node: RealNode) -> None:
     await node.gone(name)
 
 
-async def test_frozen_while_warm(node: RealNode) -> None:
+async def test_warm_pod_is_frozen_until_it_is_claimed(node: RealNode) -> None:
     metadata = {"annotations": {FREEZE_WHILE_WARM: "true"}, "labels": {WARM_POOL: "abc"}}
     script = "i=0; while :; do i=$((i+1)); echo tick $i; sleep 0.01; done"
     name = await node.create("sh", "-c", script, metadata=metadata)

@@ -19,7 +19,7 @@ def named(*names: str, **fields: Any) -> list[dict[str, Any]]:
 SIDECAR = {"restartPolicy": "Always"}
 
 
-async def test_init_containers_run_one_after_the_other_and_before_the_others(rig: NodeRig) -> None:
+async def test_init_containers_run_in_order_before_the_others(rig: NodeRig) -> None:
     await rig.create(spec={"initContainers": named("one", "two"), "containers": named("main", "other")})
 
     assert rig.starts() == ["one"]
@@ -64,7 +64,7 @@ async def test_failed_init_container_fails_a_pod_with_restart_policy_never(rig: 
     assert (await rig.condition("Ready"))["reason"] == "PodFailed"
 
 
-async def test_a_sidecar_is_started_before_the_others_and_stays(rig: NodeRig) -> None:
+async def test_sidecar_starts_before_the_others_and_stays(rig: NodeRig) -> None:
     await rig.create(spec={"initContainers": [*named("side", **SIDECAR), *named("init")], "containers": named("main")})
     assert rig.starts() == ["side", "init"]
     rig.container("init").end(0)
@@ -111,7 +111,7 @@ async def test_sidecars_do_not_keep_a_pod_from_ending(rig: NodeRig) -> None:
 
 
 @pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (1, "Failed")])
-async def test_a_pod_that_never_restarts_ends_with_its_last_container(rig: NodeRig, code: int, phase: str) -> None:
+async def test_pod_with_restart_policy_never_ends_with_its_last_container(rig: NodeRig, code: int, phase: str) -> None:
     await rig.create(spec={"containers": named("main", "other"), "restartPolicy": "Never"})
     rig.container("main").end(0)
     await rig.settle()
@@ -131,7 +131,7 @@ async def test_ended_pod_releases_its_resources(rig: NodeRig) -> None:
     assert (await rig.status())["podIP"] == "10.1.0.1"
 
 
-async def test_a_container_that_cannot_be_started_does_not_hold_up_the_others(rig: NodeRig) -> None:
+async def test_container_that_fails_to_start_does_not_block_the_others(rig: NodeRig) -> None:
     def refuse(container: FakeContainer) -> None:
         if container.spec.name == "main":
             container.end(127, message="no such file")

@@ -144,7 +144,7 @@ def test_failed_liveness_probe_stops_within_its_own_grace_period() -> None:
     assert story.ended(137) == [Start("main")]
 
 
-def test_stop_is_hook_then_signal_then_kill() -> None:
+def test_stop_runs_hook_then_signal_then_kill() -> None:
     story = running(containers=[container(lifecycle={"preStop": HOOK})])
     assert story.deleted(10) == [PreStop("main", 10.0)]
     assert story.passes(4) == []
@@ -163,13 +163,13 @@ def test_long_pre_stop_hook_leaves_two_seconds() -> None:
     assert story.requeue_at == 11.5
 
 
-def test_without_grace_there_is_no_signal() -> None:
+def test_zero_grace_period_sends_no_signal() -> None:
     assert running().deleted(0) == [Kill("main")]
     assert running(containers=[container(lifecycle={"preStop": HOOK})]).deleted(0) == [Kill("main")]
     assert running().becomes(gone=True) == [Kill("main")]
 
 
-def test_a_grace_period_can_be_shortened_and_not_extended() -> None:
+def test_grace_period_can_be_shortened_and_not_extended() -> None:
     story = running()
     story.deleted(60)
     story.passes(10)
@@ -219,7 +219,7 @@ def test_end_of_grace_kills_all_containers_in_order() -> None:
     assert story.ended(137) == [Kill("side")]
 
 
-def test_a_sidecar_that_ends_is_started_again_without_stopping_the_others() -> None:
+def test_ended_sidecar_is_restarted_without_stopping_the_others() -> None:
     story = Story(initContainers=[container("side", restartPolicy="Always")])
     story.compute_plan()
     story.prepared()
@@ -236,7 +236,7 @@ def test_active_deadline_fails_the_pod() -> None:
     assert story.state.failure is not None
 
 
-def test_a_halt_keeps_the_volumes_and_the_pod() -> None:
+def test_halt_keeps_the_volumes_and_the_pod() -> None:
     story = running()
     assert story.becomes(halt=True, deadline=story.at + 5) == [Signal("main")]
     assert story.ended(143) == [Release(volumes=False)]
@@ -256,7 +256,7 @@ def test_rejected_pod_holds_nothing_and_can_be_deleted() -> None:
 WARM = {"annotations": {FREEZE_WHILE_WARM: "true"}, "labels": {WARM_POOL: "abc"}}
 
 
-def test_a_warm_pod_is_frozen_and_thawed() -> None:
+def test_warm_pod_is_frozen_and_thawed() -> None:
     story = Story(metadata=WARM, containers=[container(livenessProbe=TCP)])
     story.compute_plan()
     story.prepared()

@@ -26,7 +26,7 @@ def state(story: Story, name: str = "main") -> Object:
     return next(dict(each) for each in every if each["name"] == name)
 
 
-def test_status_of_a_starting_pod() -> None:
+def test_starting_pod_is_pending() -> None:
     story = Story()
     story.compute_plan()
     assert story.status() == {
@@ -56,7 +56,7 @@ def test_status_of_a_starting_pod() -> None:
     }
 
 
-def test_status_of_a_running_pod() -> None:
+def test_running_pod_has_addresses_and_container_statuses() -> None:
     status = running().status()
     assert (status["phase"], status["podIP"], status["podIPs"]) == ("Running", "10.1.0.1", [{"ip": "10.1.0.1"}])
     assert status["containerStatuses"][0]["state"] == {"running": {"startedAt": TIME}}
@@ -81,13 +81,13 @@ def test_status_of_a_running_pod() -> None:
         ("Never", 1, "Failed"),
     ],
 )
-def test_phases_after_the_end(policy: str, code: int, phase: str) -> None:
+def test_phase_after_the_end_follows_restart_policy_and_code(policy: str, code: int, phase: str) -> None:
     story = running(restartPolicy=policy)
     story.ended(code)
     assert story.status()["phase"] == phase
 
 
-def test_status_of_a_succeeded_pod() -> None:
+def test_succeeded_pod_has_completed_conditions() -> None:
     story = running(restartPolicy="Never")
     story.ended(0)
     words = {each["type"]: (each["status"], each.get("reason")) for each in story.status()["conditions"]}
@@ -95,7 +95,7 @@ def test_status_of_a_succeeded_pod() -> None:
     assert words["Ready"] == words["ContainersReady"] == ("False", "PodCompleted")
 
 
-def test_terminated_state_and_last_state() -> None:
+def test_restarted_container_has_state_and_last_state() -> None:
     story = running()
     story.at = 5.0
     story.ended(3)
@@ -112,7 +112,7 @@ def test_terminated_state_and_last_state() -> None:
     assert shown["restartCount"] == 1
 
 
-def test_status_of_a_crash_loop() -> None:
+def test_crash_loop_is_reported_as_waiting() -> None:
     story = running()
     story.ended(1)
     story.started()
@@ -125,7 +125,7 @@ def test_status_of_a_crash_loop() -> None:
     assert shown["lastState"]["terminated"]["exitCode"] == 1
 
 
-def test_status_of_a_failed_container_creation() -> None:
+def test_failed_container_creation_is_reported_as_waiting() -> None:
     story = Story()
     story.compute_plan()
     story.prepared()
@@ -152,14 +152,14 @@ def test_repeated_pull_failure_is_image_pull_back_off() -> None:
     assert state(story)["state"] == {"waiting": {"reason": "CreateContainerError", "message": "no space"}}
 
 
-def test_status_of_a_failed_preparation() -> None:
+def test_failed_preparation_is_reported_as_waiting() -> None:
     story = Story()
     story.compute_plan()
     story.state = story.state.not_prepared(Problem("FailedMount", 'volume "v" is missing'), story.now)
     assert state(story)["state"] == {"waiting": {"reason": "ContainerCreating", "message": 'volume "v" is missing'}}
 
 
-def test_status_of_init_containers() -> None:
+def test_init_containers_have_their_statuses() -> None:
     story = Story(initContainers=[container("one"), container("two")])
     story.compute_plan()
     story.prepared()
@@ -176,7 +176,7 @@ def test_status_of_init_containers() -> None:
     )
 
 
-def test_status_of_a_rejected_pod() -> None:
+def test_rejected_pod_is_failed() -> None:
     story = Story()
     story.state = story.state.rejected(Problem("UnsupportedField", "this node does not support spec.hostPID"))
     status = story.status()
@@ -262,5 +262,5 @@ def ended(**spec: Any) -> Object:
         (running().status(), ended(restartPolicy="Never"), True),
     ],
 )
-def test_urgent_changes(before: Object, after: Object, urgent: bool) -> None:
+def test_change_is_urgent_if_clients_act_on_it(before: Object, after: Object, urgent: bool) -> None:
     assert is_urgent(before, after) is urgent

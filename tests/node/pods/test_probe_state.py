@@ -23,7 +23,7 @@ def answers(given: ProbeState, *answers: bool, every: float = 10.0) -> ProbeStat
 @pytest.mark.parametrize(
     ("kind", "good"), [(ProbeKind.STARTUP, False), (ProbeKind.READINESS, False), (ProbeKind.LIVENESS, True)]
 )
-def test_verdict_before_the_first_result(kind: ProbeKind, good: bool) -> None:
+def test_verdict_before_the_first_result_depends_on_the_kind(kind: ProbeKind, good: bool) -> None:
     assert probe_state(kind).good is good
 
 
@@ -43,7 +43,7 @@ def test_readiness_changes_at_its_thresholds(given: list[bool], good: bool) -> N
     assert (result.good, result.failed) == (good, False)
 
 
-def test_success_threshold() -> None:
+def test_success_threshold_counts_consecutive_successes() -> None:
     probe = probe_state(ProbeKind.READINESS, success_threshold=3)
     assert not answers(probe, True, True).good
     assert not answers(probe, True, True, False, True, True).good

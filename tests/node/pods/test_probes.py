@@ -100,7 +100,7 @@ async def test_liveness_restarts_a_container(rig: NodeRig) -> None:
     assert ("Unhealthy", rejected) in happened
 
 
-async def test_a_startup_probe_holds_back_the_others(rig: NodeRig) -> None:
+async def test_startup_probe_holds_back_the_others(rig: NodeRig) -> None:
     probes = {
         "startupProbe": {"tcpSocket": {"port": 80}, "periodSeconds": 10, "failureThreshold": 6},
         "livenessProbe": {"tcpSocket": {"port": 81}, "failureThreshold": 1},
@@ -115,7 +115,7 @@ async def test_a_startup_probe_holds_back_the_others(rig: NodeRig) -> None:
     assert (await rig.state())["started"] is True
 
 
-async def test_a_startup_probe_gives_up_after_its_threshold(rig: NodeRig) -> None:
+async def test_startup_probe_fails_after_its_threshold(rig: NodeRig) -> None:
     probe = {"tcpSocket": {"port": 80}, "periodSeconds": 10, "failureThreshold": 3}
     await rig.create(spec=with_probes(startupProbe=probe))
     await rig.passes(19)
@@ -135,7 +135,7 @@ async def test_a_startup_probe_gives_up_after_its_threshold(rig: NodeRig) -> Non
         (b"", False),
     ],
 )
-async def test_http_probe_request_and_result(rig: NodeRig, greeting: bytes, good: bool) -> None:
+async def test_http_probe_sends_its_request_and_reports_the_result(rig: NodeRig, greeting: bytes, good: bool) -> None:
     rig.network.open.add(8080)
     rig.network.greeting = greeting
     container = {

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.node.conftest import NodeRig
 
 
-async def test_a_running_container_is_adopted(rig: NodeRig) -> None:
+async def test_running_container_is_adopted(rig: NodeRig) -> None:
     await rig.create()
     before = await rig.get()
     await rig.passes(30)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         ("Never", 1, False),
     ],
 )
-async def test_restart_policies(rig: NodeRig, policy: str, code: int, again: bool) -> None:
+async def test_restart_policy_decides_on_a_restart(rig: NodeRig, policy: str, code: int, again: bool) -> None:
     await rig.create(spec={"restartPolicy": policy})
     rig.container().end(code)
     await rig.settle()
@@ -33,7 +33,7 @@ async def test_restart_policies(rig: NodeRig, policy: str, code: int, again: boo
     assert (await rig.status())["phase"] == ("Running" if again else "Failed" if code else "Succeeded")
 
 
-async def test_crash_loop_back_off(rig: NodeRig) -> None:
+async def test_restarts_back_off_from_10_seconds_to_5_minutes(rig: NodeRig) -> None:
     """The first restart is immediate, then 10 s, doubled each time up to 5 min."""
     rig.runtime.on_start = lambda container: container.end(1)
     await rig.create()
@@ -83,7 +83,7 @@ async def test_oom_kill_is_reported_as_such(rig: NodeRig) -> None:
     assert (ended["exitCode"], ended["reason"]) == (137, "OOMKilled")
 
 
-async def test_the_termination_message(rig: NodeRig) -> None:
+async def test_termination_message_is_reported(rig: NodeRig) -> None:
     await rig.create(spec={"restartPolicy": "Never"})
     container = rig.container()
     (mount,) = [each for each in container.spec.mounts if each.target == "/dev/termination-log"]

@@ -18,7 +18,7 @@ def again(story: Story) -> PodState:
     return restore_state(Pod.read({**found, "status": story.status()}), story.now)
 
 
-def test_pod_without_status() -> None:
+def test_pod_without_status_is_restored_as_waiting() -> None:
     story = Story()
     state = restore_state(story.state.pod, story.now)
     assert state["main"].phase is ContainerPhase.WAITING
@@ -44,7 +44,7 @@ def test_reported_container_that_is_missing_is_lost() -> None:
     assert termination is not None and (termination.exit_code, termination.reason) == (137, "ContainerStatusUnknown")
 
 
-def test_termination_and_the_previous_one() -> None:
+def test_termination_and_the_previous_one_are_restored() -> None:
     story = running(restartPolicy="OnFailure")
     story.ended(1)
     story.started()

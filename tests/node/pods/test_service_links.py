@@ -15,7 +15,7 @@ def service(
     return ServiceView.from_object({"metadata": metadata, "spec": {"clusterIP": ip, "ports": ports}})
 
 
-def test_variables_of_a_service() -> None:
+def test_service_has_its_variables() -> None:
     ports = [{"name": "web", "port": 80, "protocol": "TCP"}, {"name": "dns-udp", "port": 53, "protocol": "UDP"}]
     assert service_links([service("front-end", ports=ports)], "space", True) == {
         "FRONT_END_SERVICE_HOST": "10.96.0.5",

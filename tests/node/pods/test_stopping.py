@@ -58,7 +58,7 @@ async def test_container_is_killed_after_the_grace_period(rig: NodeRig) -> None:
     assert await rig.gone()
 
 
-async def test_a_later_request_shortens_the_grace_period(rig: NodeRig) -> None:
+async def test_later_request_shortens_the_grace_period(rig: NodeRig) -> None:
     await rig.create(spec={"terminationGracePeriodSeconds": 600})
     container = rig.container()
     container.stubborn = True
@@ -141,7 +141,7 @@ async def test_pod_kept_by_finalizers_has_its_final_status(rig: NodeRig) -> None
     assert await rig.gone()
 
 
-async def test_pod_deleted_while_starting(rig: NodeRig) -> None:
+async def test_pod_deleted_while_starting_releases_everything(rig: NodeRig) -> None:
     """Everything made so far is released."""
     from asyncio import Event
 
@@ -190,7 +190,7 @@ async def test_failed_post_start_hook_ends_the_container(rig: NodeRig) -> None:
     assert "FailedPostStartHook" in [reason for reason, _ in await rig.events()]
 
 
-async def test_sleep_hook(rig: NodeRig) -> None:
+async def test_sleep_hook_waits(rig: NodeRig) -> None:
     container = {"name": "main", "image": "i", "lifecycle": {"preStop": {"sleep": {"seconds": 7}}}}
     await rig.create(spec={"containers": [container]})
     running = rig.container()

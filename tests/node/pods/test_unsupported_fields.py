@@ -85,7 +85,7 @@ def test_supported_fields_are_accepted(spec: Object) -> None:
     assert rejected(spec) == []
 
 
-def test_host_paths_may_be_allowed() -> None:
+def test_host_paths_can_be_allowed() -> None:
     assert rejected({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}, host_paths=True) == []
     made = {"volumes": [{"name": "v", "hostPath": {"path": "/", "type": "DirectoryOrCreate"}}]}
     assert rejected(made, host_paths=True) == ["spec.volumes[0].hostPath.type"]

@@ -32,13 +32,13 @@ def main(**fields: Any) -> dict[str, Any]:
 # -- status writes -------------------------------------------------------------------------------------------------
 
 
-async def test_a_quick_start_costs_one_status_write(rig: NodeRig) -> None:
+async def test_quick_start_costs_one_status_write(rig: NodeRig) -> None:
     await rig.create()
     await rig.passes(60)
     assert len(rig.status_writes()) == 1
 
 
-async def test_a_start_with_a_readiness_probe_costs_two(rig: NodeRig) -> None:
+async def test_start_with_a_readiness_probe_costs_two_status_writes(rig: NodeRig) -> None:
     await rig.create(spec=main(readinessProbe={"tcpSocket": {"port": 80}, "periodSeconds": 1}))
     await rig.passes(3)
     rig.network.open.add(80)
@@ -47,7 +47,7 @@ async def test_a_start_with_a_readiness_probe_costs_two(rig: NodeRig) -> None:
     assert len(rig.status_writes()) == 2
 
 
-async def test_a_slow_start_costs_two(rig: NodeRig) -> None:
+async def test_slow_start_costs_two_status_writes(rig: NodeRig) -> None:
     """The first write shows that the pod is starting."""
     init = [{"name": "init", "image": "i"}]
     await rig.create(spec={"initContainers": init})
@@ -72,7 +72,7 @@ async def test_failed_status_write_is_retried(rig: NodeRig) -> None:
     assert (await rig.conditions())["Ready"] == "True"
 
 
-async def test_events_of_a_pod(rig: NodeRig) -> None:
+async def test_start_is_reported_as_an_event(rig: NodeRig) -> None:
     await rig.create()
     assert await rig.events() == [
         ("Started", "Started container main"),
@@ -82,7 +82,7 @@ async def test_events_of_a_pod(rig: NodeRig) -> None:
 # -- what a container is given -------------------------------------------------------------------------------------
 
 
-async def test_variables_from_all_sources(rig: NodeRig) -> None:
+async def test_variables_come_from_all_sources(rig: NodeRig) -> None:
     await rig.client.create(CONFIG_MAP, new(CONFIG_MAP, "settings", data={"MODE": "fast"}), "default")
     secret = {"password": base64.b64encode(b"hush").decode()}
     await rig.client.create(SECRET, new(SECRET, "keys", data=secret), "default")
@@ -138,7 +138,7 @@ async def test_pod_has_its_own_host_user(rig: NodeRig) -> None:
     assert users == [200_000, 200_001]
 
 
-async def test_hostname_and_hosts(rig: NodeRig) -> None:
+async def test_hostname_and_hosts_are_set(rig: NodeRig) -> None:
     await rig.create(
         spec={"hostname": "box", "subdomain": "boxes", "hostAliases": [{"ip": "192.0.2.7", "hostnames": ["db"]}]}
     )
@@ -351,7 +351,7 @@ async def test_frozen_pod_is_thawed_to_stop(rig: NodeRig) -> None:
     assert container.signals == [15]
 
 
-async def test_a_frozen_pod_stays_frozen_for_the_next_agent(rig: NodeRig) -> None:
+async def test_frozen_pod_stays_frozen_for_the_next_agent(rig: NodeRig) -> None:
     await rig.create(metadata=WARM)
     await rig.restart()
     assert rig.container().paused

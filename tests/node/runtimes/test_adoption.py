@@ -33,7 +33,7 @@ async def successor(boxes: Rig) -> AsyncIterator[ConfinedRuntime]:
     launcher.close()
 
 
-async def test_one_that_runs(boxes: Rig) -> None:
+async def test_running_container_is_adopted(boxes: Rig) -> None:
     pod = await boxes.pod()
     first = await boxes.start("sh", "-c", "trap 'exit 9' TERM; echo ready; while :; do sleep 0.02; done", pod=pod)
     await boxes.output_of(first).until("ready")
@@ -50,7 +50,7 @@ async def test_one_that_runs(boxes: Rig) -> None:
         await found.delete()
 
 
-async def test_one_that_ended_meanwhile(boxes: Rig) -> None:
+async def test_container_that_ended_meanwhile_is_adopted_with_its_exit_code(boxes: Rig) -> None:
     pod = await boxes.pod()
     first = await boxes.start("sh", "-c", "sleep 1000 & read line; exit 6", pod=pod, stdin=True)
     async with successor(boxes) as runtime:
@@ -70,7 +70,7 @@ async def test_one_that_ended_meanwhile(boxes: Rig) -> None:
 
 
 @pytest.mark.parametrize("was_attached", [False, True])
-async def test_input_that_ends_with_the_first_who_attaches(boxes: Rig, was_attached: bool) -> None:
+async def test_stdin_once_of_an_adopted_container_ends_with_the_first_client(boxes: Rig, was_attached: bool) -> None:
     """That an agent is gone is the end of what was attached to it, and of nothing else."""
     pod = await boxes.pod()
     script = "echo ready; cat; echo at its end"
@@ -99,7 +99,7 @@ def _type(container: Container, text: str) -> None:
     os.close(descriptor)
 
 
-async def test_one_that_was_killed_meanwhile(boxes: Rig) -> None:
+async def test_container_killed_meanwhile_is_adopted_as_killed(boxes: Rig) -> None:
     pod = await boxes.pod()
     await boxes.start("sleep", "1000", pod=pod)
     async with successor(boxes) as runtime:
@@ -111,7 +111,7 @@ async def test_one_that_was_killed_meanwhile(boxes: Rig) -> None:
         await found.delete()
 
 
-async def test_one_that_ran_out_of_memory_meanwhile(boxes: Rig) -> None:
+async def test_container_oom_killed_meanwhile_is_adopted_as_such(boxes: Rig) -> None:
     pod = await boxes.pod()
     hog = "read line; exec python3 -c 'x = bytearray(200 << 20)'"
     first = await boxes.start("sh", "-c", hog, pod=pod, stdin=True, limits=Limits(memory=48 << 20))
@@ -127,7 +127,7 @@ async def test_one_that_ran_out_of_memory_meanwhile(boxes: Rig) -> None:
         await found.delete()
 
 
-async def test_one_that_lost_a_process_for_want_of_memory_meanwhile(boxes: Rig) -> None:
+async def test_container_that_lost_a_process_to_oom_is_ended_at_adoption(boxes: Rig) -> None:
     """Where the kernel kills only one, the rest is ended by the next who comes."""
     pod = await boxes.pod()
     hog = "read line; python3 -c 'x = bytearray(200 << 20)'; echo survived; exec sleep 1000"
@@ -150,7 +150,7 @@ async def test_one_that_lost_a_process_for_want_of_memory_meanwhile(boxes: Rig) 
         await found.delete()
 
 
-async def test_what_was_never_started_is_not_found(boxes: Rig) -> None:
+async def test_container_that_was_never_started_is_not_adopted(boxes: Rig) -> None:
     pod = await boxes.pod()
     created = await boxes.runtime.create(pod, ContainerSpec("main", ("true",)))
     async with successor(boxes) as runtime:
@@ -159,7 +159,7 @@ async def test_what_was_never_started_is_not_found(boxes: Rig) -> None:
     await created.delete()
 
 
-async def test_a_pod_is_found_and_closed_with_all_that_is_in_it(boxes: Rig) -> None:
+async def test_adopted_pod_is_closed_with_all_its_containers(boxes: Rig) -> None:
     pod = await boxes.pod()
     await boxes.start("sleep", "1000", pod=pod, name="one")
     await boxes.start("sleep", "1000", pod=pod, name="two")
@@ -171,7 +171,7 @@ async def test_a_pod_is_found_and_closed_with_all_that_is_in_it(boxes: Rig) -> N
         await runtime.close_pod(nobody)
 
 
-async def test_the_launcher_can_be_killed(boxes: Rig) -> None:
+async def test_containers_survive_the_death_of_the_launcher(boxes: Rig) -> None:
     container = await boxes.start("sh", "-c", "echo ready; read line; exit 4", stdin=True)
     await boxes.output_of(container).until("ready")
     assert boxes.launcher.pid is not None

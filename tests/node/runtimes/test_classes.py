@@ -40,7 +40,7 @@ async def condition(node: RealNode, name: str, type: str, status: str, namespace
     return found
 
 
-async def test_a_pod_is_told_why_its_runtime_is_not_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pod_with_an_unavailable_runtime_is_told_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(RUNSC_PATH, "/no/such/runsc")
     async with real_node(tmp_path) as node:
         names = {each["metadata"]["name"] for each in (await node.client.list(RUNTIME_CLASS))["items"]}
@@ -59,7 +59,7 @@ async def test_a_pod_is_told_why_its_runtime_is_not_here(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize(("name", "variable"), [("runsc", RUNSC_PATH), ("runc", RUNC_PATH)])
-async def test_a_pod_runs_when_a_restarted_node_has_its_runtime(
+async def test_waiting_pod_runs_when_a_restarted_node_has_its_runtime(
     name: str, variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     point_to_built(name, variable)

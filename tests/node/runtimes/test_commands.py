@@ -52,7 +52,7 @@ def is_entered(boxes: Rig) -> None:
         pytest.skip("nobody enters what has a kernel of its own")
 
 
-async def test_one_porter_lets_all_of_them_in(boxes: Rig) -> None:
+async def test_one_exec_agent_serves_all_commands(boxes: Rig) -> None:
     container = await boxes.start("sleep", "100")
     assert exec_agents(container) == []
     await boxes.execute(container, "true")
@@ -62,7 +62,7 @@ async def test_one_porter_lets_all_of_them_in(boxes: Rig) -> None:
     assert exec_agents(container) == [agent]
 
 
-async def test_a_porter_is_confined_and_cannot_be_seen(boxes: Rig) -> None:
+async def test_exec_agent_is_confined_and_invisible(boxes: Rig) -> None:
     container = await boxes.start("sleep", "100", uid=0, gid=0)
     _, seen = await boxes.execute(container, "sh", "-c", "cat /proc/[0-9]*/comm")
     assert "python" not in seen and "sleep" in seen
@@ -80,7 +80,7 @@ async def test_a_porter_is_confined_and_cannot_be_seen(boxes: Rig) -> None:
     assert container.pid is not None and shown(agent, "cgroup") == shown(container.pid, "cgroup")
 
 
-async def test_a_command_has_what_it_is_given_and_nothing_of_the_exec_agent(boxes: Rig) -> None:
+async def test_command_has_only_its_own_descriptors(boxes: Rig) -> None:
     container = await boxes.start("sleep", "100")
     for _ in range(2):
         # The fourth is the directory that is being listed.
@@ -93,7 +93,7 @@ async def test_a_command_has_what_it_is_given_and_nothing_of_the_exec_agent(boxe
     assert mask == "0022"
 
 
-async def test_more_at_once_than_one_porter_has_descriptors_for(boxes: Rig) -> None:
+async def test_more_commands_than_descriptors_use_several_exec_agents(boxes: Rig) -> None:
     container = await boxes.start("sleep", "100", nofile=40, limits=Limits(pids=512))
     names = [f"/tmp/{number}" for number in range(60)]
     script = "touch $0; until test -e /tmp/all; do sleep 0.1; done; exit 3"
@@ -104,7 +104,7 @@ async def test_more_at_once_than_one_porter_has_descriptors_for(boxes: Rig) -> N
     assert await asyncio.gather(*running) == [(3, "")] * len(names)
 
 
-async def test_what_a_command_was_given_is_not_kept_open(boxes: Rig) -> None:
+async def test_descriptors_of_a_command_are_closed_after_its_start(boxes: Rig) -> None:
     """Whoever reads what it writes is told of its end."""
     container = await boxes.start("sleep", "100")
     reader, writer = os.pipe()
@@ -118,14 +118,14 @@ async def test_what_a_command_was_given_is_not_kept_open(boxes: Rig) -> None:
     os.close(reader)
 
 
-async def test_a_command_with_more_variables_than_fit_into_a_message(boxes: Rig) -> None:
+async def test_large_environment_of_a_command_is_passed(boxes: Rig) -> None:
     container = await boxes.start("sleep", "100")
     env = {"PATH": "/usr/bin:/bin", "LONG": "x" * 100_000}
     assert await boxes.execute(container, "sh", "-c", "echo ${#LONG}", env=env) == (0, "100000\n")
 
 
 @pytest.mark.parametrize("env", [{"A": "b\0c"}, {"A\0": "b"}, {"A=B": "c"}])
-async def test_variables_that_cannot_be(boxes: Rig, env: dict[str, str]) -> None:
+async def test_invalid_variables_are_rejected(boxes: Rig, env: dict[str, str]) -> None:
     container = await boxes.start("sleep", "100")
     with pytest.raises(RuntimeFailure, match=r"zero byte|equals sign"):
         await boxes.execute(container, "/bin/true", env=env)
@@ -133,7 +133,7 @@ async def test_variables_that_cannot_be(boxes: Rig, env: dict[str, str]) -> None
         await boxes.execute(container, "/bin/echo", "a\0b")
 
 
-async def test_the_path_is_searched_as_a_shell_does(boxes: Rig) -> None:
+async def test_path_is_searched_as_by_a_shell(boxes: Rig) -> None:
     container = await boxes.start("sleep", "100", cwd="/tmp")
     script = "mkdir -p a b; echo x > a/tool; printf '#!/bin/sh\\necho found $0\\n' > b/tool; chmod +x b/tool"
     assert await boxes.execute(container, "sh", "-c", script) == (0, "")
@@ -144,7 +144,7 @@ async def test_the_path_is_searched_as_a_shell_does(boxes: Rig) -> None:
         await boxes.execute(container, "tool", env={"PATH": "/tmp/a"})
 
 
-async def test_who_gives_up_before_a_command_has_begun_leaves_none(boxes: Rig) -> None:
+async def test_cancelled_command_leaves_no_process(boxes: Rig) -> None:
     container = await boxes.start("sleep", "100")
     nothing = os.open("/dev/null", os.O_RDWR)
     for _ in range(3):
@@ -162,7 +162,7 @@ async def test_who_gives_up_before_a_command_has_begun_leaves_none(boxes: Rig) -
     await until(ended)
 
 
-async def test_a_porter_that_was_killed_is_replaced(boxes: Rig) -> None:
+async def test_killed_exec_agent_is_replaced(boxes: Rig) -> None:
     container = await boxes.start("sleep", "100")
     await boxes.execute(container, "true")
     (agent,) = exec_agents(container)
@@ -174,7 +174,7 @@ async def test_a_porter_that_was_killed_is_replaced(boxes: Rig) -> None:
     assert exec_agents(container) != [agent]
 
 
-async def test_it_goes_with_its_container(boxes: Rig) -> None:
+async def test_exec_agent_ends_with_its_container(boxes: Rig) -> None:
     pod = await boxes.pod()
     container = await boxes.start("sleep", "100", pod=pod)
     await boxes.execute(container, "true")
@@ -182,7 +182,7 @@ async def test_it_goes_with_its_container(boxes: Rig) -> None:
     assert alive(pod) == []
 
 
-async def test_it_is_paused_with_its_container(boxes: Rig) -> None:
+async def test_exec_agent_is_paused_with_its_container(boxes: Rig) -> None:
     pod = await boxes.pod()
     container = await boxes.start("sleep", "100", pod=pod)
     await boxes.execute(container, "true")
@@ -208,7 +208,7 @@ time.sleep(1000)
 """
 
 
-async def test_where_there_can_be_no_more_processes_it_says_so(boxes: Rig) -> None:
+async def test_exhausted_pids_limit_is_reported(boxes: Rig) -> None:
     limits = Limits(pids=16, memory=64 << 20)
     container = await boxes.start("python3", "-c", BOMB, limits=limits, stdin=True)
     await boxes.execute(container, "true")

@@ -36,12 +36,12 @@ async def sh(boxes: Rig, script: str, **spec: object) -> str:
     return output
 
 
-async def test_it_proves_itself(boxes: Rig) -> None:
+async def test_probe_succeeds_and_leaves_no_pod(boxes: Rig) -> None:
     assert await boxes.runtime.probe() is None
     assert await boxes.runtime.pods() == set()
 
 
-async def test_the_program_gets_what_the_spec_says_and_nothing_else(boxes: Rig) -> None:
+async def test_container_has_exactly_the_spec(boxes: Rig) -> None:
     output = await sh(boxes, "pwd; id -u; id -g; hostname; env", env={"A": "b c"}, cwd="/tmp", uid=1234, gid=77)
     lines = output.splitlines()
     assert lines[:4] == ["/tmp", "1234", "77", "box"]
@@ -50,18 +50,18 @@ async def test_the_program_gets_what_the_spec_says_and_nothing_else(boxes: Rig) 
     }  # fmt: skip
 
 
-async def test_its_user_has_a_name(boxes: Rig) -> None:
+async def test_user_has_a_name(boxes: Rig) -> None:
     assert await sh(boxes, "whoami; id -gn", uid=0, gid=0) == "root\nroot\n"
     assert await sh(boxes, "whoami; id -gn") == "sandbox\nsandbox\n"
 
 
 @pytest.mark.parametrize("code", [0, 1, 42])
-async def test_exit_codes(boxes: Rig, code: int) -> None:
+async def test_exit_code_is_reported(boxes: Rig, code: int) -> None:
     result, _, _ = await boxes.run("sh", "-c", f"exit {code}")
     assert (result.code, result.oom_killed, result.message) == (code, False, "")
 
 
-async def test_a_signal_is_an_exit_code(boxes: Rig) -> None:
+async def test_signal_becomes_an_exit_code(boxes: Rig) -> None:
     container = await boxes.start("sleep", "100")
     await container.signal(signal.SIGKILL)
     assert (await container.wait()).code == 128 + signal.SIGKILL
@@ -69,7 +69,7 @@ async def test_a_signal_is_an_exit_code(boxes: Rig) -> None:
     assert container.pid is None
 
 
-async def test_a_signal_can_be_handled(boxes: Rig) -> None:
+async def test_signal_can_be_handled(boxes: Rig) -> None:
     container = await boxes.start("sh", "-c", "trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done")
     await boxes.output_of(container).until("ready")
     await container.signal(signal.SIGTERM)
@@ -77,35 +77,35 @@ async def test_a_signal_can_be_handled(boxes: Rig) -> None:
 
 
 @pytest.mark.parametrize("argv", [("no-such-program",), ("/no/such/program",)])
-async def test_a_program_that_is_not_there(boxes: Rig, argv: tuple[str, ...]) -> None:
+async def test_missing_program_is_an_error(boxes: Rig, argv: tuple[str, ...]) -> None:
     with pytest.raises(NoSuchCommand, match=argv[0]):
         await boxes.start(*argv)
 
 
-async def test_a_working_directory_that_is_not_there_is_made(boxes: Rig) -> None:
+async def test_missing_working_directory_is_created(boxes: Rig) -> None:
     exit, output, _ = await boxes.run("sh", "-c", "pwd; echo mine > file; cat file", cwd="/work/here")
     assert (exit.code, output) == (0, "/work/here\nmine\n")
 
 
-async def test_a_program_that_cannot_be_executed(boxes: Rig) -> None:
+async def test_program_that_cannot_be_executed_is_an_error(boxes: Rig) -> None:
     with pytest.raises(RuntimeFailure, match=r"(?i)permission denied"):
         await boxes.start("/etc/passwd", captured=False)
 
 
-async def test_what_is_started_in_the_background_ends_with_the_program(boxes: Rig) -> None:
+async def test_background_processes_end_with_the_program(boxes: Rig) -> None:
     container = await boxes.start("sh", "-c", "setsid sleep 1000 & setsid sleep 1000 & exit 5")
     assert (await container.wait()).code == 5
     assert boxes.cgroups.group(container.pod_uid, "main").processes() == []
 
 
-async def test_kill_ends_what_does_not_want_to(boxes: Rig) -> None:
+async def test_kill_ends_a_container_that_ignores_signals(boxes: Rig) -> None:
     container = await boxes.start("sh", "-c", "trap '' TERM INT HUP; echo ready; while :; do sleep 1; done")
     await boxes.output_of(container).until("ready")
     await container.kill()
     assert (await container.wait()).code == 137
 
 
-async def test_paused_is_paused_and_can_be_killed(boxes: Rig) -> None:
+async def test_paused_container_does_not_run_and_can_be_killed(boxes: Rig) -> None:
     container = await boxes.start("sh", "-c", "while :; do :; done")
     await container.pause()
     assert await container.is_paused()
@@ -122,7 +122,7 @@ async def test_paused_is_paused_and_can_be_killed(boxes: Rig) -> None:
     assert (await container.wait()).code == 137
 
 
-async def test_out_of_memory_ends_everything_and_is_told_from_other_ends(boxes: Rig) -> None:
+async def test_oom_kill_ends_the_container_and_is_reported(boxes: Rig) -> None:
     hog = "sleep 1000 & python3 -c 'x = bytearray(200 << 20)'; echo survived; sleep 1000"
     result, output, _ = await boxes.run("sh", "-c", hog, limits=Limits(memory=64 << 20, pids=64))
     assert (result.code, result.oom_killed, output) == (137, True, "")
@@ -135,7 +135,7 @@ async def test_files_in_memory_count_as_memory(boxes: Rig) -> None:
     assert result.oom_killed and "survived" not in output
 
 
-async def test_what_can_be_written_is_bounded(boxes: Rig) -> None:
+async def test_writable_paths_are_bounded(boxes: Rig) -> None:
     scratch = Scratch(size=1 << 20)
     for place in ("/tmp/x", "/home/x", "/dev/shm/x"):
         _, _, errors = await boxes.run("sh", "-c", f"head -c 80M /dev/zero > {place}", scratch=scratch)
@@ -144,7 +144,7 @@ async def test_what_can_be_written_is_bounded(boxes: Rig) -> None:
     assert "Read-only file system" in errors or "Permission denied" in errors
 
 
-async def test_a_read_only_root(boxes: Rig) -> None:
+async def test_read_only_root_is_enforced(boxes: Rig) -> None:
     mounts = (Tmpfs("/tmp", 1 << 20),)
     output = await sh(
         boxes, "echo x > /tmp/x; touch /x 2>&1; touch /etc/x 2>&1; true", read_only_root=True, mounts=mounts
@@ -152,7 +152,7 @@ async def test_a_read_only_root(boxes: Rig) -> None:
     assert output.count("Read-only file system") == 2
 
 
-async def test_mounts(boxes: Rig) -> None:
+async def test_mounts_have_their_modes(boxes: Rig) -> None:
     pod = await boxes.pod()
     shared, private = pod.directory / "shared", pod.directory / "private"
     for directory in (shared, private):
@@ -182,17 +182,17 @@ async def test_mounts(boxes: Rig) -> None:
     assert made.read_text() == "made\n" and made.stat().st_uid == pod.host_uid
 
 
-async def test_nothing_is_mounted_over_proc(boxes: Rig) -> None:
+async def test_mounts_over_proc_are_rejected(boxes: Rig) -> None:
     with pytest.raises(RuntimeFailure, match="nothing can be mounted at /proc/sys"):
         await boxes.start("true", mounts=(Tmpfs("/proc/sys", 1 << 20),))
 
 
-async def test_a_source_that_is_not_there(boxes: Rig) -> None:
+async def test_missing_mount_source_is_an_error(boxes: Rig) -> None:
     with pytest.raises(RuntimeFailure, match="cannot mount /no/such: No such file"):
         await boxes.start("true", mounts=(Bind(Path("/no/such"), "/x"),))
 
 
-async def test_prefixes_of_the_host_are_shown_read_only(boxes: Rig, tmp_path: Path) -> None:
+async def test_host_prefixes_are_mounted_read_only(boxes: Rig, tmp_path: Path) -> None:
     (tmp_path / "tool").write_text("#!/bin/sh\necho it works\n")
     for path in (tmp_path, tmp_path / "tool"):
         path.chmod(0o755)
@@ -202,19 +202,19 @@ async def test_prefixes_of_the_host_are_shown_read_only(boxes: Rig, tmp_path: Pa
     assert result.code == 1
 
 
-async def test_names_of_the_pod(boxes: Rig) -> None:
+async def test_hostname_and_resolv_conf_are_set(boxes: Rig) -> None:
     pod = await boxes.pod(hostname="alice")
     assert await sh(boxes, "cat /etc/hostname; hostname; cat /etc/resolv.conf", pod=pod) == "alice\nalice\n"
 
 
-async def test_containers_of_a_pod_have_the_same_user_and_share_no_processes(boxes: Rig) -> None:
+async def test_containers_of_a_pod_share_the_user_and_no_processes(boxes: Rig) -> None:
     pod = await boxes.pod()
     first = await boxes.start("sleep", "100", pod=pod, name="first")
     assert await sh(boxes, "pgrep sleep || echo none", pod=pod, name="second") == "none\n"
     assert first.pid is not None
 
 
-async def test_standard_input(boxes: Rig) -> None:
+async def test_stdin_is_forwarded(boxes: Rig) -> None:
     assert await sh(boxes, "cat; echo end") == "end\n"
     container = await boxes.start("cat", stdin=True)
     stdin = os.open(container.directory / "stdin", os.O_WRONLY)
@@ -224,7 +224,7 @@ async def test_standard_input(boxes: Rig) -> None:
     await container.kill()
 
 
-async def test_a_terminal(boxes: Rig) -> None:
+async def test_container_has_a_terminal(boxes: Rig) -> None:
     container = await boxes.start("sh", "-c", "test -t 0 && test -t 1 && stty size && read x && echo got $x", tty=True)
     assert container.terminal is not None
     os.write(container.terminal, b"word\n")
@@ -243,7 +243,7 @@ async def test_a_terminal(boxes: Rig) -> None:
     assert b"24 80" in said
 
 
-async def test_a_terminal_for_a_command(boxes: Rig) -> None:
+async def test_command_has_a_named_terminal(boxes: Rig) -> None:
     """It has a name inside, by which it can be opened again; and it belongs to who is in there."""
     container = await boxes.start("sleep", "1000")
     terminal = container.open_terminal()
@@ -268,7 +268,7 @@ async def test_a_terminal_for_a_command(boxes: Rig) -> None:
         container.open_terminal()
 
 
-async def test_commands(boxes: Rig) -> None:
+async def test_commands_run_in_the_container(boxes: Rig) -> None:
     container = await boxes.start("sleep", "100", env={"WHO": "me"}, cwd="/tmp", uid=4321)
     assert await boxes.execute(container, "sh", "-c", "echo $WHO; pwd; id -u; exit 3") == (3, "me\n/tmp\n4321\n")
     env = {"PATH": "/usr/bin:/bin", "WHO": "you"}
@@ -278,7 +278,7 @@ async def test_commands(boxes: Rig) -> None:
     assert await boxes.execute(container, "sh", "-c", "kill -9 $$") == (137, "")
 
 
-async def test_a_command_that_cannot_be_executed(boxes: Rig) -> None:
+async def test_command_that_cannot_be_executed_is_an_error(boxes: Rig) -> None:
     container = await boxes.start("sleep", "100")
     for argv, why in ((("none",), "not found in .PATH"), (("/none",), "no such file"), (("/etc/passwd",), "denied")):
         with pytest.raises(NoSuchCommand, match=why):
@@ -287,7 +287,7 @@ async def test_a_command_that_cannot_be_executed(boxes: Rig) -> None:
         await boxes.execute(container, "true", cwd="/none")
 
 
-async def test_commands_that_fail_at_once_do_not_harm_the_launcher(boxes: Rig) -> None:
+async def test_failing_commands_do_not_harm_the_launcher(boxes: Rig) -> None:
     """One that fails may say so before it is known which process it is."""
     container = await boxes.start("sleep", "100")
     launcher = boxes.launcher.pid
@@ -297,7 +297,7 @@ async def test_commands_that_fail_at_once_do_not_harm_the_launcher(boxes: Rig) -
     assert boxes.launcher.pid == launcher
 
 
-async def test_a_command_ends_with_its_container(boxes: Rig) -> None:
+async def test_command_ends_with_its_container(boxes: Rig) -> None:
     container = await boxes.start("sleep", "100")
     nothing = os.open("/dev/null", os.O_RDWR)
     process = await container.execute(Command(("sleep", "100")), Stdio(nothing, nothing, nothing))
@@ -311,7 +311,7 @@ async def test_a_command_ends_with_its_container(boxes: Rig) -> None:
         await container.execute(Command(("true",)), Stdio(0, 1, 2))
 
 
-async def test_no_more_processes_than_allowed(boxes: Rig) -> None:
+async def test_pids_limit_is_enforced(boxes: Rig) -> None:
     bomb = "for i in $(seq 100); do sleep 100 & done; echo made"
     limits = Limits(pids=16, memory=64 << 20)
     allowed = boxes.runtime.limits(limits).pids
@@ -321,7 +321,7 @@ async def test_no_more_processes_than_allowed(boxes: Rig) -> None:
     await container.kill()
 
 
-async def test_threads(boxes: Rig) -> None:
+async def test_threads_can_be_started(boxes: Rig) -> None:
     """Libraries try new system calls first, and go on with older ones only if they are told the right thing."""
     script = "import threading; t = threading.Thread(target=print, args=('ran',)); t.start(); t.join()"
     _, output, errors = await boxes.run("python3", "-c", script)
@@ -336,14 +336,14 @@ async def test_open_files_are_limited(boxes: Rig) -> None:
     assert await boxes.execute(container, "sh", "-c", "ulimit -n") == (0, "64\n")
 
 
-async def test_what_it_writes_is_kept_until_somebody_reads_it(boxes: Rig) -> None:
+async def test_output_is_kept_until_it_is_read(boxes: Rig) -> None:
     container = await boxes.start("sh", "-c", "echo one; echo two >&2", captured=False)
     assert (await container.wait()).code == 0
     captured = boxes.drain(container)
     assert captured.stdout == b"one\n" and captured.stderr == b"two\n"
 
 
-async def test_root_is_never_the_user(boxes: Rig) -> None:
+async def test_container_never_runs_as_host_root(boxes: Rig) -> None:
     pod = await boxes.pod()
     spec = ContainerSpec("main", ("true",), env={"PATH": "/bin"})
     container = await boxes.runtime.create(type(pod)(pod.uid, pod.directory, 0, 0, None, "box"), spec)
@@ -352,19 +352,19 @@ async def test_root_is_never_the_user(boxes: Rig) -> None:
     await container.delete()
 
 
-async def test_a_zero_byte_makes_no_option_of_a_variable(boxes: Rig) -> None:
+async def test_variable_with_a_zero_byte_is_rejected(boxes: Rig) -> None:
     with pytest.raises(RuntimeFailure, match="zero byte"):
         await boxes.start("true", env={"A": "b\0--bind\0/\0/host"})
 
 
-async def test_many_at_once(boxes: Rig) -> None:
+async def test_many_commands_run_at_once(boxes: Rig) -> None:
     """More than the launcher's socket holds."""
     container = await boxes.start("sleep", "100", limits=Limits(pids=2000))
     results = await asyncio.gather(*(boxes.execute(container, "true") for _ in range(40)))
     assert results == [(0, "")] * 40
 
 
-async def test_deleted_while_it_starts(boxes: Rig) -> None:
+async def test_container_can_be_deleted_while_it_starts(boxes: Rig) -> None:
     pod = await boxes.pod()
     for delay in range(8):
         spec = ContainerSpec("main", ("sleep", "100"), env={"PATH": "/usr/bin:/bin"})
@@ -377,7 +377,7 @@ async def test_deleted_while_it_starts(boxes: Rig) -> None:
         assert boxes.cgroups.group(pod.uid).children() == []
 
 
-async def test_programs_start_with_all_signals_as_they_should_be(boxes: Rig) -> None:
+async def test_programs_start_with_default_signals(boxes: Rig) -> None:
     """Python ignores some, and what is ignored is inherited: without the one for pipes ``yes | head`` goes on."""
     show = "grep -E 'Sig(Blk|Ign)' /proc/self/status; cat /proc/self/oom_score_adj"
     expected = "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n500\n"
@@ -389,7 +389,7 @@ async def test_programs_start_with_all_signals_as_they_should_be(boxes: Rig) -> 
     assert await boxes.execute(container, "sh", "-c", "yes | head -n 1") == (0, "y\n")
 
 
-async def test_the_same_name_can_be_used_again(boxes: Rig) -> None:
+async def test_container_name_can_be_reused(boxes: Rig) -> None:
     pod = await boxes.pod()
     for word in ("first", "second"):
         assert await sh(boxes, f"echo {word}", pod=pod) == f"{word}\n"

@@ -33,12 +33,12 @@ def text(path: str) -> str:
     return Path(path).read_text()
 
 
-async def test_without_the_program_it_says_so(boxes: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_runsc_is_reported(boxes: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(RUNSC_PATH, "/no/such/runsc")
     assert await boxes.runtime.probe() == "runsc is not installed"
 
 
-async def test_the_kernel_is_not_the_hosts(boxes: Rig) -> None:
+async def test_kernel_is_not_that_of_the_host(boxes: Rig) -> None:
     """What root inside does to it changes nothing outside."""
     setting = "/proc/sys/fs/pipe-max-size"
     before = text(setting)
@@ -47,7 +47,7 @@ async def test_the_kernel_is_not_the_hosts(boxes: Rig) -> None:
     assert text(setting) == before
 
 
-async def test_the_kernel_is_confined(boxes: Rig) -> None:
+async def test_kernel_is_confined_on_the_host(boxes: Rig) -> None:
     """On the host it is a process like any other sandbox's: filtered, in namespaces, and nobody's in particular."""
     pod = await boxes.pod()
     container = await boxes.start("sleep", "1000", pod=pod)
@@ -61,7 +61,7 @@ async def test_the_kernel_is_confined(boxes: Rig) -> None:
     assert os.listdir(f"/proc/{container.pid}/root") in (["etc", "proc"], ["proc", "etc"], ["proc"])
 
 
-async def test_a_killed_command_is_gone_inside(boxes: Rig) -> None:
+async def test_killed_command_is_gone_inside(boxes: Rig) -> None:
     """Not only the call that waits for it."""
     container = await boxes.start("sleep", "1000")
     nothing = os.open("/dev/null", os.O_RDWR)
@@ -73,7 +73,7 @@ async def test_a_killed_command_is_gone_inside(boxes: Rig) -> None:
     assert "sleep 777" not in (await boxes.execute(container, "ps", "-eo", "args"))[1]
 
 
-async def test_who_gives_up_before_a_command_has_begun_leaves_none(boxes: Rig) -> None:
+async def test_cancelled_command_leaves_no_process(boxes: Rig) -> None:
     """Whenever that is: the call takes a while until it knows which process it has made."""
     container = await boxes.start("sleep", "1000")
     nothing = os.open("/dev/null", os.O_RDWR)
@@ -91,7 +91,7 @@ async def test_who_gives_up_before_a_command_has_begun_leaves_none(boxes: Rig) -
     assert "sleep 777" not in (await boxes.execute(container, "ps", "-eo", "args"))[1]
 
 
-async def test_a_terminal_for_a_command(boxes: Rig) -> None:
+async def test_command_has_a_terminal(boxes: Rig) -> None:
     container = await boxes.start("sleep", "1000")
     ours, theirs = container.open_terminal()
     script = "test -t 0 && test -c /dev/tty && stty size && read x && echo got $x"
@@ -105,7 +105,7 @@ async def test_a_terminal_for_a_command(boxes: Rig) -> None:
     assert "24 80" in said and "got word" in said
 
 
-async def test_what_one_container_writes_another_sees_at_once(boxes: Rig) -> None:
+async def test_volume_writes_are_visible_to_other_containers_at_once(boxes: Rig) -> None:
     """Two kernels, one volume: neither may keep files to itself."""
     pod = await boxes.pod()
     volume = pod.directory / "volume"
@@ -120,7 +120,7 @@ async def test_what_one_container_writes_another_sees_at_once(boxes: Rig) -> Non
         assert (volume / "file").read_text() == f"{word}\n"
 
 
-async def test_no_more_processes_than_asked_for(boxes: Rig) -> None:
+async def test_pids_limit_is_enforced_without_ending_the_kernel(boxes: Rig) -> None:
     """Whoever asks for more is told so: the limit of the cgroup would end the kernel instead."""
     script = "import os\nn = 0\nwhile os.fork(): n += 1\nos._exit(0)"
     limits = Limits(pids=24, memory=512 << 20)
@@ -128,14 +128,14 @@ async def test_no_more_processes_than_asked_for(boxes: Rig) -> None:
     assert result.code == 1 and "BlockingIOError" in errors
 
 
-async def test_idle_it_costs_nothing(boxes: Rig) -> None:
+async def test_idle_container_uses_no_cpu(boxes: Rig) -> None:
     container = await boxes.start("sleep", "1000")
     before = (await container.usage()).cpu_nanoseconds
     await asyncio.sleep(1.0)
     assert (await container.usage()).cpu_nanoseconds - before < 20_000_000
 
 
-async def test_a_command_ends_with_its_kernel_as_if_it_were_killed(boxes: Rig) -> None:
+async def test_command_of_a_killed_kernel_ends_as_killed(boxes: Rig) -> None:
     container = await boxes.start("sleep", "1000")
     assert container.pid is not None
     command = asyncio.create_task(boxes.execute(container, "sh", "-c", "touch /tmp/here; exec sleep 1000"))
@@ -145,6 +145,6 @@ async def test_a_command_ends_with_its_kernel_as_if_it_were_killed(boxes: Rig) -
     assert (await command)[0] == 137
 
 
-async def test_a_command_may_exit_with_what_runsc_does(boxes: Rig) -> None:
+async def test_command_can_exit_with_the_codes_of_runsc(boxes: Rig) -> None:
     container = await boxes.start("sleep", "1000")
     assert (await boxes.execute(container, "sh", "-c", "exit 128"))[0] == 128

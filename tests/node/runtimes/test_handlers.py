@@ -13,7 +13,7 @@ from sandpool.node.runtimes.handlers import (
 )
 
 
-def test_every_name_is_there_or_has_a_reason() -> None:
+def test_every_handler_is_available_or_has_a_reason() -> None:
     available = with_aliases({"bwrap": 1})
     unavailable = with_unsupported(available, dict.fromkeys(("crun", "gvisor", "runc"), "it is too old"))
     assert available.keys() & unavailable.keys() == set()
@@ -22,18 +22,18 @@ def test_every_name_is_there_or_has_a_reason() -> None:
     assert unavailable["runsc"] == unavailable["gvisor"]
 
 
-def test_an_alias_is_the_same_runtime() -> None:
+def test_alias_is_the_same_runtime() -> None:
     runtime = object()
     available = with_aliases({"gvisor": runtime})
     assert available["runsc"] is runtime
     assert "runsc" not in with_unsupported(available, {})
 
 
-def test_what_was_tried() -> None:
+def test_tried_lists_only_attempted_runtimes() -> None:
     unavailable = with_unsupported({}, {"gvisor": "runsc is not installed", "process": "it failed"})
     assert tried(unavailable) == {"gvisor": "runsc is not installed", "process": "it failed"}
 
 
-def test_a_refusal_says_why() -> None:
+def test_unavailable_runtime_is_reported_with_its_reason() -> None:
     assert refusal("gvisor", "it failed") == "runtime gvisor is not available on this node: it failed"
     assert refusal("strange", "") == "runtime strange is not available on this node"

@@ -42,14 +42,14 @@ async def sh(boxes: Rig, image: Path, script: str, **spec: object) -> str:
     return output
 
 
-async def test_it_is_the_image_and_nothing_of_the_host(boxes: Rig, image: Path) -> None:
+async def test_container_has_only_the_files_of_the_image(boxes: Rig, image: Path) -> None:
     output = await sh(boxes, image, "cat /etc/os-release /srv/data/file; echo; ls /; ls /usr/bin")
     assert output.startswith("ID=tiny\nof the image\n")
     made = {"sys", "tmp"} if boxes.runtime.name == "gvisor" else set()
     assert set(output.split()[4:]) - made == {"bin", "dev", "etc", "home", "lib", "lib64", "proc", "srv", "usr"}
 
 
-async def test_root_in_it_owns_what_is_roots_and_changes_only_a_copy(boxes: Rig, image: Path) -> None:
+async def test_root_in_a_container_changes_only_its_copy(boxes: Rig, image: Path) -> None:
     before = snapshot(image)
     script = "stat -c %u /srv/data /home/user; echo changed > /srv/data/file; touch /new; rm /etc/os-release"
     assert await sh(boxes, image, f"{script}; cat /srv/data/file", uid=0, gid=0) == "0\n65534\nchanged\n"
@@ -57,7 +57,7 @@ async def test_root_in_it_owns_what_is_roots_and_changes_only_a_copy(boxes: Rig,
     assert "of the image" in await sh(boxes, image, "cat /srv/data/file"), "the next one starts afresh"
 
 
-async def test_a_user_in_it_owns_what_is_theirs(boxes: Rig, image: Path) -> None:
+async def test_user_in_a_container_owns_its_files(boxes: Rig, image: Path) -> None:
     script = "stat -c %u /srv/data /home/user; touch /home/user/x; (touch /srv/data/x) 2>/dev/null || echo refused"
     assert await sh(boxes, image, script, uid=1000, gid=1000) == "65534\n1000\nrefused\n"
 
@@ -82,13 +82,13 @@ async def test_writes_in_memory_are_bounded(boxes: Rig, image: Path) -> None:
     assert await sh(boxes, image, script, uid=0, gid=0, scratch=Scratch(1 << 20)) == "full\n"
 
 
-async def test_a_read_only_root(boxes: Rig, image: Path) -> None:
+async def test_read_only_root_is_enforced(boxes: Rig, image: Path) -> None:
     script = "(touch /x) 2>/dev/null || echo refused; touch /work/x && echo ok"
     output = await sh(boxes, image, script, uid=0, gid=0, read_only_root=True, mounts=(Tmpfs("/work", 1 << 20),))
     assert output == "refused\nok\n"
 
 
-async def test_mount_points_are_made_in_the_copy(boxes: Rig, image: Path) -> None:
+async def test_mount_points_are_created_in_the_copy(boxes: Rig, image: Path) -> None:
     before = snapshot(image)
     mounts = (DataFile("/deep/in/it/file", b"here"), Tmpfs("/srv/data", 1 << 20))
     assert await sh(boxes, image, "cat /deep/in/it/file; ls /srv/data", mounts=mounts) == "here"
@@ -104,7 +104,7 @@ LINKS = {
 
 
 @pytest.mark.parametrize("target", LINKS.values(), ids=LINKS.keys())
-async def test_a_link_in_an_image_leads_nowhere_else(boxes: Rig, image: Path, tmp_path: Path, target: str) -> None:
+async def test_link_in_an_image_cannot_lead_out(boxes: Rig, image: Path, tmp_path: Path, target: str) -> None:
     """A mount point beneath a link: what is made for it is made in the container, or the container is not started."""
     victim = Path(f"/tmp/victim-{os.getpid()}")
     (image / "trap").symlink_to(target.replace("/victim", str(victim)))
@@ -116,7 +116,7 @@ async def test_a_link_in_an_image_leads_nowhere_else(boxes: Rig, image: Path, tm
     assert victim.name not in os.listdir(victim.parent)
 
 
-async def test_names_replace_links_of_the_image(boxes: Rig, image: Path, tmp_path: Path) -> None:
+async def test_generated_files_replace_links_of_the_image(boxes: Rig, image: Path, tmp_path: Path) -> None:
     """Images are known to have /etc/resolv.conf as a link to somewhere."""
     victim = tmp_path / "victim"
     victim.write_text("untouched")
@@ -126,7 +126,7 @@ async def test_names_replace_links_of_the_image(boxes: Rig, image: Path, tmp_pat
 
 
 @pytest.mark.parametrize("link", ["/etc", "../../../../etc", "/proc/self/root/etc"])
-async def test_a_link_in_a_volume_leads_nowhere_else(boxes: Rig, tmp_path: Path, link: str) -> None:
+async def test_link_in_a_volume_cannot_lead_out(boxes: Rig, tmp_path: Path, link: str) -> None:
     """What a sandbox has made in its volume is looked up for it by root at the next start."""
     volume = tmp_path / "volume"
     volume.mkdir()
@@ -135,18 +135,18 @@ async def test_a_link_in_a_volume_leads_nowhere_else(boxes: Rig, tmp_path: Path,
         await boxes.start("true", mounts=(Bind(volume, "/data", subpath="sub"),))
 
 
-@pytest.mark.parametrize("link", ["/tmp", "../outside"])
-async def test_nothing_is_made_where_a_link_leads(boxes: Rig, tmp_path: Path, link: str) -> None:
+@pytest.mark.parametrize("link", ["{outside}", "../outside"])
+async def test_sub_path_is_not_created_through_a_link(boxes: Rig, tmp_path: Path, link: str) -> None:
     volume, outside = tmp_path / "volume", tmp_path / "outside"
     volume.mkdir()
     outside.mkdir()
-    (volume / "sub").symlink_to(link)
+    (volume / "sub").symlink_to(link.format(outside=outside))
     with pytest.raises(RuntimeFailure, match="cannot mount sub/new of a volume"):
         await boxes.start("true", mounts=(Bind(volume, "/data", subpath="sub/new", make=True),))
-    assert "new" not in [*os.listdir(outside), *os.listdir("/tmp")]
+    assert list(outside.iterdir()) == []
 
 
-async def test_a_directory_of_a_volume_is_made(boxes: Rig, tmp_path: Path) -> None:
+async def test_sub_path_is_created_in_a_volume(boxes: Rig, tmp_path: Path) -> None:
     volume = tmp_path / "volume"
     (volume / "a").mkdir(parents=True)
     mounts = (Bind(volume, "/data", subpath="a/b/c", make=True), Bind(volume, "/same", subpath="a/b/c", make=True))
@@ -155,7 +155,7 @@ async def test_a_directory_of_a_volume_is_made(boxes: Rig, tmp_path: Path) -> No
     assert (volume / "a/b/c/file").read_text() == "mine\n"
 
 
-async def test_a_link_within_a_volume_is_followed(boxes: Rig, tmp_path: Path) -> None:
+async def test_link_within_a_volume_is_followed(boxes: Rig, tmp_path: Path) -> None:
     volume = tmp_path / "volume"
     (volume / "real").mkdir(parents=True)
     (volume / "real/file").write_text("found")

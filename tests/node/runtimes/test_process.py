@@ -42,16 +42,16 @@ async def boxes(request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
         launcher.close()
 
 
-async def test_it_proves_itself(boxes: Rig) -> None:
+async def test_probe_succeeds(boxes: Rig) -> None:
     assert await boxes.runtime.probe() is None
 
 
-def test_it_never_counts_as_a_runtime_that_isolates() -> None:
+def test_process_runtime_is_not_listed_as_isolating() -> None:
     """What the escape suite runs in, and what a node chooses by itself."""
     assert not any(issubclass(kind, ProcessRuntime) for kind in RUNTIMES.values())
 
 
-async def test_a_program_runs_in_a_directory_of_its_own_and_its_end_is_told(boxes: Rig) -> None:
+async def test_program_runs_in_its_own_directory_and_reports_its_end(boxes: Rig) -> None:
     script = "pwd; echo $HOME $BASE; cat; echo complaint >&2; exit 7"
     pod = await boxes.pod()
     result, output, errors = await boxes.run("sh", "-c", script, pod=pod, cwd="/not-there", env={"BASE": "/not-there"})
@@ -60,13 +60,13 @@ async def test_a_program_runs_in_a_directory_of_its_own_and_its_end_is_told(boxe
     assert not home.exists()
 
 
-async def test_the_environment_is_what_was_asked_for(boxes: Rig) -> None:
+async def test_environment_is_that_of_the_spec(boxes: Rig) -> None:
     _, output, _ = await boxes.run("env", env={"GIVEN": "yes"})
     names = {line.partition("=")[0] for line in output.splitlines()}
     assert names - {VARIABLE} == {"PATH", "HOME", "LANG", "GIVEN"}
 
 
-async def test_a_program_that_is_not_there(boxes: Rig) -> None:
+async def test_missing_program_is_an_error(boxes: Rig) -> None:
     with pytest.raises(NoSuchCommand, match="not-there"):
         await boxes.start("/not-there")
     container = await boxes.start("sleep", "1000")
@@ -74,7 +74,7 @@ async def test_a_program_that_is_not_there(boxes: Rig) -> None:
         await boxes.execute(container, "not-there")
 
 
-async def test_a_command_beside_the_program(boxes: Rig) -> None:
+async def test_command_runs_beside_the_program(boxes: Rig) -> None:
     container = await boxes.start("sleep", "1000", env={"GIVEN": "yes"})
     code, output = await boxes.execute(container, "sh", "-c", "echo $GIVEN; pwd; exit 3")
     assert (code, output) == (3, f"yes\n{home_of(container.pod, 'main')}\n")  # type: ignore[attr-defined]
@@ -87,7 +87,7 @@ async def test_signals_reach_the_program(boxes: Rig) -> None:
     assert (await container.wait()).code == 5
 
 
-async def test_it_can_be_paused(boxes: Rig) -> None:
+async def test_container_can_be_paused(boxes: Rig) -> None:
     container = await boxes.start("sh", "-c", "sleep 1000 & wait")
     await container.pause()
     assert await container.is_paused()
@@ -99,7 +99,7 @@ async def test_it_can_be_paused(boxes: Rig) -> None:
     assert (await container.usage()).pids >= 2
 
 
-async def test_the_end_is_the_end_of_everything_it_started(boxes: Rig) -> None:
+async def test_kill_ends_all_processes(boxes: Rig) -> None:
     """Also of what has left its session, and of commands; paused or not."""
     container = await boxes.start("sh", "-c", "setsid sleep 1000 & exec sleep 1000")
     await boxes.execute(container, "sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 &")
@@ -109,13 +109,13 @@ async def test_the_end_is_the_end_of_everything_it_started(boxes: Rig) -> None:
     assert boxes.cgroups.group("pod-1", "main").processes() == []
 
 
-async def test_what_a_program_leaves_behind_goes_with_it(boxes: Rig) -> None:
+async def test_background_processes_end_with_the_program(boxes: Rig) -> None:
     container = await boxes.start("sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & exit 0")
     assert (await container.wait()).code == 0
     assert boxes.cgroups.group("pod-1", "main").processes() == []
 
 
-async def test_input_that_ends_with_the_first_who_attaches(boxes: Rig) -> None:
+async def test_stdin_once_ends_with_the_first_client(boxes: Rig) -> None:
     container = await boxes.start("sh", "-c", "cat; echo at its end", stdin=True, stdin_once=True)
     boxes.launcher.close()  # what holds it open does not depend on who has started it
     stdin = stdin_once.take(container.directory)
@@ -128,7 +128,7 @@ async def test_input_that_ends_with_the_first_who_attaches(boxes: Rig) -> None:
     assert boxes.cgroups.group("pod-1", "main").processes() == []
 
 
-async def test_it_is_found_again_by_another_agent(boxes: Rig) -> None:
+async def test_container_is_adopted_by_another_agent(boxes: Rig) -> None:
     container = await boxes.start("cat", stdin=True)
     pod: PodSandbox = container.pod  # type: ignore[attr-defined]
     boxes.launcher.close()
@@ -140,7 +140,7 @@ async def test_it_is_found_again_by_another_agent(boxes: Rig) -> None:
     await found.delete()
 
 
-async def test_an_end_nobody_saw_is_still_known(boxes: Rig) -> None:
+async def test_exit_code_is_kept_for_the_next_agent(boxes: Rig) -> None:
     container = await boxes.start("sh", "-c", "exit 4")
     await container.wait()
     found = await boxes.runtime.adopt(container.pod, "main")  # type: ignore[attr-defined]
@@ -157,17 +157,17 @@ async def test_an_end_nobody_saw_is_still_known(boxes: Rig) -> None:
         ({"read_only_root": True}, "read-only"),
     ],
 )
-async def test_what_it_cannot_do_is_refused(boxes: Rig, wanted: dict[str, object], why: str) -> None:
+async def test_unsupported_settings_are_rejected(boxes: Rig, wanted: dict[str, object], why: str) -> None:
     with pytest.raises(RuntimeFailure, match=why):
         await boxes.start("true", **wanted)  # type: ignore[arg-type]
 
 
-async def test_what_is_optional_is_left_out(boxes: Rig) -> None:
+async def test_optional_mounts_are_left_out(boxes: Rig) -> None:
     result, _, _ = await boxes.run("true", mounts=(Bind(Path("/usr"), "/data", optional=True),))
     assert result.code == 0
 
 
-async def test_a_mark_is_that_of_one_group(tmp_path: Path) -> None:
+async def test_processes_are_marked_per_group(tmp_path: Path) -> None:
     """Not of one whose name begins alike, and a pod has those of its containers."""
     marks = EnvironmentGroups(tmp_path)
     one, other = marks.group("pod", "one"), marks.group("pod", "one-more")

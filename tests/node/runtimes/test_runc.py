@@ -64,13 +64,13 @@ async def runtime() -> AsyncIterator[RuncRuntime]:
         yield RuncRuntime(made.cgroups, made.launcher, SystemClock(), directory=made.directory)
 
 
-async def test_without_the_program_it_says_so(runtime: RuncRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_runc_is_reported(runtime: RuncRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(RUNC_PATH, "/no/such/runc")
     assert await runtime.probe() == "runc is not installed"
 
 
 @pytest.mark.parametrize("version", ["1.1.5+ds1", "1.2.7", "1.3.0", "1.3.2", "1.4.0-rc.2"])
-async def test_one_with_known_holes_is_refused(
+async def test_vulnerable_runc_is_rejected(
     runtime: RuncRuntime, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(RUNC_PATH, str(one_that_says(tmp_path, version)))
@@ -80,14 +80,14 @@ async def test_one_with_known_holes_is_refused(
 
 
 @pytest.mark.parametrize("version", ["1.2.8", "1.2.10", "1.3.3", "1.4.0-rc.3", "1.4.0", "1.5.2", "1.6.0-rc.1", "2.0.0"])
-async def test_one_that_was_repaired_is_not(
+async def test_repaired_runc_is_accepted(
     runtime: RuncRuntime, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(RUNC_PATH, str(one_that_says(tmp_path, version)))
     assert runtime.find_binary().program == "runc"
 
 
-async def test_one_that_does_not_say_its_version_is_refused(
+async def test_runc_without_a_version_is_rejected(
     runtime: RuncRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It still says which version of the specification it follows."""
@@ -102,7 +102,7 @@ def one_that_says(directory: Path, version: str) -> Path:
     return program
 
 
-async def test_it_makes_no_cgroups(boxes: Rig) -> None:
+async def test_runc_creates_no_cgroups(boxes: Rig) -> None:
     before = hierarchies()
     pod = await boxes.pod()
     # One is called what runc would call a cgroup, if it made one beside the container's.
@@ -123,7 +123,7 @@ def own_cgroups() -> set[str]:
     return {line.split(":", 2)[2] for line in text("/proc/self/cgroup").splitlines()}
 
 
-async def test_it_does_not_stay(boxes: Rig) -> None:
+async def test_runc_does_not_keep_running(boxes: Rig) -> None:
     """Its threads would count as the container's processes."""
     container = await boxes.start("sleep", "1000")
     assert len(names_of(container)) == 2 and "runc" not in names_of(container)
@@ -135,7 +135,7 @@ async def test_it_does_not_stay(boxes: Rig) -> None:
     await until(has_only_those)
 
 
-async def test_it_starts_where_there_is_no_room_for_it(boxes: Rig) -> None:
+async def test_runc_starts_a_container_with_few_pids(boxes: Rig) -> None:
     """And leaves none: what it needs to start is not the container's afterwards."""
     container = await boxes.start("sleep", "1000", limits=Limits(pids=4))
     assert isinstance(container, LaunchedContainer)
@@ -143,7 +143,7 @@ async def test_it_starts_where_there_is_no_room_for_it(boxes: Rig) -> None:
     assert [text(path) for path in limits] == ["4\n"]
 
 
-async def test_a_container_that_has_used_up_its_processes_is_watched(boxes: Rig) -> None:
+async def test_container_with_exhausted_pids_can_be_stopped(boxes: Rig) -> None:
     container = await boxes.start("python3", "-c", BOMB, limits=Limits(pids=16))
     await boxes.output_of(container).until("full")
     await container.signal(signal.SIGTERM)

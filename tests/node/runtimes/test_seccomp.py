@@ -15,7 +15,7 @@ GENERATOR = Path(__file__).parents[3] / "dev" / "seccomp"
 
 
 @pytest.mark.skipif(ctypes.util.find_library("seccomp") is None, reason="libseccomp is not installed")
-def test_the_filters_are_up_to_date(tmp_path: Path) -> None:
+def test_filters_are_up_to_date(tmp_path: Path) -> None:
     made = subprocess.run(
         [sys.executable, GENERATOR, "--output", tmp_path], capture_output=True, text=True, check=False
     )
@@ -28,17 +28,17 @@ def test_the_filters_are_up_to_date(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_filters_are_programs(machine: str) -> None:
+def test_filters_are_valid_bpf_programs(machine: str) -> None:
     program = seccomp.program(machine)
     assert len(program) % 8 == 0 and 0 < len(program) // 8 < 4096
 
 
-def test_no_filter_is_no_reason_to_go_without() -> None:
+def test_unknown_machine_is_an_error() -> None:
     with pytest.raises(seccomp.NoFilter, match="there is no seccomp filter for pdp11"):
         seccomp.program("pdp11")
 
 
-def test_what_must_not_be_is_refused_by_name() -> None:
+def test_dangerous_system_calls_are_denied() -> None:
     profile = seccomp.profile()
     allowed = {name for rule in profile["syscalls"] if rule["action"] == "SCMP_ACT_ALLOW" for name in rule["names"]}
     refused = {

@@ -36,14 +36,14 @@ async def started(runtime: SimulatedRuntime, sandbox: PodSandbox, **spec: bool) 
     return container
 
 
-async def test_it_needs_nothing_and_is_no_sandbox(runtime: SimulatedRuntime) -> None:
+async def test_simulated_runtime_needs_nothing_and_is_not_listed(runtime: SimulatedRuntime) -> None:
     as_any_other: Runtime = runtime  # held by mypy
     assert (as_any_other.name, await as_any_other.probe()) == ("simulated", None)
     assert "simulated" not in RUNTIMES, "what the escape suite calls safe"
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, 137)])
-async def test_it_runs_until_it_is_signalled(
+async def test_container_runs_until_it_is_signalled(
     runtime: SimulatedRuntime, sandbox: PodSandbox, number: int, code: int
 ) -> None:
     container = await started(runtime, sandbox)
@@ -57,7 +57,7 @@ async def test_it_runs_until_it_is_signalled(
     assert (await container.wait()).code == code
 
 
-async def test_it_is_killed_by_its_deletion_and_by_that_of_its_pod(
+async def test_container_is_killed_by_its_deletion_and_by_that_of_its_pod(
     runtime: SimulatedRuntime, sandbox: PodSandbox
 ) -> None:
     container = await started(runtime, sandbox)
@@ -72,7 +72,7 @@ async def test_it_is_killed_by_its_deletion_and_by_that_of_its_pod(
     assert os.listdir(sandbox.directory) == []
 
 
-async def test_before_its_start_nothing_of_it_runs(runtime: SimulatedRuntime, sandbox: PodSandbox) -> None:
+async def test_container_is_not_running_before_its_start(runtime: SimulatedRuntime, sandbox: PodSandbox) -> None:
     await runtime.open_pod(sandbox)
     container = await runtime.create(sandbox, ContainerSpec("main", ("sleep", "1")))
     with pytest.raises(RuntimeFailure, match="was not started"):
@@ -83,7 +83,7 @@ async def test_before_its_start_nothing_of_it_runs(runtime: SimulatedRuntime, sa
     assert await _runs(container), "a signal before its start is lost"
 
 
-async def test_nothing_runs_in_it(runtime: SimulatedRuntime, sandbox: PodSandbox) -> None:
+async def test_commands_are_rejected(runtime: SimulatedRuntime, sandbox: PodSandbox) -> None:
     container = await started(runtime, sandbox)
     with pytest.raises(RuntimeFailure, match="nothing runs in a simulated container"):
         await container.execute(Command(("true",)), NOTHING)
@@ -96,7 +96,7 @@ async def test_nothing_runs_in_it(runtime: SimulatedRuntime, sandbox: PodSandbox
         await container.execute(Command(("true",)), NOTHING)
 
 
-async def test_its_streams_are_there_and_silent(runtime: SimulatedRuntime, sandbox: PodSandbox) -> None:
+async def test_streams_exist_and_are_silent(runtime: SimulatedRuntime, sandbox: PodSandbox) -> None:
     container = await started(runtime, sandbox, stdin=True)
     for name in ("stdout", "stderr", "stdin"):
         assert (container.directory / name).is_fifo()
@@ -107,7 +107,7 @@ async def test_its_streams_are_there_and_silent(runtime: SimulatedRuntime, sandb
         os.close(reader)
 
 
-async def test_it_is_paused_and_resumed(runtime: SimulatedRuntime, sandbox: PodSandbox) -> None:
+async def test_container_is_paused_and_resumed(runtime: SimulatedRuntime, sandbox: PodSandbox) -> None:
     container = await started(runtime, sandbox)
     await container.pause()
     assert (await container.is_paused(), container.is_running) == (True, True)
@@ -120,7 +120,7 @@ async def test_it_is_paused_and_resumed(runtime: SimulatedRuntime, sandbox: PodS
     assert not await container.is_paused(), "what has ended cannot be"
 
 
-async def test_another_agent_finds_it_as_it_was(runtime: SimulatedRuntime, sandbox: PodSandbox) -> None:
+async def test_next_agent_adopts_the_container(runtime: SimulatedRuntime, sandbox: PodSandbox) -> None:
     container = await started(runtime, sandbox, stdin=True)
     await container.pause()
     later = SimulatedRuntime(runtime.directory)
@@ -139,13 +139,13 @@ async def test_another_agent_finds_it_as_it_was(runtime: SimulatedRuntime, sandb
     assert await later.pods() == set()
 
 
-async def test_whoever_asks_again_holds_the_same(runtime: SimulatedRuntime, sandbox: PodSandbox) -> None:
+async def test_adopting_twice_returns_the_same_container(runtime: SimulatedRuntime, sandbox: PodSandbox) -> None:
     """Or one would wait for an end that another has brought about."""
     container = await started(runtime, sandbox)
     assert await runtime.adopt(sandbox, "main") is container
 
 
-async def test_what_was_never_started_is_not_found(runtime: SimulatedRuntime, sandbox: PodSandbox) -> None:
+async def test_container_that_was_never_started_is_not_adopted(runtime: SimulatedRuntime, sandbox: PodSandbox) -> None:
     await runtime.open_pod(sandbox)
     await runtime.create(sandbox, ContainerSpec("main", ("sleep", "1")))
     assert await SimulatedRuntime(runtime.directory).adopt(sandbox, "main") is None

@@ -60,16 +60,16 @@ pods = st.builds(
 
 
 @given(specs)
-def test_containers(spec: ContainerSpec) -> None:
+def test_container_specs_are_decoded_as_encoded(spec: ContainerSpec) -> None:
     assert spec_from_json(json.loads(json.dumps(spec_to_json(spec)))) == spec
 
 
 @given(pods)
-def test_pods(pod: PodSandbox) -> None:
+def test_pods_are_decoded_as_encoded(pod: PodSandbox) -> None:
     assert pod_from_json(json.loads(json.dumps(pod_to_json(pod)))) == pod
 
 
-def test_what_the_containers_of_a_node_are_made_of(tmp_path: Path) -> None:
+def test_roots_of_all_containers_are_listed(tmp_path: Path) -> None:
     host, image = HostToolchain((Path("/opt/python"), Path("/old"))), ImageLayers((Path("/image"),))
     roots: list[HostToolchain | ImageLayers] = [host, image, HostToolchain()]
     for number, root in enumerate(roots):

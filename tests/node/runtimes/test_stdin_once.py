@@ -28,7 +28,7 @@ def type_in(container: Container, text: bytes) -> None:
     os.close(descriptor)
 
 
-async def test_it_ends_when_the_first_has_gone(boxes: Rig) -> None:
+async def test_stdin_ends_when_the_first_client_leaves(boxes: Rig) -> None:
     container = await started(boxes)
     type_in(container, b"first\n")
     await boxes.output_of(container).until("first\n")
@@ -39,7 +39,7 @@ async def test_it_ends_when_the_first_has_gone(boxes: Rig) -> None:
     stdin_once.end(container.directory)  # again, and when nobody is there
 
 
-async def test_nobody_is_second(boxes: Rig) -> None:
+async def test_second_client_gets_no_stdin(boxes: Rig) -> None:
     container = await started(boxes)
     type_in(container, b"first\n")
     assert stdin_once.take(container.directory) is None
@@ -47,7 +47,7 @@ async def test_nobody_is_second(boxes: Rig) -> None:
     assert (await container.wait()).code == 0
 
 
-async def test_one_that_never_reads_ends_nothing(boxes: Rig) -> None:
+async def test_container_that_never_reads_keeps_running(boxes: Rig) -> None:
     container = await boxes.start("sh", "-c", "exec <&-; echo closed; exec sleep 1000", stdin=True, stdin_once=True)
     await boxes.output_of(container).until("closed\n")
     stdin_once.end(container.directory)
@@ -56,7 +56,7 @@ async def test_one_that_never_reads_ends_nothing(boxes: Rig) -> None:
     assert (await container.wait()).code == 137
 
 
-async def test_what_holds_it_open_goes_with_the_container(boxes: Rig) -> None:
+async def test_stdin_holder_ends_with_the_container(boxes: Rig) -> None:
     container = await started(boxes)
     await container.kill()
     await container.wait()

@@ -60,7 +60,7 @@ def affinity(*expressions: tuple[str, str, list[str]], fields: bool = False) -> 
         (affinity(("metadata.name", "In", ["node-2"]), fields=True), False),
     ],
 )
-def test_node_selectors_and_affinity(spec: dict[str, Any], fits: bool) -> None:
+def test_node_selectors_and_affinity_filter_nodes(spec: dict[str, Any], fits: bool) -> None:
     expected = [] if fits else ["node(s) didn't match Pod's node affinity/selector"]
     assert reasons(spec, node()) == expected
 
@@ -78,7 +78,7 @@ def test_node_selectors_and_affinity(spec: dict[str, Any], fits: bool) -> None:
         ({"value": "yes"}, False),
     ],
 )
-def test_taints(toleration: dict[str, str], tolerated: bool) -> None:
+def test_taints_filter_nodes_unless_tolerated(toleration: dict[str, str], tolerated: bool) -> None:
     tainted = node(taints=(("gpu", "yes", "NoSchedule"),))
     expected = [] if tolerated else ["node(s) had untolerated taint {gpu: yes}"]
     assert reasons({"tolerations": [toleration]}, tainted) == expected
@@ -99,7 +99,7 @@ def test_unsupported_constraints_are_named() -> None:
     assert found.startswith("node(s) cannot be selected by podAffinity and topologySpreadConstraints, which")
 
 
-def test_runtime_classes() -> None:
+def test_runtime_classes_filter_nodes() -> None:
     assert reasons({"runtimeClassName": "strong"}, node()) == []
     assert reasons({"runtimeClassName": "strong"}, node(handlers=frozenset({"gvisor"}))) == []
     assert reasons({"runtimeClassName": "none"}, node()) == ['node(s) know no RuntimeClass "none"']
@@ -131,7 +131,7 @@ def test_requested_resources_add_up() -> None:
     assert dict(requests_of(spec)) == {"cpu": 3_750_000_000, "pods": 10**9}
 
 
-def test_one_message_for_all_nodes() -> None:
+def test_reasons_of_all_nodes_are_one_message() -> None:
     assert message([["Insufficient cpu"], ["Insufficient cpu", "Too many pods"]]) == (
         "0/2 nodes are available: 2 Insufficient cpu, 1 Too many pods."
     )

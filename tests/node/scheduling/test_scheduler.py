@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from tests.node.scheduling.conftest import SchedulerRig
 
 
-async def test_a_pod_is_bound(rig: SchedulerRig) -> None:
+async def test_pod_is_bound(rig: SchedulerRig) -> None:
     await rig.node()
     await rig.pod("one")
     assert await rig.topologies("one") == "node-1"
     assert ("Scheduled", "Successfully assigned default/one to node-1") in await rig.events()
 
 
-async def test_pods_spread(rig: SchedulerRig) -> None:
+async def test_pods_spread_over_nodes(rig: SchedulerRig) -> None:
     await rig.node("a")
     await rig.node("b")
     for name in ("one", "two", "three", "four"):
@@ -28,7 +28,7 @@ async def test_pods_spread(rig: SchedulerRig) -> None:
     assert [await rig.topologies(name) for name in ("one", "two", "three", "four")] == ["a", "b", "a", "b"]
 
 
-async def test_without_nodes_a_pod_waits_for_the_first(rig: SchedulerRig) -> None:
+async def test_pod_waits_for_the_first_node(rig: SchedulerRig) -> None:
     await rig.pod("one")
     assert await rig.why("one") == "no nodes available to schedule pods"
     await rig.node()
@@ -62,28 +62,28 @@ async def test_ended_pod_uses_no_resources(rig: SchedulerRig) -> None:
     assert await rig.topologies("two") == "node-1"
 
 
-async def test_a_large_pod_does_not_hold_up_small_ones(rig: SchedulerRig) -> None:
+async def test_large_pod_does_not_block_small_ones(rig: SchedulerRig) -> None:
     await rig.node()
     await rig.pod("large", requests={"cpu": "8"})
     await rig.pod("small", requests={"cpu": "1"})
     assert (await rig.topologies("large"), await rig.topologies("small")) == ("", "node-1")
 
 
-async def test_the_number_of_pods_is_limited(rig: SchedulerRig) -> None:
+async def test_number_of_pods_is_limited(rig: SchedulerRig) -> None:
     await rig.node(amounts={"cpu": "4", "memory": "8Gi", "pods": "1"})
     await rig.pod("one")
     await rig.pod("two")
     assert await rig.why("two") == "0/1 nodes are available: 1 Too many pods."
 
 
-async def test_the_largest_of_the_init_containers_counts(rig: SchedulerRig) -> None:
+async def test_largest_init_container_counts(rig: SchedulerRig) -> None:
     await rig.node()
     init = [{"name": "init", "image": "i", "resources": {"requests": {"cpu": "5"}}}]
     await rig.pod("one", requests={"cpu": "1"}, initContainers=init)
     assert await rig.why("one") == "0/1 nodes are available: 1 Insufficient cpu."
 
 
-async def test_a_runtime_class_that_no_node_can_run(rig: SchedulerRig) -> None:
+async def test_runtime_class_without_a_node_is_reported(rig: SchedulerRig) -> None:
     await rig.client.create(RUNTIME_CLASS, new(RUNTIME_CLASS, "strong", handler="gvisor"))
     missing = '{"crun": "it is too old", "gvisor": "runsc is not installed"}'
     await rig.node(handlers=("bwrap",), annotations={UNAVAILABLE_RUNTIMES: missing})
@@ -106,7 +106,7 @@ async def test_new_runtime_of_a_node_schedules_waiting_pods(rig: SchedulerRig) -
     assert await rig.topologies("one") == "node-1"
 
 
-async def test_nodes_that_are_not_ready_or_cordoned(rig: SchedulerRig) -> None:
+async def test_nodes_that_are_not_ready_or_cordoned_are_not_used(rig: SchedulerRig) -> None:
     await rig.node("sick", ready="False")
     await rig.node("closed", unschedulable=True)
     await rig.pod("one")
@@ -139,7 +139,7 @@ async def test_gated_and_foreign_pods_are_left_alone(rig: SchedulerRig) -> None:
     assert await rig.topologies("gated") == "node-1"
 
 
-async def test_a_binding_that_failed_is_tried_again(rig: SchedulerRig) -> None:
+async def test_failed_binding_is_retried(rig: SchedulerRig) -> None:
     await rig.node()
     failures = iter([ConnectionError("cut")])
     rig.wire.fault = lambda request: next(failures, None) if request.path.endswith("/binding") else None
@@ -150,7 +150,7 @@ async def test_a_binding_that_failed_is_tried_again(rig: SchedulerRig) -> None:
     assert await rig.topologies("one") == "node-1"
 
 
-async def test_a_restarted_scheduler_knows_what_is_used(rig: SchedulerRig) -> None:
+async def test_restarted_scheduler_counts_used_resources(rig: SchedulerRig) -> None:
     from random import Random
 
     from sandpool.kube.client import Client

@@ -45,6 +45,6 @@ def test_unchanged_files_are_not_written(tmp_path: Path) -> None:
     assert publish(tmp_path, {"a": File(b"1", 0o644)}, *ME), "a mode is a change"
 
 
-def test_a_volume_may_be_empty(tmp_path: Path) -> None:
+def test_volume_can_be_empty(tmp_path: Path) -> None:
     publish(tmp_path / "volume", {}, *ME)
     assert read(tmp_path / "volume") == {}

@@ -30,7 +30,7 @@ def traces(target: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("make", KINDS)
-def test_a_disk_is_empty_and_has_its_size(make: Callable[[Path, int], None], target: Path) -> None:
+def test_disk_is_empty_and_has_its_size(make: Callable[[Path, int], None], target: Path) -> None:
     make(target, SIZE)
     assert list(target.iterdir()) == []
     with pytest.raises(OSError, match="No space left") as full, (target / "big").open("wb") as file:
@@ -49,7 +49,7 @@ def test_make_is_idempotent(make: Callable[[Path, int], None], target: Path) -> 
 
 
 @pytest.mark.parametrize("make", KINDS)
-def test_remove_leaves_nothing(make: Callable[[Path, int], None], target: Path) -> None:
+def test_remove_leaves_nothing_behind(make: Callable[[Path, int], None], target: Path) -> None:
     make(target, SIZE)
     assert traces(target)
     disk.remove(target)
@@ -69,7 +69,7 @@ def test_missing_tools_are_named(target: Path, tmp_path: Path, monkeypatch: pyte
     assert traces(tmp_path) == []
 
 
-def test_an_image_that_mkfs_did_not_finish_is_made_again(target: Path) -> None:
+def test_unfinished_image_is_created_again(target: Path) -> None:
     (target.parent / f".{target.name}.disk").write_bytes(b"not a file system")
     disk.make(target, SIZE)
     assert disk.is_mounted(target)

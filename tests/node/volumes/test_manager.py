@@ -53,7 +53,7 @@ def mounting(*mounts: Object) -> Object:
     return {"name": "main", "volumeMounts": list(mounts)}
 
 
-async def test_an_empty_directory(volumes: VolumeManager, tmp_path: Path) -> None:
+async def test_empty_dir_is_mounted(volumes: VolumeManager, tmp_path: Path) -> None:
     prepared = await volumes.prepare(pod({"name": "scratch", "emptyDir": {}}), tmp_path / "pod", ME)
     mount = {"name": "scratch", "mountPath": "/scratch", "readOnly": True, "subPath": "in"}
     path = tmp_path / "pod/volumes/scratch"
@@ -234,7 +234,7 @@ class TestPersistent:
 
 
 @pytest.mark.isolation
-async def test_an_empty_directory_with_a_size(volumes: VolumeManager, tmp_path: Path) -> None:
+async def test_empty_dir_has_its_size_limit(volumes: VolumeManager, tmp_path: Path) -> None:
     mounts = mounted(tmp_path)
     sized = pod(
         {"name": "disk", "emptyDir": {"sizeLimit": "8Mi"}},
@@ -255,7 +255,7 @@ def limited(client: Client, tmp_path: Path, clock: ManualClock, usage: Usage) ->
 
 
 @pytest.mark.isolation
-async def test_an_empty_directory_without_a_size_gets_the_default(limited: VolumeManager, tmp_path: Path) -> None:
+async def test_empty_dir_without_a_size_limit_gets_the_default(limited: VolumeManager, tmp_path: Path) -> None:
     mounts = mounted(tmp_path)
     await limited.prepare(pod({"name": "disk", "emptyDir": {}}), tmp_path / "pod", ME)
     path = tmp_path / "pod/volumes/disk"
@@ -267,14 +267,14 @@ async def test_an_empty_directory_without_a_size_gets_the_default(limited: Volum
 
 
 @pytest.mark.isolation
-async def test_a_simulated_pod_mounts_nothing(limited: VolumeManager, tmp_path: Path) -> None:
+async def test_simulated_pod_mounts_nothing(limited: VolumeManager, tmp_path: Path) -> None:
     mounts = mounted(tmp_path)
     await limited.prepare(pod({"name": "disk", "emptyDir": {}}), tmp_path / "pod", ME, simulated=True)
     assert mounted(tmp_path) == mounts
 
 
 @pytest.mark.isolation
-async def test_a_claim_has_the_size_it_asked_for_and_keeps_its_data(
+async def test_volume_claim_has_its_size_and_keeps_its_data(
     limited: VolumeManager, client: Client, tmp_path: Path
 ) -> None:
     path = tmp_path / "volumes/pv"
@@ -293,7 +293,7 @@ async def test_a_claim_has_the_size_it_asked_for_and_keeps_its_data(
 
 
 @pytest.mark.isolation
-async def test_data_of_a_claim_from_before_it_had_a_size_stays_visible(
+async def test_data_of_a_volume_claim_without_a_disk_stay_visible(
     limited: VolumeManager, client: Client, tmp_path: Path
 ) -> None:
     path = tmp_path / "volumes/pv"

@@ -85,7 +85,7 @@ def sources() -> Sources:
         ),
     ],
 )
-async def test_the_files_of_a_volume(volume: Object, files: dict[str, File]) -> None:
+async def test_volume_has_its_files(volume: Object, files: dict[str, File]) -> None:
     assert await project(volume, sources()) == files
 
 

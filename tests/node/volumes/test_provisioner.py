@@ -54,7 +54,7 @@ async def gone(client: Client, volume: str) -> None:
     await until(look)
 
 
-async def test_a_claim_gets_a_volume_of_its_own(client: Client, provisioner: Provisioner) -> None:
+async def test_volume_claim_gets_its_own_volume(client: Client, provisioner: Provisioner) -> None:
     made = await claim(client)
     found = await bound(client)
     volume = await client.get(PERSISTENT_VOLUME, volume_name(made))
@@ -66,7 +66,7 @@ async def test_a_claim_gets_a_volume_of_its_own(client: Client, provisioner: Pro
     assert (provisioner.directory / volume_name(made)).is_dir()
 
 
-async def test_there_is_a_default_class(client: Client, provisioner: Provisioner) -> None:
+async def test_default_storage_class_exists(client: Client, provisioner: Provisioner) -> None:
     await claim(client)
     await bound(client)
     made = await client.get(STORAGE_CLASS, CLASS)
@@ -74,7 +74,7 @@ async def test_there_is_a_default_class(client: Client, provisioner: Provisioner
     assert (await claim(client, "later"))["spec"]["storageClassName"] == CLASS
 
 
-async def test_data_is_deleted_with_the_claim(client: Client, provisioner: Provisioner) -> None:
+async def test_data_are_deleted_with_the_volume_claim(client: Client, provisioner: Provisioner) -> None:
     made = await claim(client)
     await bound(client)
     path = provisioner.directory / volume_name(made)
@@ -85,7 +85,7 @@ async def test_data_is_deleted_with_the_claim(client: Client, provisioner: Provi
     assert not path.exists()
 
 
-async def test_data_that_a_pod_uses_is_kept_until_the_pod_is_gone(client: Client, provisioner: Provisioner) -> None:
+async def test_data_used_by_a_pod_are_kept_until_the_pod_is_gone(client: Client, provisioner: Provisioner) -> None:
     made = await claim(client)
     await bound(client)
     name = volume_name(made)
@@ -105,7 +105,7 @@ async def test_data_that_a_pod_uses_is_kept_until_the_pod_is_gone(client: Client
     assert not (provisioner.directory / name).exists()
 
 
-async def test_a_claim_of_the_same_name_gets_another_volume(client: Client, provisioner: Provisioner) -> None:
+async def test_recreated_volume_claim_gets_another_volume(client: Client, provisioner: Provisioner) -> None:
     first = await claim(client)
     await bound(client)
     (provisioner.directory / volume_name(first) / "secret").write_text("mine")
