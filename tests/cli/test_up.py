@@ -8,11 +8,13 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from sandpool.api.conditions import is_ready
+from sandpool.api.kinds import NODE as NODE_KIND
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.resource import Object
@@ -23,8 +25,10 @@ from sandpool.kube.kubeconfig import load
 from sandpool.testing.objects import new, pod_template
 from sandpool.testing.waiting import until
 from sandpool.testing.world import owner_of
+from tests.support.kubectl import Kubectl, find_kubectls
 
 NODE = ("--simulated-nodes", "1")
+KUBECTLS = find_kubectls()
 
 
 def reach(server: ServerProcess) -> Client:
@@ -99,7 +103,36 @@ async def test_several_nodes_share_the_pods() -> None:
         pods = (await client.list(POD, "default", label_selector=SANDBOX_NAME_HASH))["items"]
         await client.close()
     assert len({pod["status"]["podIP"] for pod in pods}) == 12
-    assert {pod["spec"]["nodeName"] for pod in pods} <= {"simulated-1", "simulated-2", "simulated-3"}
+    assert Counter(pod["spec"]["nodeName"] for pod in pods) == {"simulated-1": 4, "simulated-2": 4, "simulated-3": 4}
+
+
+async def test_simulated_nodes_are_nodes_until_a_start_without_them(tmp_path: Path) -> None:
+    async def nodes(server: ServerProcess) -> dict[str, bool]:
+        client = reach(server)
+        found = (await client.list(NODE_KIND))["items"]
+        await client.close()
+        return {each["metadata"]["name"]: is_ready(each) for each in found}
+
+    for given, expected in (("2", {"simulated-1": True, "simulated-2": True}), ("0", {})):
+        options = ("--no-node", "--simulated-nodes", given, "--metrics-bind-address", "0", "--router-bind-address", "0")
+        async with ServerProcess("up", options=options, data_dir=tmp_path) as server:
+            assert await nodes(server) == expected
+
+
+@pytest.mark.skipif(not KUBECTLS, reason="no kubectl: install the Debian package kubectl")
+async def test_kubectl_describes_a_simulated_node(tmp_path: Path) -> None:
+    async with ServerProcess("up", options=(*NODE, "--max-pods", "50")) as server:
+        client = reach(server)
+        await apply(client, 2)
+        await filled(client, 2)
+        await client.close()
+        kubectl = Kubectl(list(KUBECTLS.values())[-1], server.kubeconfig, tmp_path)
+        described = await asyncio.to_thread(kubectl, "describe", "node", "simulated-1")
+        listed = await asyncio.to_thread(kubectl, "get", "nodes", "--no-headers")
+    assert listed.split()[:2] == ["simulated-1", "Ready"]
+    assert "Non-terminated Pods:          (2 in total)" in described
+    assert "HolderIdentity:  simulated-1" in described
+    assert [line.split() for line in described.splitlines() if line.startswith("  pods:")] == [["pods:", "50"]] * 2
 
 
 def test_startup_prints_addresses_and_next_steps(tmp_path: Path) -> None:

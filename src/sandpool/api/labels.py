@@ -67,6 +67,8 @@ IN_MEMORY: Final = "Memory"
 #: RUNTIME_PREFIX.
 UNAVAILABLE_RUNTIMES: Final = "sandpool.dev/unavailable-runtimes"
 RUNTIME_PREFIX: Final = "runtime.sandpool.dev/"
+#: On Node: "true" if it is simulated, and no pod runs anything.
+SIMULATED_NODE: Final = "sandpool.dev/simulated"
 #: On Node: the SHA-256 fingerprint of the serving certificate of the node's API.
 KUBELET_CERTIFICATE: Final = "sandpool.dev/kubelet-certificate"
 

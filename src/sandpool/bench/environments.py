@@ -40,6 +40,8 @@ from sandpool.server.serving import gc_tuning
 from sandpool.server.serving.audit import AuditLog
 
 NAMES: Final = ("inprocess", "http")
+# More than any scenario creates: a minute of sustained load has 90,000 claims.
+_MAX_PODS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,8 @@ async def in_process(directory: Path, clock: Clock, rng: Random) -> AsyncIterato
 @contextlib.asynccontextmanager
 async def over_http(directory: Path) -> AsyncIterator[Place]:
     log, port = directory / "audit.log", free_port()
-    options = ("--simulated-nodes", "1", "--audit-log", str(log), "--metrics-bind-address", f"127.0.0.1:{port}")
+    node = ("--simulated-nodes", "1", "--max-pods", str(_MAX_PODS))
+    options = (*node, "--audit-log", str(log), "--metrics-bind-address", f"127.0.0.1:{port}")
     process = ServerProcess("up", users={CLIENT: ("system:masters",)}, options=options, data_dir=directory / "data")
     async with process, aiohttp.ClientSession() as session:
         tls = ssl.create_default_context(cadata=process.ca)

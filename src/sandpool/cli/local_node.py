@@ -10,7 +10,7 @@ from random import Random
 
 from sandpool.cli.identities import NODE
 from sandpool.cli.node_instance import NodeInstance
-from sandpool.cli.nodes import Choice, Running
+from sandpool.cli.nodes import MAX_PODS, Choice, Running
 from sandpool.cli.serving import node_directory
 from sandpool.node.assembly import Node, NodeOptions
 from sandpool.node.registration import RegistrationOptions
@@ -36,7 +36,7 @@ def _settings(directory: Path, choice: Choice) -> NodeOptions:
     mark = NodeInstance.of(directory)
     return NodeOptions(
         node_directory(directory),
-        RegistrationOptions(platform.node().lower(), pods=choice.max_pods),
+        RegistrationOptions(platform.node().lower(), pods=choice.max_pods or MAX_PODS),
         instance=mark.instance,
         addresses=choice.pod_cidr,
         first_host_user=mark.first_host_user,

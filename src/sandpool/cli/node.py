@@ -15,7 +15,7 @@ import click
 from sandpool.cli import foreground, kubelet_options, observability
 from sandpool.cli.flags import switch
 from sandpool.cli.node_instance import NodeInstance
-from sandpool.cli.nodes import node_options
+from sandpool.cli.nodes import MAX_PODS, node_options
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.logging import TEXT
 from sandpool.kube import kubeconfig as kubeconfigs
@@ -56,7 +56,7 @@ def node(
     context: str | None,
     name: str,
     data_dir: Path,
-    max_pods: int,
+    max_pods: int | None,
     pod_cidr: IPv4Network | None,
     host_netns: Path | None,
     schedule: bool,
@@ -76,7 +76,7 @@ def node(
     mark = NodeInstance.of(data_dir)
     settings = NodeOptions(
         data_dir,
-        RegistrationOptions(name, pods=max_pods),
+        RegistrationOptions(name, pods=max_pods or MAX_PODS),
         alone=schedule,
         instance=mark.instance,
         addresses=pod_cidr,

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from pathlib import Path
+from random import Random
 from typing import Any, Final, TypeVar
 
 import click
 
 from sandpool.cli.flags import switch
 from sandpool.cli.identities import NODE
-from sandpool.node.simulated import SimulatedNode
+from sandpool.node.simulated_assembly import DEFAULT_PODS, SimulatedNodes, node_names, remove_other_nodes
 from sandpool.router import registration
 from sandpool.server.api_server import ApiServer
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+#: Pods on a real node, unless the operator gives another number.
+MAX_PODS: Final = 1000
+#: Node names of pods without a Node object, which pod garbage collection must spare.
+NODELESS: Final = frozenset((registration.NODE,))
 
 
 class Network(click.ParamType[IPv4Network]):
@@ -37,9 +42,7 @@ _OPTIONS: Final = (
     click.option(
         "--max-pods",
         type=click.IntRange(min=1),
-        default=1000,
-        show_default=True,
-        help="Maximum number of pods on the node.",
+        help=f"Maximum number of pods on a node. [default: {MAX_PODS}; {DEFAULT_PODS} on a simulated node]",
     ),
     click.option(
         "--pod-cidr", type=Network(), help="Network of the pods. [default: the first free one from 10.231.0.0/16]"
@@ -73,7 +76,7 @@ class Choice:
 
     simulated: int
     real: bool
-    max_pods: int
+    max_pods: int | None
     pod_cidr: IPv4Network | None
     host_netns: Path | None
     allow_host_path: bool
@@ -89,20 +92,12 @@ class Running:
         self.greeting = greeting
 
 
-def nodeless(choice: Choice) -> frozenset[str]:
-    """Return the node names of pods without a Node object, which pod garbage collection must spare."""
-    return frozenset((registration.NODE, *_names(choice.simulated)))
-
-
-def _names(simulated: int) -> list[str]:
-    return [f"simulated-{number}" for number in range(1, simulated + 1)]
-
-
 @asynccontextmanager
 async def nodes(server: ApiServer, directory: Path, choice: Choice) -> AsyncIterator[Running]:
-    """Run the chosen nodes for the length of the block."""
+    """Run the chosen nodes for the length of the block, and remove simulated ones of an earlier run."""
+    await remove_other_nodes(server.client(NODE, name="simulated-nodes"), node_names(choice.simulated))
     if choice.simulated:
-        async with _simulated(server, choice.simulated) as running:
+        async with _simulated(server, choice.simulated, choice.max_pods or DEFAULT_PODS) as running:
             yield running
     elif choice.real:
         # Imported here because the import takes as long as all others together.
@@ -119,28 +114,12 @@ async def nodes(server: ApiServer, directory: Path, choice: Choice) -> AsyncIter
 
 
 @asynccontextmanager
-async def _simulated(server: ApiServer, count: int) -> AsyncIterator[Running]:
-    made = [
-        SimulatedNode(
-            server.client(NODE, name=name),
-            server.clock,
-            name=name,
-            brief=True,
-            first_address=f"10.{number}.0.1",
-        )
-        for number, name in enumerate(_names(count), start=1)
-    ]
-    tasks = [asyncio.create_task(node.run(), name=node.name) for node in made]
-
-    async def ended() -> None:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-
+async def _simulated(server: ApiServer, count: int, pods: int) -> AsyncIterator[Running]:
+    running = SimulatedNodes(lambda name: server.client(NODE, name=name), server.clock, Random(), count, pods=pods)
     try:
+        await running.start()
         plural = "s" if count > 1 else ""
-        yield Running([ended], f"{count} simulated node{plural}: pods become ready, but nothing runs in them")
+        greeting = f"{count} simulated node{plural}: pods become ready, but nothing runs in them"
+        yield Running([running.wait], greeting)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await running.stop()

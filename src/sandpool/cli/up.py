@@ -18,7 +18,7 @@ import click
 from sandpool import __version__
 from sandpool.cli import foreground, identities, observability, routing, serving, tuning
 from sandpool.cli.addresses import address
-from sandpool.cli.nodes import NAMES, Choice, node_options, nodeless, nodes
+from sandpool.cli.nodes import NAMES, NODELESS, Choice, node_options, nodes
 from sandpool.controllers.leader import ControllerProcess
 from sandpool.controllers.options import ControllerOptions, ProcessOptions
 from sandpool.engine.clock import SystemClock
@@ -32,6 +32,7 @@ from sandpool.home.discovery import Home
 from sandpool.home.notification import Notifier
 from sandpool.home.process import ProcessIdentity
 from sandpool.home.start import LOG_VARIABLE
+from sandpool.node.simulated_assembly import MAX_NODES
 from sandpool.server.serving import gc_tuning
 from sandpool.server.serving.daemon import Daemon, ServerOptions
 
@@ -51,7 +52,7 @@ _LOCAL = "127.0.0.1:0"
 )
 @click.option(
     "--simulated-nodes",
-    type=click.IntRange(0, 250),
+    type=click.IntRange(0, MAX_NODES),
     default=0,
     show_default=True,
     help="Nodes on which pods become ready without running. For load tests and for trying the API.",
@@ -104,7 +105,7 @@ async def _up(
     stopping: asyncio.Event,
 ) -> None:
     clock, metrics = SystemClock(), MetricsRegistry()
-    daemon = Daemon(replace(server, nodeless=nodeless(choice)), clock)
+    daemon = Daemon(replace(server, nodeless=NODELESS), clock)
     with serving.complaints(server):
         await daemon.start()
     try:

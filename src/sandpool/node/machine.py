@@ -47,12 +47,17 @@ def read_machine(directory: Path, *, root: Path = Path("/")) -> Machine:
         cpus=len(os.sched_getaffinity(0)),
         memory=meminfo["MemTotal"],
         storage=shutil.disk_usage(directory).total,
-        architecture=_ARCHITECTURES.get(platform.machine(), platform.machine()),
+        architecture=architecture(),
         kernel=platform.release(),
         os_image=_os_image(root),
         machine_id=_line(root / "etc/machine-id") or uuid.UUID(int=uuid.getnode()).hex,
         boot_id=_line(root / "proc/sys/kernel/random/boot_id"),
     )
+
+
+def architecture() -> str:
+    """Return Go's name of this machine's architecture."""
+    return _ARCHITECTURES.get(platform.machine(), platform.machine())
 
 
 def read_remaining(directory: Path, *, root: Path = Path("/")) -> Remaining:

@@ -60,6 +60,7 @@ class NodeCapabilities:
     weaknesses: Mapping[str, str]
     addresses: tuple[str, ...]
     endpoint: KubeletEndpoint | None = None
+    any_handler: bool = False  # pods of every RuntimeClass can run; ``handlers`` is then empty
 
 
 def capacity(machine: Machine, registration: RegistrationOptions) -> dict[str, str]:
@@ -140,7 +141,7 @@ def conditions(machine: Machine, capabilities: NodeCapabilities, remaining: Rema
         _pressure("DiskPressure", storage, "DiskPressure", "NoDiskPressure", "disk space"),
         _pressure("PIDPressure", pids, "InsufficientPID", "SufficientPID", "process numbers"),
         {"type": READY, "status": TRUE, "reason": "KubeletReady", "message": "the node runs pods"}
-        if capabilities.handlers
+        if capabilities.handlers or capabilities.any_handler
         else {"type": READY, "status": FALSE, "reason": "NoRuntime", "message": _missing(capabilities)},
     ]
     found += [

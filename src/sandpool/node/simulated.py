@@ -7,6 +7,8 @@ decides how far it gets; tests may change ``fate`` at any time, for pods that co
 
 The node uses the API through a client like any other and survives its failures: a failed write is retried. Several
 nodes may share one API. The first that binds a pod has it.
+
+It has no Node object. ``node.simulated_assembly`` adds those, and a scheduler that binds the pods instead.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ from sandpool.kube.errors import ApiError, Conflict, NotFound
 
 NO_NODE: Final = "0/1 nodes are available: 1 Insufficient cpu."
 
-_HOST: Final = "192.0.2.1"
+#: The address of a node, from the range for documentation, unless it is given another one.
+HOST: Final = "192.0.2.1"
 # Seconds before a failed request is retried.
 _PAUSE: Final = 1.0
 
@@ -69,7 +72,10 @@ class SimulatedNode:
 
     ``delays`` are the seconds before each stage, ``termination`` those between the request to delete a pod and its end;
     both default to zero. The node serves one ``namespace``, or all. A ``brief`` node reports only the final stage, in
-    one write besides the binding; a kubelet reports every stage. Pods get addresses from ``first_address`` upwards.
+    one write besides the binding; a kubelet reports every stage. Pods get free addresses, from ``first_address`` on.
+
+    A node that is not ``binding`` leaves that to a scheduler and watches its own pods only. Like a kubelet it reports a
+    pod as ready again that the node lifecycle controller marked as not ready.
     """
 
     def __init__(
@@ -83,22 +89,27 @@ class SimulatedNode:
         termination: float = 0.0,
         fate: Callable[[PodView], Fate] = all_ready,
         brief: bool = False,
+        binding: bool = True,
+        host_address: str = HOST,
         first_address: str = "10.0.0.1",
     ) -> None:
         self.client = client
         self.clock = clock
         self.name = name
         self.brief = brief
-        self.first_address = ip_address(first_address)
+        self.binding = binding
+        self.host_address = host_address
         self.delays = dict(delays or {})
         self.termination = termination
         self.fate = fate
         self.pods = Cache(PodView.from_object, name="pods of a simulated node")
-        self.reflector = Reflector(client, POD, self.pods, clock, Random(0), namespace=namespace)
+        mine = "" if binding else f"spec.nodeName={name}"
+        self.reflector = Reflector(client, POD, self.pods, clock, Random(0), namespace=namespace, field_selector=mine)
         # By UID of existing pods: the task that drives the pod, perhaps done. A pod without one is new.
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._deleting: set[str] = set()  # UIDs of pods that are being removed
-        self._addresses = 0  # number allocated
+        self._next_address = ip_address(first_address)
+        self._addresses: set[str] = set()  # of existing pods
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -125,6 +136,10 @@ class SimulatedNode:
         await _Reports(self, pod).ended(phase)
 
     def _pod_changed(self, key: Key, old: PodView | None, new: PodView | None) -> None:
+        if old is not None:
+            self._addresses.difference_update(old.ips)
+        if new is not None:
+            self._addresses.update(new.ips)
         if new is None:
             if old is not None and (task := self._tasks.pop(old.uid, None)) is not None:
                 self._deleting.discard(old.uid)
@@ -135,6 +150,8 @@ class SimulatedNode:
                 self._start_task(new, partial(self._delete, task=self._tasks.get(new.uid)))
         elif new.node_name in ("", self.name) and new.uid not in self._tasks:
             self._start_task(new, self._drive)
+        elif not self.binding and old is not None and old.ready and not (new.ready or new.ended):
+            self._start_task(new, lambda pod: _Reports(self, pod).ready_again())
 
     def _start_task(self, pod: PodView, work: Callable[[PodView], Awaitable[None]]) -> None:
         async def run_work() -> None:
@@ -174,8 +191,10 @@ class SimulatedNode:
         await self.retry(lambda: self.client.delete(POD, pod.name, pod.namespace, grace_period_seconds=0, uid=pod.uid))
 
     def new_address(self) -> str:
-        self._addresses += 1
-        return str(self.first_address + self._addresses - 1)
+        while (address := str(self._next_address)) in self._addresses:
+            self._next_address += 1
+        self._next_address += 1
+        return address
 
     async def pause(self, seconds: float) -> None:
         if seconds > 0:
@@ -239,7 +258,8 @@ class _Reports:
                 self._set(READY, FALSE)
             case Stage.ADDRESS:
                 ip = node.new_address()
-                self.address = {"hostIP": _HOST, "hostIPs": [{"ip": _HOST}], "podIP": ip, "podIPs": [{"ip": ip}]}
+                host = node.host_address
+                self.address = {"hostIP": host, "hostIPs": [{"ip": host}], "podIP": ip, "podIPs": [{"ip": ip}]}
             case Stage.RUNNING:
                 self.phase = RUNNING
             case Stage.CONTAINERS_READY:
@@ -248,6 +268,12 @@ class _Reports:
                 self._set(READY, TRUE)
         if write:
             await self._write()
+
+    async def ready_again(self) -> None:
+        """Report all conditions of a ready pod. Its phase and its addresses stay."""
+        for type in (POD_SCHEDULED, "Initialized", "ContainersReady", READY):
+            self._set(type, TRUE)
+        await self._write()
 
     async def ended(self, phase: str) -> None:
         self.phase = phase

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandpool.api.kinds import NODE, POD
-from sandpool.cli.nodes import Choice, nodeless
+from sandpool.cli.nodes import NODELESS
 from sandpool.kube.client import Client, MergePatch
 from sandpool.router import registration
 from sandpool.server.api_server import ApiServer
@@ -108,6 +108,5 @@ async def test_pod_gc_is_off_by_default(tmp_path: Path, clock: ManualClock) -> N
     await server.stop()
 
 
-def test_nodes_of_one_machine_are_exempt() -> None:
-    choice = Choice(2, False, 1000, None, None, False, False, False)
-    assert nodeless(choice) == {registration.NODE, "simulated-1", "simulated-2"}
+def test_only_the_router_is_exempt() -> None:
+    assert {registration.NODE} == NODELESS

@@ -93,7 +93,10 @@ class _NodeUsage:
 
 class Scheduler:
     """``start`` returns when it schedules, ``stop`` when all its tasks have ended. ``has_volume`` tells whether node
-    ``instance`` has the data of a volume, even if the node was renamed since."""
+    ``instance`` has the data of a volume, even if the node was renamed since.
+
+    A ``simulated`` scheduler is for nodes that run nothing. Pods do not wait for their volumes, which no node makes.
+    Bindings are no Events, so that a load test of the API costs no further write per pod."""
 
     def __init__(
         self,
@@ -103,11 +106,13 @@ class Scheduler:
         *,
         instance: str = "sandpool",
         has_volume: Callable[[str], bool] = lambda volume: False,
+        simulated: bool = False,
     ) -> None:
         self.client = client
         self.clock = clock
         self.instance = instance
         self.has_volume = has_volume
+        self.simulated = simulated
         self.pods = Cache(QueuedPod.from_object, name="pods to be bound")
         self.nodes = Cache(NodeView.from_object, name="nodes")
         self.classes: Cache[str] = Cache(lambda found: str(found["handler"]), name="runtime classes")
@@ -122,7 +127,7 @@ class Scheduler:
         self._reflectors: list[Reflector[Any]] = [
             Reflector(client, NODE, self.nodes, clock, rng),
             Reflector(client, RUNTIME_CLASS, self.classes, clock, rng),
-            *self.claims.reflectors,
+            *(() if simulated else self.claims.reflectors),
             Reflector(client, POD, self.pods, clock, rng),
         ]
         self._running: list[asyncio.Task[None]] = []
@@ -200,7 +205,7 @@ class Scheduler:
 
     def _select_node(self, requirements: PodRequirements, room: Mapping[str, Mapping[str, int]]) -> NodeView | str:
         """Return the node with the fewest pods among those that fit, or why none fits."""
-        volumes = self.claims.topologies(requirements.claims)
+        volumes = self._volumes(requirements)
         if isinstance(volumes, str):
             return none_of(len(self.nodes), volumes)
         selectors = [self._selector(each) for each in volumes]
@@ -215,6 +220,10 @@ class Scheduler:
         if not fitting:
             return message(reasons)
         return min(fitting, key=lambda node: (room.get(node.name, {}).get("pods", 0), node.name))
+
+    def _volumes(self, requirements: PodRequirements) -> tuple[VolumeTopology, ...] | str:
+        """Return the volumes that a pod must be near to, or why they are not known yet."""
+        return () if self.simulated else self.claims.topologies(requirements.claims)
 
     def _selector(self, volume: VolumeTopology) -> Object:
         """Return the node selector of a volume. If none of the selected nodes is ready, the node that has the data is
@@ -246,7 +255,7 @@ class Scheduler:
 
     def _report_delay(self, key: Key, pod: QueuedPod) -> float:
         """Seconds for which a pod is not reported as unschedulable yet, because its volumes may be on their way."""
-        if not isinstance(self.claims.topologies(pod.requirements.claims), str):
+        if not isinstance(self._volumes(pod.requirements), str):
             self._silent_until.pop(key, None)
             return 0.0
         now = self.clock.monotonic()
@@ -266,8 +275,9 @@ class Scheduler:
         except BaseException:
             self._forget_assumed(key)
             raise
-        note = f"Successfully assigned {key} to {node}"
-        self.recorder.event(_reference(pod), EventSpec(SCHEDULER, NORMAL, "Scheduled", "Binding", note))
+        if not self.simulated:
+            note = f"Successfully assigned {key} to {node}"
+            self.recorder.event(_reference(pod), EventSpec(SCHEDULER, NORMAL, "Scheduled", "Binding", note))
 
     async def _report_unschedulable(self, pod: QueuedPod, why: str) -> None:
         if pod.reported == why:
