@@ -34,21 +34,21 @@ def exists(path: str, name: str) -> bool:
 
 
 @pytest.mark.parametrize(("path", "name"), GUARANTEES)
-def test_a_guarantee_is_held_by_a_test(path: str, name: str) -> None:
+def test_every_guarantee_names_an_existing_test(path: str, name: str) -> None:
     assert exists(path, name)
 
 
 @pytest.mark.parametrize(("path", "name"), THREATS)
-def test_a_threat_is_stopped_as_a_test_shows(path: str, name: str) -> None:
+def test_every_threat_names_an_existing_test(path: str, name: str) -> None:
     assert exists(path, name)
 
 
 @pytest.mark.parametrize(("path", "name"), COMPATIBILITY)
-def test_a_compatible_behaviour_is_held_by_a_test(path: str, name: str) -> None:
+def test_every_compatible_behaviour_names_an_existing_test(path: str, name: str) -> None:
     assert exists(path, name)
 
 
-def test_there_are_guarantees() -> None:
+def test_guarantees_page_is_not_empty() -> None:
     assert len(GUARANTEES) > 80
 
 

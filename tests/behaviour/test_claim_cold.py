@@ -38,8 +38,7 @@ async def made_template(world: World, container: Object | None = None, **spec: A
 # --- what is made ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_sandbox_is_made_as_the_template_says_and_in_the_claims_name(world: World) -> None:
-    """Section 6.10."""
+async def test_cold_sandbox_has_the_spec_of_the_template_and_the_name_of_the_claim(world: World) -> None:
     await world.template()
     await world.pool(0, filled=False)
     trace = '{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}'
@@ -74,7 +73,7 @@ async def test_a_sandbox_is_made_as_the_template_says_and_in_the_claims_name(wor
     assert labels.CLAIM_UID not in pod["metadata"]["labels"], "reserved keys do not reach the pod"
 
 
-async def test_a_claim_with_variables_or_disks_is_never_warm(world: World) -> None:
+async def test_claim_with_env_or_volumes_is_never_warm(world: World) -> None:
     await made_template(world, envVarsInjectionPolicy="Allowed", volumeClaimTemplatesPolicy="Allowed")
     await world.pool(2)
     await world.claim("variable", env=[VARIABLE])
@@ -86,8 +85,8 @@ async def test_a_claim_with_variables_or_disks_is_never_warm(world: World) -> No
     assert owner_of(await world.get(PERSISTENT_VOLUME_CLAIM, "data-disk")) == ("Sandbox", "disk")
 
 
-async def test_variables_go_where_they_are_meant_for(world: World) -> None:
-    """Section 4.4: to the container that is named, to the first if none is, also to init containers."""
+async def test_env_goes_to_the_named_container_or_the_first(world: World) -> None:
+    """Init containers can be named as well."""
     await made_template(world, {"env": [{"name": "OLD", "value": "1"}]}, envVarsInjectionPolicy="Overrides")
     await world.pool(0, filled=False)
     env = [
@@ -142,7 +141,7 @@ ENV_FROM = (
         ),
     ],
 )
-async def test_e47_variables_that_are_refused(
+async def test_e47_disallowed_env_is_rejected(
     world: World, policy: str, container: Object, variable: Object, reason: str, message: str
 ) -> None:
     await made_template(world, container, envVarsInjectionPolicy=policy)
@@ -157,7 +156,7 @@ async def test_e47_variables_that_are_refused(
     assert not any(map(is_creation, world.wire.requests))
 
 
-async def test_e47_a_claim_that_was_refused_is_served_when_the_template_allows_it(world: World) -> None:
+async def test_e47_rejected_claim_is_served_when_the_template_allows_it(world: World) -> None:
     await made_template(world)
     await world.pool(0, filled=False)
     await world.claim("mine", env=[VARIABLE])
@@ -192,10 +191,9 @@ MERGE = "failed to merge volume claim templates: "
         ),
     ],
 )
-async def test_disks_that_are_refused(
+async def test_disallowed_volumes_are_rejected(
     world: World, policy: str, template: list[Object], claim: list[Object], message: str
 ) -> None:
-    """Section 4.5."""
     await made_template(world, volumeClaimTemplatesPolicy=policy, volumeClaimTemplates=template)
     await world.pool(0, filled=False)
     await world.claim("mine", volumeClaimTemplates=claim)
@@ -206,7 +204,7 @@ async def test_disks_that_are_refused(
     assert world.controllers.claims.controller.reconciles == before
 
 
-async def test_disks_of_a_claim_replace_those_of_the_template_in_their_place(world: World) -> None:
+async def test_volumes_of_a_claim_replace_those_of_the_template_in_place(world: World) -> None:
     other = {**DISK, "metadata": {"name": "other"}}
     larger = {"metadata": {"name": "data"}, "spec": {**DISK["spec"], "resources": {"requests": {"storage": "2Gi"}}}}
     new = {**DISK, "metadata": {"name": "new"}}
@@ -248,8 +246,8 @@ ANNOTATION = "invalid additionalPodMetadata: failed to validate annotation "
         ),
     ],
 )
-async def test_metadata_that_are_refused(world: World, metadata: Object, message: str) -> None:
-    """Section 4.6: before anything is taken or made, and for good."""
+async def test_invalid_metadata_are_rejected(world: World, metadata: Object, message: str) -> None:
+    """Before a sandbox is taken or created, and without retries."""
     await world.template()
     await world.pool(1)
     await world.claim("mine", additionalPodMetadata=metadata)
@@ -261,7 +259,7 @@ async def test_metadata_that_are_refused(world: World, metadata: Object, message
     assert len(await world.members()) == 1
 
 
-async def test_e52_metadata_that_say_something_else_than_the_template_are_an_error(world: World) -> None:
+async def test_e52_metadata_that_contradict_the_template_are_an_error(world: World) -> None:
     pod = {"containers": [{"name": "main", "image": "example.com/image:1"}]}
     said = {"labels": {"sandbox.users.io/team": "red", "sandbox.users.io/same": "same"}}
     await world.create(SANDBOX_TEMPLATE, "python", spec={"podTemplate": {"metadata": said, "spec": pod}})
@@ -282,7 +280,7 @@ async def test_e52_metadata_that_say_something_else_than_the_template_are_an_err
 # --- what is not there yet -------------------------------------------------------------------------------------------
 
 
-async def test_a_claim_of_a_pool_that_is_not_there_says_so_and_is_served_when_it_is(world: World) -> None:
+async def test_claim_of_a_missing_pool_reports_it_and_is_served_later(world: World) -> None:
     await world.template()
     await world.claim("mine", warmPoolRef={"name": "later"})
     assert await ready(world) == ("False", "WarmPoolNotFound", 'SandboxWarmPool "later" not found')
@@ -293,7 +291,7 @@ async def test_a_claim_of_a_pool_that_is_not_there_says_so_and_is_served_when_it
     assert world.clock.monotonic() == before, "by event, although it would also look every minute"
 
 
-async def test_a_claim_of_a_template_that_is_not_there_says_so_and_is_served_when_it_is(world: World) -> None:
+async def test_claim_of_a_missing_template_reports_it_and_is_served_later(world: World) -> None:
     await world.pool(0, filled=False)
     await world.claim("mine")
     assert await ready(world) == ("False", "TemplateNotFound", 'SandboxTemplate "python" not found')
@@ -304,7 +302,7 @@ async def test_a_claim_of_a_template_that_is_not_there_says_so_and_is_served_whe
     assert world.clock.monotonic() == before
 
 
-async def test_a_claim_whose_sandbox_is_not_ready_says_what_the_sandbox_says(world: World) -> None:
+async def test_claim_copies_the_conditions_of_an_unready_sandbox(world: World) -> None:
     world.node.fate = lambda pod: Fate.FAILED
     await world.template()
     await world.pool(0, filled=False)

@@ -47,7 +47,7 @@ async def claimed(world: World, **lifecycle: object) -> str:
 
 
 @pytest.mark.parametrize("policy", [DELETE, DELETE_FOREGROUND])
-async def test_a_claim_that_is_to_be_deleted_says_that_it_has_expired_and_goes(world: World, policy: str) -> None:
+async def test_claim_with_policy_delete_is_marked_expired_and_deleted(world: World, policy: str) -> None:
     name = await claimed(world, shutdownTime=in_seconds(world, 60), shutdownPolicy=policy)
     since = len(world.wire.requests)
     await world.wait(58)
@@ -69,7 +69,7 @@ async def test_a_claim_that_is_to_be_deleted_says_that_it_has_expired_and_goes(w
 
 
 @pytest.mark.parametrize("lifecycle", [{"shutdownPolicy": RETAIN}, {}], ids=["Retain", "by default"])
-async def test_a_claim_that_is_to_be_kept_loses_its_sandbox_and_says_why(world: World, lifecycle: Object) -> None:
+async def test_claim_with_policy_retain_loses_its_sandbox_and_reports_why(world: World, lifecycle: Object) -> None:
     name = await claimed(world, shutdownTime=in_seconds(world, 60), **lifecycle)
     since = len(world.wire.requests)
     await world.wait(62)
@@ -87,7 +87,7 @@ async def test_a_claim_that_is_to_be_kept_loses_its_sandbox_and_says_why(world: 
     assert not any(is_adoption(each) for each in world.wire.requests[since:])
 
 
-async def test_e43_a_claim_that_has_expired_before_it_was_seen_gets_no_sandbox(world: World) -> None:
+async def test_e43_claim_expired_before_its_first_reconcile_gets_no_sandbox(world: World) -> None:
     await world.template()
     await world.pool(1)
     since = len(world.wire.requests)
@@ -99,7 +99,7 @@ async def test_e43_a_claim_that_has_expired_before_it_was_seen_gets_no_sandbox(w
 
 
 @pytest.mark.parametrize("ttl", [0, 30])
-async def test_e43_a_claim_expires_after_its_pod_has_ended(world: World, ttl: int) -> None:
+async def test_e43_claim_expires_after_its_pod_has_finished(world: World, ttl: int) -> None:
     """In two passes also if there is no time in between: what has expired says so before it goes."""
     name = await claimed(world, ttlSecondsAfterFinished=ttl, shutdownPolicy=DELETE)
     since = len(world.wire.requests)
@@ -119,7 +119,7 @@ async def test_e43_a_claim_expires_after_its_pod_has_ended(world: World, ttl: in
     assert endings(world.wire.requests[since:])[-2:] == ["say so", "delete sandboxclaims"]
 
 
-async def test_finished_outlives_the_sandbox_of_a_claim_that_is_kept(world: World) -> None:
+async def test_finished_outlives_the_sandbox_of_a_retained_claim(world: World) -> None:
     name = await claimed(world, ttlSecondsAfterFinished=10)
     await world.node.end(world.namespace, name, "Failed")
     await world.settle()
@@ -134,7 +134,7 @@ async def test_finished_outlives_the_sandbox_of_a_claim_that_is_kept(world: Worl
 
 
 @pytest.mark.parametrize("first", ["shutdownTime", "ttlSecondsAfterFinished"])
-async def test_e43_the_earlier_of_the_two_counts(world: World, first: str) -> None:
+async def test_e43_earlier_of_shutdown_time_and_ttl_wins(world: World, first: str) -> None:
     time, ttl = (20, 100) if first == "shutdownTime" else (100, 20)
     name = await claimed(world, shutdownTime=in_seconds(world, time), ttlSecondsAfterFinished=ttl)
     await world.node.end(world.namespace, name, "Succeeded")
@@ -145,7 +145,7 @@ async def test_e43_the_earlier_of_the_two_counts(world: World, first: str) -> No
     assert (await world.told(SANDBOX_CLAIM, "mine"))["Ready"] == EXPIRED
 
 
-async def test_e43_a_sandbox_of_somebody_else_is_not_deleted(world: World) -> None:
+async def test_e43_sandbox_of_another_owner_is_not_deleted(world: World) -> None:
     name = await claimed(world, shutdownTime=in_seconds(world, 60))
     await world.claim("other")
     other = await world.get(SANDBOX_CLAIM, "other")
@@ -173,14 +173,14 @@ async def test_e43_a_sandbox_of_somebody_else_is_not_deleted(world: World) -> No
     assert not [each for each in world.wire.requests[since:] if each.method == "DELETE"]
 
 
-async def test_an_end_that_is_moved_to_the_past_counts_at_once(world: World) -> None:
+async def test_shutdown_time_moved_to_the_past_expires_at_once(world: World) -> None:
     await claimed(world, shutdownTime=in_seconds(world, 600))
     await world.patch(SANDBOX_CLAIM, "mine", {"spec": {"lifecycle": {"shutdownTime": in_seconds(world, -1)}}})
     await world.wait(1)
     assert (await world.told(SANDBOX_CLAIM, "mine"))["Ready"] == EXPIRED
 
 
-async def test_a_sandbox_that_expires_on_its_own_is_told(world: World) -> None:
+async def test_expired_sandbox_is_reported_by_its_claim(world: World) -> None:
     name = await claimed(world)
     await world.patch(SANDBOX, name, {"spec": {"shutdownTime": in_seconds(world, 30)}})
     await world.wait(32)

@@ -46,7 +46,7 @@ def nano(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-async def test_a_warm_claim_is_measured_in_every_way_once(world: World) -> None:
+async def test_warm_claim_is_recorded_in_every_metric_once(world: World) -> None:
     await world.template()
     await world.wait(60)  # lest the API's clock be ahead of ours, and what was ready before it was made is not measured
     await world.pool(1)
@@ -68,7 +68,7 @@ async def test_a_warm_claim_is_measured_in_every_way_once(world: World) -> None:
     assert counted(world) == {(world.namespace, "python", "warm", "pool", "ready", "python-client"): 1}
 
 
-async def test_a_cold_claim_is_measured_as_cold(world: World) -> None:
+async def test_cold_claim_is_recorded_as_cold(world: World) -> None:
     world.node.delays = {Stage.READY: 4.0}
     await world.template()
     await world.pool(0, filled=False)
@@ -81,7 +81,7 @@ async def test_a_cold_claim_is_measured_as_cold(world: World) -> None:
     assert observed(world, CLAIM_STARTUP_LATENCY) == observed(world, CLIENT_CLAIM_STARTUP_LATENCY) == {}
 
 
-async def test_the_annotations_of_a_claim(world: World, backend: Backend) -> None:
+async def test_ready_claim_has_its_annotations(world: World, backend: Backend) -> None:
     """On the embedded API with the status, otherwise with the adoption and after the status."""
     await world.template()
     await world.pool(1)
@@ -97,7 +97,7 @@ async def test_the_annotations_of_a_claim(world: World, backend: Backend) -> Non
     assert written == (["status"] if backend.name == "inprocess" else ["mine", "status", "mine"])
 
 
-async def test_e41_a_claim_that_was_ready_before_anybody_noted_it_is_not_measured(world: World) -> None:
+async def test_e41_claim_ready_before_its_annotations_is_not_recorded(world: World) -> None:
     """Its notes are taken away, as if a predecessor had never written any."""
     await world.template()
     await world.pool(1)
@@ -112,7 +112,7 @@ async def test_e41_a_claim_that_was_ready_before_anybody_noted_it_is_not_measure
     assert all(observed(world, metric) == {} for metric in HISTOGRAMS)
 
 
-async def test_e41_annotations_that_fail_are_written_later_and_nothing_is_measured_again(world: World) -> None:
+async def test_e41_failed_annotations_are_written_later_and_nothing_is_recorded_again(world: World) -> None:
     world.wire.stores_metadata_with_status = False
     await world.restart()
     await world.template()
@@ -134,7 +134,7 @@ async def test_e41_annotations_that_fail_are_written_later_and_nothing_is_measur
     assert observed(world, CLAIM_CONTROLLER_STARTUP_LATENCY) == {("warm", "python"): (1, 0.0)}
 
 
-async def test_e49_without_notes_about_observability_a_claim_is_measured_all_the_same(world: World) -> None:
+async def test_e49_claim_is_recorded_without_observability_annotations(world: World) -> None:
     settings = replace(world.settings, claim=ClaimOptions(annotate_observability=False))
     await world.restart(settings=settings)
     await world.template()
@@ -148,7 +148,7 @@ async def test_e49_without_notes_about_observability_a_claim_is_measured_all_the
     assert observed(world, CLAIM_CONTROLLER_STARTUP_LATENCY) == {("warm", "python"): (1, 0.0)}
 
 
-async def test_e50_a_claim_made_again_under_the_same_name_is_another(world: World) -> None:
+async def test_e50_recreated_claim_is_recorded_separately(world: World) -> None:
     world.node.delays = {Stage.READY: 10.0}
     await world.template()
     await world.pool(0, filled=False)
@@ -168,7 +168,7 @@ async def test_e50_a_claim_made_again_under_the_same_name_is_another(world: Worl
     assert observed(world, CLAIM_CONTROLLER_STARTUP_LATENCY) == {("cold", "python"): (1, 10_000.0)}
 
 
-async def test_e53_a_time_in_the_future_skips_only_its_own_measure(world: World) -> None:
+async def test_e53_start_in_the_future_skips_only_its_own_histogram(world: World) -> None:
     await world.template()
     await world.pool(1)
     now = world.clock.now()

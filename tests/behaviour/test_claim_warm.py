@@ -35,8 +35,8 @@ def sandbox_of(claim: Object) -> str:
 # --- what a claim is given -------------------------------------------------------------------------------------------
 
 
-async def test_a_claim_repeats_what_its_sandbox_says(world: World) -> None:
-    """Edge case 32: since when it is ready is since when the sandbox is, which is longer than there is a claim."""
+async def test_claim_copies_the_ready_condition_of_its_sandbox(world: World) -> None:
+    """The transition time is that of the sandbox, which may be older than the claim (edge case 32)."""
     await world.template()
     await world.pool(1)
     (member,) = await world.members()
@@ -52,8 +52,8 @@ async def test_a_claim_repeats_what_its_sandbox_says(world: World) -> None:
     assert await world.told(SANDBOX_CLAIM, "mine") == {"Ready": ("True", "DependenciesReady", "Pod is Ready")}
 
 
-async def test_a_sandbox_that_is_given_away_is_the_claims_and_nobody_elses(world: World) -> None:
-    """Section 6.6: one owner, the claim's identity, and nothing left that said it was a pool's."""
+async def test_adopted_sandbox_is_owned_by_the_claim_alone(world: World) -> None:
+    """It has one owner, the labels of the claim, and no label of the pool."""
     await world.template()
     await world.pool(1)
     (member,) = await world.members()
@@ -84,7 +84,7 @@ async def test_a_sandbox_that_is_given_away_is_the_claims_and_nobody_elses(world
     )
 
 
-async def test_e51_without_creator_the_pools_does_not_survive(world: World) -> None:
+async def test_e51_claim_without_creator_removes_that_of_the_pool(world: World) -> None:
     await world.template()
     await world.pool(1)
     await world.claim("mine")
@@ -94,8 +94,8 @@ async def test_e51_without_creator_the_pools_does_not_survive(world: World) -> N
     assert labels.CREATED_BY not in (await world.get(POD, box["metadata"]["name"]))["metadata"]["labels"]
 
 
-async def test_metadata_of_a_claim_reach_its_pod_and_stay(world: World) -> None:
-    """Section 6.3: also what the template says later reaches the sandbox, when the claim is looked at again."""
+async def test_metadata_of_a_claim_reach_its_pod_and_are_kept(world: World) -> None:
+    """Later metadata of the template reach the sandbox with the next reconcile of the claim."""
     await world.template()
     await world.pool(1)
     own = {"labels": {"sandbox.users.io/team": "blue"}, "annotations": {"note": "mine"}}
@@ -114,7 +114,7 @@ async def test_metadata_of_a_claim_reach_its_pod_and_stay(world: World) -> None:
     assert is_ready(await world.get(SANDBOX_CLAIM, "mine"))
 
 
-async def test_a_deleted_claim_takes_its_sandbox_along(world: World) -> None:
+async def test_deleting_a_claim_deletes_its_sandbox(world: World) -> None:
     await world.template()
     await world.pool(1)
     await world.claim("mine")
@@ -131,7 +131,7 @@ async def test_a_deleted_claim_takes_its_sandbox_along(world: World) -> None:
 # --- waiting for what is on its way ----------------------------------------------------------------------------------
 
 
-async def test_e33_an_empty_pool_means_a_cold_start_at_once(world: World) -> None:
+async def test_e33_empty_pool_causes_a_cold_start_at_once(world: World) -> None:
     await world.template()
     await world.pool(0, filled=False)
     before = world.clock.monotonic()
@@ -142,7 +142,7 @@ async def test_e33_an_empty_pool_means_a_cold_start_at_once(world: World) -> Non
     assert world.clock.monotonic() == before
 
 
-async def test_e33_a_claim_that_waits_says_nothing(world: World) -> None:
+async def test_e33_waiting_claim_has_no_conditions(world: World) -> None:
     world.node.delays = {Stage.ADDRESS: NEVER}
     await world.template()
     await world.pool(1, filled=False)
@@ -153,7 +153,7 @@ async def test_e33_a_claim_that_waits_says_nothing(world: World) -> None:
     assert await owners(world) == {("SandboxWarmPool", "pool"): 1, ("SandboxClaim", "mine"): 1}
 
 
-async def test_claims_that_wait_are_served_in_the_order_in_which_they_came(world: World) -> None:
+async def test_waiting_claims_are_served_in_arrival_order(world: World) -> None:
     """By event: no time passes between a sandbox becoming ready and its claim being so."""
     world.node.delays = {Stage.READY: NEVER}
     await world.template()
@@ -172,7 +172,7 @@ async def test_claims_that_wait_are_served_in_the_order_in_which_they_came(world
     assert world.clock.monotonic() == before
 
 
-async def test_e34_a_sandbox_that_boots_is_better_than_none(world: World) -> None:
+async def test_e34_starting_sandbox_is_adopted_when_none_is_ready(world: World) -> None:
     """It has an address, and has said so, and is not ready when nobody wants to wait any longer."""
     world.node.delays = {Stage.READY: NEVER}
     await world.template()
@@ -192,7 +192,7 @@ async def test_e34_a_sandbox_that_boots_is_better_than_none(world: World) -> Non
     assert is_ready(await world.get(SANDBOX_CLAIM, "mine"))
 
 
-async def test_e35_a_ready_sandbox_goes_before_an_older_one_that_boots(world: World) -> None:
+async def test_e35_ready_sandbox_is_preferred_over_an_older_starting_one(world: World) -> None:
     world.node.delays = {Stage.READY: NEVER}
     await world.template()
     await world.pool(2, filled=False)
@@ -207,7 +207,7 @@ async def test_e35_a_ready_sandbox_goes_before_an_older_one_that_boots(world: Wo
 
 
 @pytest.mark.parametrize("where", ["annotations", "labels"])
-async def test_e34_e36_what_was_assigned_is_adopted_and_no_other(world: World, where: str) -> None:
+async def test_e34_e36_assigned_sandbox_is_adopted_and_no_other(world: World, where: str) -> None:
     """A controller ended between noting it and doing it, perhaps long ago; it need not even have an address."""
     world.node.delays = {Stage.ADDRESS: NEVER}
     await world.template()
@@ -221,7 +221,7 @@ async def test_e34_e36_what_was_assigned_is_adopted_and_no_other(world: World, w
     assert tried == [chosen]
 
 
-async def test_the_label_of_former_times_becomes_an_annotation(world: World) -> None:
+async def test_legacy_label_becomes_an_annotation(world: World) -> None:
     await world.template()
     await world.pool(1)
     (member,) = await world.members()
@@ -234,7 +234,7 @@ async def test_the_label_of_former_times_becomes_an_annotation(world: World) -> 
     assert labels.SANDBOX_NAME not in metadata.get("labels", {})
 
 
-async def test_e45_a_sandbox_that_is_the_claims_in_an_old_version_is_the_claims(world: World) -> None:
+async def test_e45_owner_reference_of_an_old_version_is_accepted(world: World) -> None:
     await world.template()
     await world.pool(1)
     await world.claim("mine")
@@ -249,7 +249,7 @@ async def test_e45_a_sandbox_that_is_the_claims_in_an_old_version_is_the_claims(
     assert len(await world.all(SANDBOX)) == 2
 
 
-async def test_e46_a_sandbox_of_the_claims_name_that_is_not_its_own_is_an_error(world: World) -> None:
+async def test_e46_foreign_sandbox_of_the_claim_name_is_an_error(world: World) -> None:
     await world.template()
     await world.pool(1)
     await world.sandbox("mine")
@@ -269,7 +269,7 @@ async def test_e46_a_sandbox_of_the_claims_name_that_is_not_its_own_is_an_error(
     assert is_ready(await world.get(SANDBOX_CLAIM, "mine")), "it is tried again"
 
 
-async def test_e48_how_a_sandbox_was_launched_is_noted_if_nobody_did_and_never_changed(world: World) -> None:
+async def test_e48_missing_launch_type_is_added_and_never_changed(world: World) -> None:
     await world.template()
     await world.pool(2)
     for claim, noted in (("first", None), ("second", "cold")):
@@ -284,7 +284,7 @@ async def test_e48_how_a_sandbox_was_launched_is_noted_if_nobody_did_and_never_c
 # --- when something goes wrong ----------------------------------------------------------------
 
 
-async def test_e38_a_sandbox_that_is_deleted_just_before_is_told_and_replaced_by_another(world: World) -> None:
+async def test_e38_sandbox_deleted_before_adoption_is_reported_and_replaced(world: World) -> None:
     await world.template()
     await world.pool(1)
     (member,) = await world.members()
@@ -312,7 +312,7 @@ async def test_e38_a_sandbox_that_is_deleted_just_before_is_told_and_replaced_by
     assert len([each for each in world.wire.requests if is_adoption(each) and named_in(each) == name]) == 1
 
 
-async def test_e42_a_sandbox_that_cannot_be_written_stays_the_claims(world: World) -> None:
+async def test_e42_failed_write_of_the_sandbox_keeps_its_name_in_the_status(world: World) -> None:
     await world.template()
     await world.pool(1)
     await world.claim("mine")
@@ -332,7 +332,7 @@ async def test_e42_a_sandbox_that_cannot_be_written_stays_the_claims(world: Worl
     assert (await world.get(POD, name))["metadata"]["labels"]["app"] == "new"
 
 
-async def test_a_sandbox_that_is_gone_is_replaced(world: World) -> None:
+async def test_deleted_sandbox_is_replaced(world: World) -> None:
     await world.template()
     await world.pool(1)
     await world.claim("mine")
@@ -350,7 +350,7 @@ async def test_a_sandbox_that_is_gone_is_replaced(world: World) -> None:
 # --- what wakes a claim --------------------------------------------------------------------------------
 
 
-async def test_what_a_claim_does_not_repeat_of_its_sandbox_wakes_it_not(world: World) -> None:
+async def test_change_of_uncopied_sandbox_fields_does_not_enqueue_the_claim(world: World) -> None:
     await world.template()
     await world.pool(1)
     await world.claim("mine")
@@ -365,7 +365,7 @@ async def test_what_a_claim_does_not_repeat_of_its_sandbox_wakes_it_not(world: W
     assert claims.reconciles > before
 
 
-async def test_e44_bound_claims_are_woken_by_a_new_template_and_not_by_their_pool(world: World) -> None:
+async def test_e44_bound_claims_are_enqueued_by_a_new_template_and_not_by_their_pool(world: World) -> None:
     await world.template()
     await world.pool(1)
     await world.claim("mine")

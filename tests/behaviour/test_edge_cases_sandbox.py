@@ -58,14 +58,14 @@ def soon(world: World, seconds: float) -> str:
     return timestamp(world.clock.now() + timedelta(seconds=seconds))
 
 
-async def test_edge_01_a_pod_that_was_just_made_is_told_with_the_phase_the_api_answered(world: World) -> None:
+async def test_edge_01_created_pod_is_reported_with_the_phase_of_the_response(world: World) -> None:
     world.node.delays = {Stage.SCHEDULED: NEVER}
     await world.sandbox()
     await world.wait(LASTING)
     assert (await world.told())["Ready"] == ("False", "DependenciesNotReady", "Pod exists with phase: Pending")
 
 
-async def test_edge_02_the_selector_is_set_for_any_pod_and_stays(world: World) -> None:
+async def test_edge_02_selector_is_set_for_any_pod_and_kept(world: World) -> None:
     await pod(world, **await owned_by_somebody_else(world))
     await world.sandbox(operatingMode="Suspended")
     assert (await world.get())["status"]["selector"] == SELECTOR, "the pod is foreign"
@@ -74,7 +74,7 @@ async def test_edge_02_the_selector_is_set_for_any_pod_and_stays(world: World) -
     assert (await world.get())["status"]["selector"] == SELECTOR, "the pod is gone"
 
 
-async def test_edge_03_a_foreign_pod_is_no_error_while_suspended_and_nothing_of_it_is_told(world: World) -> None:
+async def test_edge_03_foreign_pod_while_suspended_is_no_error_and_not_reported(world: World) -> None:
     made = await pod(world, **await owned_by_somebody_else(world))
     await world.sandbox(operatingMode="Suspended")
     assert await world.told() == {
@@ -86,7 +86,7 @@ async def test_edge_03_a_foreign_pod_is_no_error_while_suspended_and_nothing_of_
     assert world.controllers.sandboxes.controller.failures == 0
 
 
-async def test_edge_04_a_deletion_that_fails_while_suspending(world: World) -> None:
+async def test_edge_04_failed_deletion_while_suspending_is_reported(world: World) -> None:
     await world.sandbox()
     world.wire.fault = lambda request: InternalError("no") if request.method == "DELETE" else None
     await change(world, operatingMode="Suspended")
@@ -98,7 +98,7 @@ async def test_edge_04_a_deletion_that_fails_while_suspending(world: World) -> N
     assert (await world.told())["Suspended"][0] == "True"
 
 
-async def test_edge_05_what_is_not_known_of_the_pod_is_told_as_unknown(world: World) -> None:
+async def test_edge_05_unknown_state_of_the_pod_is_reported_as_unknown(world: World) -> None:
     """The error must be the pod's: one of the Service alone says nothing about it."""
     world.wire.fault = lambda request: InternalError("no") if _writes(request, "/services") else None
     await world.sandbox(service=True)
@@ -118,7 +118,7 @@ async def test_edge_05_what_is_not_known_of_the_pod_is_told_as_unknown(world: Wo
     assert told["Suspended"] == ("False", "NotSuspended", "Sandbox is not suspended")
 
 
-async def test_edge_05_with_two_pods_it_is_not_known_whether_it_is_suspended(world: World) -> None:
+async def test_edge_05_suspended_is_unknown_with_two_pods(world: World) -> None:
     box = await world.sandbox()
     await pod(world, "second", ownerReferences=[owner_reference(box, controller=True)])
     await change(world, operatingMode="Suspended")
@@ -129,7 +129,7 @@ async def test_edge_05_with_two_pods_it_is_not_known_whether_it_is_suspended(wor
     )
 
 
-async def test_edge_06_expiry_is_told_before_anything_is_deleted(world: World) -> None:
+async def test_edge_06_expiry_is_reported_before_anything_is_deleted(world: World) -> None:
     world.node.fate = lambda pod: Fate.SUCCEEDED
     await world.sandbox(service=True, shutdownTime=soon(world, 60))
     world.wire.fault = lambda request: InternalError("no") if request.method == "DELETE" else None
@@ -144,7 +144,7 @@ async def test_edge_06_expiry_is_told_before_anything_is_deleted(world: World) -
     assert "Finished" in await world.told()
 
 
-async def test_edge_06_the_very_moment_is_the_end_and_the_clock_is_not_asked_all_the_time(world: World) -> None:
+async def test_edge_06_requeue_before_expiry_is_at_least_two_seconds(world: World) -> None:
     whole = world.clock.now().replace(microsecond=0)
     end = whole + timedelta(seconds=60)
     left = (end - world.clock.now()).total_seconds()
@@ -159,7 +159,7 @@ async def test_edge_06_the_very_moment_is_the_end_and_the_clock_is_not_asked_all
     assert (await world.told())["Ready"] == EXPIRED
 
 
-async def test_edge_06_at_the_very_moment_it_is_expired(world: World) -> None:
+async def test_edge_06_sandbox_expires_at_the_shutdown_time_itself(world: World) -> None:
     end = world.clock.now().replace(microsecond=0) + timedelta(seconds=60)
     await world.sandbox(shutdownTime=timestamp(end))
     await world.wait((end - world.clock.now()).total_seconds())
@@ -168,7 +168,7 @@ async def test_edge_06_at_the_very_moment_it_is_expired(world: World) -> None:
     assert not await world.exists(POD)
 
 
-async def test_edge_07_a_retained_sandbox_keeps_its_conditions_and_nothing_else(world: World) -> None:
+async def test_edge_07_retained_sandbox_keeps_only_its_conditions(world: World) -> None:
     await world.sandbox(service=True, shutdownTime=soon(world, 60))
     kept = {"conditions", "nodeName", "podIPs", "selector", "service", "serviceFQDN"}
     assert (await world.get())["status"].keys() == kept
@@ -177,7 +177,7 @@ async def test_edge_07_a_retained_sandbox_keeps_its_conditions_and_nothing_else(
 
 
 @pytest.mark.parametrize("end", ["expired", "suspended"])
-async def test_edge_08_an_adopted_pod_of_another_name_is_the_one_that_goes(world: World, end: str) -> None:
+async def test_edge_08_adopted_pod_of_another_name_is_deleted(world: World, end: str) -> None:
     await pod(world, "prepared", labels={ADOPTABLE: "true"})
     await pod(world, "neighbour")
     await world.sandbox(metadata={"annotations": {POD_NAME: "prepared"}})
@@ -188,7 +188,7 @@ async def test_edge_08_an_adopted_pod_of_another_name_is_the_one_that_goes(world
 
 
 @pytest.mark.parametrize("owner", ["nobody", "somebody else"])
-async def test_edge_08_a_pod_that_is_not_owned_survives_suspension_and_the_hint_goes(world: World, owner: str) -> None:
+async def test_edge_08_unowned_pod_survives_suspension_and_the_annotation_is_removed(world: World, owner: str) -> None:
     metadata = {} if owner == "nobody" else await owned_by_somebody_else(world)
     await pod(world, "theirs", labels={ADOPTABLE: "true"}, **metadata)
     await world.sandbox(operatingMode="Suspended", metadata={"annotations": {POD_NAME: "theirs"}})
@@ -197,7 +197,7 @@ async def test_edge_08_a_pod_that_is_not_owned_survives_suspension_and_the_hint_
     assert world.controllers.sandboxes.controller.failures == 0
 
 
-async def test_edge_08_a_pod_that_is_not_owned_survives_expiry(world: World) -> None:
+async def test_edge_08_unowned_pod_survives_expiry(world: World) -> None:
     await pod(world)
     await world.sandbox(shutdownTime=soon(world, 0))
     await world.wait(1)
@@ -205,7 +205,7 @@ async def test_edge_08_a_pod_that_is_not_owned_survives_expiry(world: World) -> 
     assert owner_of(await world.get(POD)) == ("", "")
 
 
-async def test_edge_09_the_hint_is_repaired_to_an_owned_survivor(world: World) -> None:
+async def test_edge_09_annotation_is_repaired_to_an_owned_survivor(world: World) -> None:
     box = await world.sandbox(operatingMode="Suspended", metadata={"annotations": {POD_NAME: "nowhere"}})
     references = [owner_reference(box, controller=True)]
     world.wire.fault = lambda request: Fault.CUT if request.method == "DELETE" else None
@@ -220,7 +220,7 @@ async def test_edge_09_the_hint_is_repaired_to_an_owned_survivor(world: World) -
     assert is_ready(await world.get())
 
 
-async def test_edge_09_a_pod_of_a_former_sandbox_of_the_name_is_not_owned(world: World) -> None:
+async def test_edge_09_pod_of_an_earlier_sandbox_of_the_name_is_not_owned(world: World) -> None:
     """The garbage collector deletes it. Until it is gone it is in the way."""
     former = {"apiVersion": SANDBOX.api_version, "kind": "Sandbox", "name": "box", "uid": "former", "controller": True}
     finalizers = ["example.com/keep"]
@@ -240,7 +240,7 @@ async def test_edge_09_a_pod_of_a_former_sandbox_of_the_name_is_not_owned(world:
     await world.until(replaced)
 
 
-async def test_edge_10_a_pod_on_its_way_out_is_waited_for_and_still_counts(world: World) -> None:
+async def test_edge_10_terminating_pod_is_awaited_and_decides_ready(world: World) -> None:
     world.node.termination = 30
     await world.sandbox()
     first = (await world.get(POD))["metadata"]["uid"]
@@ -253,7 +253,7 @@ async def test_edge_10_a_pod_on_its_way_out_is_waited_for_and_still_counts(world
     assert (await world.told())["Ready"] == READY
 
 
-async def test_edge_11_two_pods_no_writes_no_service_no_error_one_event(world: World) -> None:
+async def test_edge_11_two_pods_cause_one_event_and_no_write(world: World) -> None:
     box = await world.sandbox(operatingMode="Suspended")
     world.wire.fault = lambda request: Fault.CUT if request.method == "DELETE" else None
     for name in ("first", "second"):
@@ -268,7 +268,7 @@ async def test_edge_11_two_pods_no_writes_no_service_no_error_one_event(world: W
     assert [each["reason"] for each in await world.all(EVENT)] == ["MultiplePods"]
 
 
-async def test_edge_12_a_pod_with_all_labels_is_adopted_all_the_same(world: World) -> None:
+async def test_edge_12_pod_with_all_labels_is_still_adopted(world: World) -> None:
     """The tracking label alone is enough, and nothing but the owner is left to write."""
     await pod(world, labels=TRACKING)
     world.written()
@@ -277,7 +277,7 @@ async def test_edge_12_a_pod_with_all_labels_is_adopted_all_the_same(world: Worl
     assert owner_of(await world.get(POD)) == ("Sandbox", "box")
 
 
-async def test_edge_13_an_author_cannot_set_reserved_keys(world: World) -> None:
+async def test_edge_13_template_cannot_set_reserved_keys(world: World) -> None:
     labels = {SANDBOX_NAME_HASH: "x", "extensions.agents.x-k8s.io/y": "1", CREATED_BY: "me", "mine": "1"}
     annotations = {PROPAGATED_LABELS: "x", "opentelemetry.io/trace-context": "{}", "mine": "1"}
     await world.sandbox(podTemplate=pod_template(labels=labels, annotations=annotations))
@@ -286,7 +286,7 @@ async def test_edge_13_an_author_cannot_set_reserved_keys(world: World) -> None:
     assert metadata["annotations"] == {"mine": "1", PROPAGATED_LABELS: "mine", PROPAGATED_ANNOTATIONS: "mine"}
 
 
-async def test_edge_13_reserved_keys_that_a_former_controller_let_pass_are_scrubbed(world: World) -> None:
+async def test_edge_13_reserved_keys_propagated_earlier_are_removed(world: World) -> None:
     """Those it has listed; others under our prefixes are left, except those we decide about."""
     await world.sandbox()
     old = "agents.x-k8s.io/old"
@@ -298,13 +298,13 @@ async def test_edge_13_reserved_keys_that_a_former_controller_let_pass_are_scrub
     assert metadata["annotations"] == {PROPAGATED_LABELS: "", PROPAGATED_ANNOTATIONS: ""}
 
 
-async def test_edge_14_labels_of_pools_and_templates_are_not_believed_on_a_sandbox_of_nobody(world: World) -> None:
+async def test_edge_14_labels_of_a_standalone_sandbox_are_not_propagated(world: World) -> None:
     identity = {WARM_POOL: "11111111", TEMPLATE_REF_HASH: "22222222"}
     await world.sandbox(metadata={"labels": identity}, podTemplate=pod_template(labels=identity))
     assert (await world.get(POD))["metadata"]["labels"] == TRACKING
 
 
-async def test_edge_14_they_go_from_the_pod_when_the_pool_does(world: World) -> None:
+async def test_edge_14_labels_are_removed_from_the_pod_with_the_pool(world: World) -> None:
     room = {"replicas": 1, "sandboxTemplateRef": {"name": "missing"}}
     pool = await world.create(SANDBOX_WARM_POOL, "pool", spec=room)
     references = [owner_reference(pool, controller=True)]
@@ -325,7 +325,7 @@ PORT = pod_template(
 )
 
 
-async def test_edge_15_of_a_service_that_is_only_kept_the_ports_are_not_looked_after(world: World) -> None:
+async def test_edge_15_ports_of_a_kept_service_are_not_reconciled(world: World) -> None:
     await world.sandbox(service=True, podTemplate=PORT)
     await change(world, service=None)
     body: Object = {"metadata": {"labels": {SANDBOX_NAME_HASH: None}}, "spec": {"ports": [{"port": 9}]}}
@@ -335,14 +335,14 @@ async def test_edge_15_of_a_service_that_is_only_kept_the_ports_are_not_looked_a
     assert [each["port"] for each in service["spec"]["ports"]] == [9]
 
 
-async def test_edge_15_adoption_overwrites_ports_even_to_none(world: World) -> None:
+async def test_edge_15_adoption_overwrites_ports_even_with_none(world: World) -> None:
     spec = {"clusterIP": "None", "selector": {"app": "x"}, "ports": [{"port": 9}]}
     await world.create(SERVICE, "box", metadata={"labels": {ADOPTABLE: "true"}}, spec=spec)
     await world.sandbox(service=True)
     assert (await world.get(SERVICE))["spec"].get("ports", []) == []
 
 
-async def test_edge_15_what_others_add_to_a_port_stays(world: World) -> None:
+async def test_edge_15_extra_fields_of_a_port_are_preserved(world: World) -> None:
     await world.sandbox(service=True, podTemplate=PORT)
     (port,) = (await world.get(SERVICE))["spec"]["ports"]
     world.written()
@@ -352,7 +352,7 @@ async def test_edge_15_what_others_add_to_a_port_stays(world: World) -> None:
     assert (await world.get(SERVICE))["spec"]["ports"] == [{**port, "appProtocol": "http"}]
 
 
-async def test_edge_16_conditions_are_brought_up_to_date_in_place(world: World) -> None:
+async def test_edge_16_conditions_are_updated_in_place(world: World) -> None:
     await world.sandbox()
     for mode in ("Suspended", "Running"):
         await change(world, operatingMode=mode)
@@ -360,7 +360,7 @@ async def test_edge_16_conditions_are_brought_up_to_date_in_place(world: World) 
     assert sorted(types) == ["PodScheduled", "Ready", "Suspended"]
 
 
-async def test_edge_16a_a_service_of_somebody_else_is_an_error_also_when_none_was_asked_for(world: World) -> None:
+async def test_edge_16a_foreign_service_is_an_error_without_a_requested_service(world: World) -> None:
     metadata = await owned_by_somebody_else(world)
     uid = metadata["ownerReferences"][0]["uid"]
     await world.create(SERVICE, "box", metadata=metadata, spec={"clusterIP": "None", "selector": {"app": "x"}})
@@ -372,7 +372,7 @@ async def test_edge_16a_a_service_of_somebody_else_is_an_error_also_when_none_wa
     )
 
 
-async def test_edge_17_a_node_alone_is_not_written_before_ready_and_is_after(world: World) -> None:
+async def test_edge_17_node_name_alone_is_not_written_before_ready_and_is_after(world: World) -> None:
     world.node.delays = {Stage.INITIALIZED: NEVER}
     await world.sandbox()
     await world.wait(9)
@@ -384,9 +384,7 @@ async def test_edge_17_a_node_alone_is_not_written_before_ready_and_is_after(wor
 
 
 @pytest.mark.parametrize(("asked", "window"), [(0.5, 0.5), (60, 1)], ids=["half a second", "at most a second"])
-async def test_edge_18_a_second_detection_does_not_put_off_what_waits(
-    world: World, asked: float, window: float
-) -> None:
+async def test_edge_18_second_reconcile_does_not_extend_the_window(world: World, asked: float, window: float) -> None:
     await world.restart(settings=ControllerOptions(sandbox=SandboxOptions(write_behind=timedelta(seconds=asked))))
     await world.sandbox()
     world.written()
@@ -404,7 +402,7 @@ async def test_edge_18_a_second_detection_does_not_put_off_what_waits(
     assert late["annotations"] == prompt["annotations"]
 
 
-async def test_edge_19_a_subdomain_of_a_reserved_prefix_is_not_reserved(world: World) -> None:
+async def test_edge_19_subdomain_of_a_reserved_prefix_is_not_reserved(world: World) -> None:
     labels = {"foo.agents.x-k8s.io/x": "1"}
     await world.sandbox(podTemplate=pod_template(labels=labels))
     assert (await world.get(POD))["metadata"]["labels"] == {**TRACKING, **labels}

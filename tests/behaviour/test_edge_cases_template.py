@@ -23,7 +23,7 @@ POLICY = "python-network-policy"
 THEIRS: Object = {"podSelector": {}, "policyTypes": ["Ingress"]}
 
 
-async def test_edge_54_a_policy_of_somebody_else_survives_a_template_that_is_not_managed(world: World) -> None:
+async def test_edge_54_foreign_policy_of_an_unmanaged_template_survives(world: World) -> None:
     made = await world.create(NETWORK_POLICY, POLICY, spec=THEIRS)
     await world.template(networkPolicyManagement="Unmanaged")
     await world.wait(60)
@@ -31,7 +31,7 @@ async def test_edge_54_a_policy_of_somebody_else_survives_a_template_that_is_not
     assert world.controllers.templates.controller.failures == 0
 
 
-async def test_edge_54_a_policy_of_somebody_else_is_not_changed_by_a_template_that_is_managed(world: World) -> None:
+async def test_edge_54_foreign_policy_of_a_managed_template_is_not_changed(world: World) -> None:
     made = await world.create(NETWORK_POLICY, POLICY, spec=THEIRS)
     await world.template()
     await world.wait(60)
@@ -39,7 +39,7 @@ async def test_edge_54_a_policy_of_somebody_else_is_not_changed_by_a_template_th
     assert world.controllers.templates.controller.failures > 0
 
 
-async def test_edge_54_a_policy_that_refers_to_a_template_without_being_controlled_is_somebody_elses(
+async def test_edge_54_policy_owned_but_not_controlled_by_the_template_is_foreign(
     world: World,
 ) -> None:
     template = await world.template(networkPolicyManagement="Unmanaged")
@@ -51,7 +51,7 @@ async def test_edge_54_a_policy_that_refers_to_a_template_without_being_controll
     assert await world.get(NETWORK_POLICY, POLICY) == made
 
 
-async def test_edge_54_a_second_look_changes_nothing(world: World) -> None:
+async def test_edge_54_second_reconcile_changes_nothing(world: World) -> None:
     await world.template()
     before = await world.get(SANDBOX_TEMPLATE, "python")
     policy = await world.get(NETWORK_POLICY, POLICY)
@@ -62,7 +62,7 @@ async def test_edge_54_a_second_look_changes_nothing(world: World) -> None:
 
 
 @pytest.mark.parametrize("type", [SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL], ids=lambda t: t.kind)
-async def test_edge_55_there_is_one_version_so_nothing_is_converted(world: World, type: ResourceType) -> None:
+async def test_edge_55_one_version_is_served_and_nothing_is_converted(world: World, type: ResourceType) -> None:
     group = await world.client.transport.request(Request("GET", f"/apis/{type.group}"))
     assert [version["version"] for version in group["versions"]] == ["v1beta1"]
     assert {AGENTS_GROUP, EXTENSIONS_GROUP} >= {type.group}

@@ -72,7 +72,7 @@ async def test_expired_sandbox_keeps_finished_at_the_new_generation(world: World
     await change(world, SANDBOX, "box", {"operatingMode": "Suspended"})
 
 
-async def test_conditions_of_others_are_left_alone(world: World) -> None:
+async def test_foreign_conditions_are_left_alone(world: World) -> None:
     """A condition that another controller writes has a generation of that controller."""
     await world.sandbox(shutdownTime=in_seconds(world, 60))
     theirs = {

@@ -1,4 +1,4 @@
-"""Assignment and ownership as they failed in the field, R1 to R16: a claim has one sandbox, a sandbox one claim."""
+"""Assignment and ownership: a claim has one sandbox, a sandbox one claim. R1 to R16 of docs/guarantees.md."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def is_about_claims(request: Request) -> bool:
 
 
 @pytest.mark.parametrize("writes", [2, *embedded((1,), (3,), (5,))])
-async def test_r1_passes_over_a_frozen_view_take_no_second_sandbox(world: World, writes: int) -> None:
+async def test_r1_reconciles_over_a_frozen_cache_take_no_second_sandbox(world: World, writes: int) -> None:
     """No event arrives after the first ``writes`` writes for claims, and every claim is looked at again and again."""
     between = Interposer.behind(world.wire)
     await world.restart()
@@ -91,7 +91,7 @@ async def test_r1_passes_over_a_frozen_view_take_no_second_sandbox(world: World,
     assert found == {("SandboxWarmPool", "pool"): 6, **{("SandboxClaim", f"claim-{each}"): 1 for each in range(3)}}
 
 
-async def test_r2_two_controllers_at_once_never_give_one_sandbox_to_two_claims(world: World) -> None:
+async def test_r2_two_concurrent_controllers_never_assign_one_sandbox_twice(world: World) -> None:
     """The second is not supposed to be there; whatever the two do to each other, the API has the last word."""
     await world.template()
     await world.pool(6)
@@ -108,7 +108,7 @@ async def test_r2_two_controllers_at_once_never_give_one_sandbox_to_two_claims(w
     assert_at_most_one_claim_each(chronicle)
 
 
-async def test_r3_a_sandbox_written_by_others_meanwhile_is_adopted_all_the_same_and_no_other(world: World) -> None:
+async def test_r3_sandbox_written_by_others_is_adopted_and_no_other(world: World) -> None:
     between = Interposer.behind(world.wire)
     await world.template()
     await world.pool(3)
@@ -132,7 +132,7 @@ async def test_r3_a_sandbox_written_by_others_meanwhile_is_adopted_all_the_same_
     await world.filled(3)
 
 
-async def test_r3_a_lost_answer_is_resolved_with_the_same_sandbox(world: World) -> None:
+async def test_r3_lost_response_is_resolved_with_the_same_sandbox(world: World) -> None:
     await world.template()
     await world.pool(3)
     lost: list[str] = []
@@ -153,7 +153,7 @@ async def test_r3_a_lost_answer_is_resolved_with_the_same_sandbox(world: World) 
     assert (await owners(world))["SandboxClaim", "mine"] == 1
 
 
-async def test_r3_a_sandbox_deleted_meanwhile_costs_one_write_and_the_claim_gets_another(world: World) -> None:
+async def test_r3_sandbox_deleted_before_adoption_costs_one_write_and_is_replaced(world: World) -> None:
     between = Interposer.behind(world.wire)
     await world.template()
     await world.pool(2)
@@ -177,7 +177,7 @@ async def test_r3_a_sandbox_deleted_meanwhile_costs_one_write_and_the_claim_gets
     await world.filled(2)
 
 
-async def test_r4_a_claim_that_names_the_sandbox_of_another_moves_on(world: World) -> None:
+async def test_r4_claim_that_names_the_sandbox_of_another_gets_another(world: World) -> None:
     """It lost, and its controller ended before it could forget."""
     await world.template()
     await world.pool(2)
@@ -192,7 +192,7 @@ async def test_r4_a_claim_that_names_the_sandbox_of_another_moves_on(world: Worl
     assert corrected == served["loser"]["metadata"]["name"]
 
 
-async def test_r4_a_claim_that_names_a_sandbox_nobody_has_moves_on(world: World) -> None:
+async def test_r4_claim_that_names_a_missing_sandbox_gets_another(world: World) -> None:
     await world.template()
     await world.pool(1)
     metadata = {"annotations": {SANDBOX_NAME: "pool-gone"}, "labels": {SANDBOX_NAME: "pool-gone"}}
@@ -206,7 +206,7 @@ async def test_r4_a_claim_that_names_a_sandbox_nobody_has_moves_on(world: World)
     await world.filled(1)
 
 
-async def test_r5_a_claim_written_by_others_meanwhile_keeps_the_sandbox_it_took(world: World) -> None:
+async def test_r5_claim_written_by_others_keeps_its_sandbox(world: World) -> None:
     between = Interposer.behind(world.wire)
     await world.template()
     await world.pool(3)
@@ -232,7 +232,7 @@ async def test_r5_a_claim_written_by_others_meanwhile_keeps_the_sandbox_it_took(
     assert await owners(world) == {("SandboxWarmPool", "pool"): 3, ("SandboxClaim", "mine"): 1}
 
 
-async def test_r6_a_sandbox_that_has_no_address_or_does_not_serve_is_not_handed_over(world: World) -> None:
+async def test_r6_sandbox_without_address_or_readiness_is_not_assigned(world: World) -> None:
     """Both members run; one of them never becomes ready."""
     await world.template()
     await world.pool(1)
@@ -245,7 +245,7 @@ async def test_r6_a_sandbox_that_has_no_address_or_does_not_serve_is_not_handed_
     assert served["mine"]["metadata"]["name"] == good["metadata"]["name"]
 
 
-async def test_r6_a_claim_waits_for_a_sandbox_to_be_ready_and_not_just_running(world: World) -> None:
+async def test_r6_claim_waits_for_ready_and_not_for_running(world: World) -> None:
     world.node.delays = {Stage.CONTAINERS_READY: 1.0}
     await world.template()
     await world.pool(1, filled=False)
@@ -266,7 +266,7 @@ async def test_r6_a_claim_waits_for_a_sandbox_to_be_ready_and_not_just_running(w
 
 
 @pytest.mark.parametrize("strategy", [RECREATE, ROLLING_UPDATE])
-async def test_r8_a_burst_during_a_rollout_gets_no_former_template_where_a_current_one_is_ready(
+async def test_r8_burst_during_a_rollout_gets_no_stale_sandbox_while_a_current_one_is_ready(
     world: World, strategy: str
 ) -> None:
     await world.template()
@@ -288,7 +288,7 @@ async def test_r8_a_burst_during_a_rollout_gets_no_former_template_where_a_curre
                 assert image_of(box) == "example.com/image:2" or "example.com/image:2" not in free
 
 
-async def test_r9_a_sandbox_of_another_runtime_is_not_handed_over(world: World) -> None:
+async def test_r9_sandbox_of_another_runtime_is_not_assigned(world: World) -> None:
     """Two pools, and one that has changed its runtime and must not give away what it had before."""
     for runtime in ("gvisor", "kata"):
         with suppress(AlreadyExists):
@@ -314,7 +314,7 @@ async def test_r9_a_sandbox_of_another_runtime_is_not_handed_over(world: World) 
 
 
 @pytest.mark.parametrize("disguise", ["labels alone", "an owner of the pool's name", "an owner of another kind"])
-async def test_r10_what_only_looks_like_a_pools_is_never_handed_over(world: World, disguise: str) -> None:
+async def test_r10_disguised_sandbox_is_never_assigned(world: World, disguise: str) -> None:
     """Somebody may create Sandboxes and wants a claim of somebody else to run on one of theirs."""
     await world.template()
     await world.pool(1)
@@ -343,7 +343,7 @@ async def test_r10_what_only_looks_like_a_pools_is_never_handed_over(world: Worl
     assert {image_of(box) for box in served.values()} == {"example.com/image:1"}
 
 
-async def test_r11_a_pool_of_the_same_name_in_another_namespace_is_another_pool(world: World) -> None:
+async def test_r11_sandbox_of_a_same_named_pool_in_another_namespace_is_not_assigned(world: World) -> None:
     """The other one is filled by a controller of its own, this one has nothing to give."""
     elsewhere = f"{world.namespace}-2"
     await world.client.create(NAMESPACE, new(NAMESPACE, elsewhere))
@@ -363,7 +363,7 @@ async def test_r11_a_pool_of_the_same_name_in_another_namespace_is_another_pool(
 
 
 @pytest.mark.parametrize("by", ["scaling down", "a new template"])
-async def test_r12_a_sandbox_claimed_between_look_and_delete_is_the_claims(world: World, by: str) -> None:
+async def test_r12_sandbox_claimed_between_plan_and_deletion_survives(world: World, by: str) -> None:
     between = Interposer.behind(world.wire)
     await world.template()
     one_by_one = {"type": ROLLING_UPDATE, "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}
@@ -394,7 +394,7 @@ async def test_r12_a_sandbox_claimed_between_look_and_delete_is_the_claims(world
     await world.filled(0 if by == "scaling down" else 1)
 
 
-async def test_r13_deletions_that_fail_leave_no_zombie(world: World) -> None:
+async def test_r13_failed_deletions_leave_no_zombie(world: World) -> None:
     """Half of them are refused and half are carried out without an answer, and the pool comes to be as it should."""
     await world.template()
     await world.pool(4)
@@ -421,7 +421,7 @@ async def test_r13_deletions_that_fail_leave_no_zombie(world: World) -> None:
 
 
 @pytest.mark.parametrize("writes", [1, 3, *embedded((0,), (2,), (4,))])
-async def test_r14_a_crash_at_any_write_never_hands_a_used_sandbox_to_another(world: World, writes: int) -> None:
+async def test_r14_crash_at_any_write_never_assigns_a_used_sandbox_again(world: World, writes: int) -> None:
     """The controllers end after ``writes`` of the four writes or more for two claims, one of which is then deleted."""
     await world.template()
     await world.pool(2)
@@ -451,7 +451,7 @@ async def test_r14_a_crash_at_any_write_never_hands_a_used_sandbox_to_another(wo
     assert len(await world.all(SANDBOX)) == 6
 
 
-async def test_r15_a_pod_deleted_under_a_claim_blocks_no_replacement(world: World) -> None:
+async def test_r15_pod_deleted_under_a_claim_does_not_block_its_replacement(world: World) -> None:
     await world.template()
     await world.pool(2)
     await world.claim("mine")
@@ -468,7 +468,7 @@ async def test_r15_a_pod_deleted_under_a_claim_blocks_no_replacement(world: Worl
     await world.filled(4)
 
 
-async def test_r16_members_with_owner_references_of_an_old_version_are_handed_over_warm(world: World) -> None:
+async def test_r16_members_with_owner_references_of_an_old_version_are_assigned_warm(world: World) -> None:
     """After an upgrade: every member was made by a predecessor that wrote another version of the API."""
     await world.template()
     await world.pool(3)

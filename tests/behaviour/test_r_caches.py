@@ -1,4 +1,4 @@
-"""Conflicts, caches and queues as they failed in the field, R30 to R40: waiting is no failure, and news wakes few."""
+"""Conflicts, caches and work queues. R30 to R40 of docs/guarantees.md."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def observations(controllers: ControllerManager, metric: Metric) -> int:
     return sum(sum(counts) for _, counts, _ in controllers.metrics.histogram(metric).copy().series)
 
 
-async def test_r30_a_writer_of_labels_costs_no_back_off(world: World) -> None:
+async def test_r30_concurrent_label_writes_cause_no_backoff(world: World) -> None:
     """Somebody labels every sandbox and every claim just before each status is written."""
     between = Interposer.behind(world.wire)
     await world.template()
@@ -78,7 +78,7 @@ async def test_r30_a_writer_of_labels_costs_no_back_off(world: World) -> None:
     assert world.clock.monotonic() == before, "nobody had to wait"
 
 
-async def test_r31_a_cache_that_lags_is_no_failure(world: World) -> None:
+async def test_r31_stale_cache_is_no_failure(world: World) -> None:
     """The answer to creating a cold sandbox is lost, so the next attempt meets what exists already."""
     await world.template()
     await world.pool(0, filled=False)
@@ -101,7 +101,7 @@ async def test_r31_a_cache_that_lags_is_no_failure(world: World) -> None:
     assert len(await world.all(SANDBOX)) == 1
 
 
-async def test_r32_nothing_on_the_way_of_a_claim_waits_for_a_timer(world: World) -> None:
+async def test_r32_no_step_of_a_claim_waits_for_a_timer(world: World) -> None:
     """Warm, waiting for a member on its way, or cold: with all delays of the world gone, none is left."""
     await world.template()
     await world.pool(2)
@@ -116,7 +116,7 @@ async def test_r32_nothing_on_the_way_of_a_claim_waits_for_a_timer(world: World)
     assert world.clock.monotonic() == before
 
 
-async def test_r33_the_churn_of_a_pool_wakes_no_claim(world: World) -> None:
+async def test_r33_churn_of_a_pool_enqueues_no_claim(world: World) -> None:
     await world.template()
     await world.pool(4)
     for number in range(4):
@@ -137,7 +137,7 @@ async def test_r33_the_churn_of_a_pool_wakes_no_claim(world: World) -> None:
     assert claims.reconciles == before
 
 
-async def test_r34_a_pass_looks_at_what_it_is_about_and_at_nothing_else(world: World) -> None:
+async def test_r34_reconcile_lists_nothing(world: World) -> None:
     """What a pass costs with 1,000 and 100,000 objects is measured elsewhere; here nothing is listed for it."""
     await world.template()
     await world.pool(3)
@@ -150,7 +150,7 @@ async def test_r34_a_pass_looks_at_what_it_is_about_and_at_nothing_else(world: W
     assert [each.path for each in world.wire.requests[since:] if each.method == "GET"] == []
 
 
-async def test_r35_a_watch_is_not_starved_by_writes_that_hang() -> None:
+async def test_r35_watch_is_not_starved_by_hanging_writes() -> None:
     """Every connection that requests may use is taken by a write the server does not answer."""
     written, over = asyncio.Semaphore(0), asyncio.Event()
 
@@ -182,7 +182,7 @@ async def test_r35_a_watch_is_not_starved_by_writes_that_hang() -> None:
     await server.close()
 
 
-async def test_r38_a_quarter_of_an_hour_without_any_write_is_survived_without_a_storm(world: World) -> None:
+async def test_r38_fifteen_minutes_without_writes_cause_no_request_storm(world: World) -> None:
     await world.template()
     await world.pool(3)
     world.wire.fault = lambda request: (
@@ -207,7 +207,7 @@ async def test_r38_a_quarter_of_an_hour_without_any_write_is_survived_without_a_
     assert len(world.writes(healed)) <= 60, "what was left to do, and no more"
 
 
-async def test_r39_a_late_write_to_what_is_gone_wakes_nobody_again(world: World) -> None:
+async def test_r39_late_write_to_a_deleted_object_does_not_enqueue_again(world: World) -> None:
     """The claim, its sandbox, or the pod goes just before its status is written."""
     between = Interposer.behind(world.wire)
     await world.template()
@@ -236,9 +236,7 @@ async def test_r39_a_late_write_to_what_is_gone_wakes_nobody_again(world: World)
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["one controller", "restarted each time"])
-async def test_r40_a_claim_is_measured_once_however_often_it_loses_and_regains_readiness(
-    world: World, restarts: bool
-) -> None:
+async def test_r40_flapping_claim_is_recorded_once(world: World, restarts: bool) -> None:
     await world.template()
     await world.wait(60)  # lest the API's clock be ahead of ours, and what was ready before it was made is not measured
     await world.pool(2)
@@ -278,7 +276,7 @@ async def set_ready(world: World, pod: str, status: str) -> None:
     await world.patch(POD, pod, {"status": {"conditions": changed}}, "status")
 
 
-async def test_r40_a_status_that_was_refused_is_not_measured_twice(world: World, backend: Backend) -> None:
+async def test_r40_lost_status_response_is_recorded_once(world: World, backend: Backend) -> None:
     """The answers to the status and to the notes of the claim are lost: both are written again, and it is told once."""
     await world.template()
     await world.pool(1)
@@ -301,7 +299,7 @@ async def test_r40_a_status_that_was_refused_is_not_measured_twice(world: World,
     assert len([each for each in world.wire.requests if is_adoption(each)]) == 1
 
 
-async def test_r39_a_pod_that_goes_just_before_its_metadata_is_written_is_made_again(world: World) -> None:
+async def test_r39_pod_deleted_before_its_metadata_are_written_is_created_again(world: World) -> None:
     between = Interposer.behind(world.wire)
     await world.template()
     await world.pool(1)

@@ -1,4 +1,4 @@
-"""Lifecycle, leaks and recovery as they failed in the field, R41 to R57: nothing is left behind, in whatever order."""
+"""Lifecycle, leaks and recovery: nothing is left behind, in any order. R41 to R57 of docs/guarantees.md."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def until_left(world: World, type: ResourceType, count: int) -> None:
 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["while it waits for a sandbox", "when it has one"])
-async def test_r41_a_claim_whose_client_died_gives_everything_back(world: World, waits: bool) -> None:
+async def test_r41_claim_of_a_dead_client_expires_and_frees_everything(world: World, waits: bool) -> None:
     """Nobody will ever ask for it or delete it; its lifetime ends it."""
     world.node.delays = {Stage.READY: 1e6} if waits else {}
     await world.template()
@@ -75,7 +75,7 @@ async def test_r41_a_claim_whose_client_died_gives_everything_back(world: World,
     assert len(world.controllers.claims.assigner) == 1
 
 
-async def test_r41_a_claim_that_is_deleted_while_it_waits_hands_its_turn_on(world: World) -> None:
+async def test_r41_claim_deleted_while_waiting_passes_its_turn_on(world: World) -> None:
     world.node.delays = {Stage.READY: 1.0}
     await world.template()
     await world.pool(1, filled=False)
@@ -91,7 +91,7 @@ async def test_r41_a_claim_that_is_deleted_while_it_waits_hands_its_turn_on(worl
 
 
 @pytest.mark.parametrize("step", [1, *embedded((0,), (2,), (3,), (4,), (5,))])
-async def test_r42_passes_cancelled_at_any_request_leak_nothing(world: World, step: int) -> None:
+async def test_r42_reconciles_cancelled_at_any_request_leak_nothing(world: World, step: int) -> None:
     """The controllers are stopped without any grace while the request of that number hangs, and others start."""
     await world.template()
     await world.pool(2)
@@ -119,7 +119,7 @@ async def test_r42_passes_cancelled_at_any_request_leak_nothing(world: World, st
 
 
 @pytest.mark.parametrize(("step", "fault"), [(2, Fault.LOSE), *embedded(*product(range(6), [Fault.CUT, Fault.LOSE]))])
-async def test_r43_a_failure_of_any_step_after_creation_leaks_nothing(world: World, step: int, fault: Fault) -> None:
+async def test_r43_failure_of_any_step_after_creation_leaks_nothing(world: World, step: int, fault: Fault) -> None:
     """A cold claim with a disk and a service: sandbox, disk, pod, service, and what is said of them."""
     await world.template(volumeClaimTemplatesPolicy="Allowed", service=True)
     await world.pool(0, filled=False)
@@ -151,7 +151,7 @@ ORDERS = permutations(["claim", "pool", "template"])
 
 
 @pytest.mark.parametrize("order", [("template", "pool", "claim"), *embedded(*((order,) for order in ORDERS))], ids=str)
-async def test_r44_claim_pool_and_template_may_go_in_any_order(world: World, order: tuple[str, ...]) -> None:
+async def test_r44_claim_pool_and_template_can_be_deleted_in_any_order(world: World, order: tuple[str, ...]) -> None:
     types = {
         "claim": (SANDBOX_CLAIM, "mine"),
         "pool": (SANDBOX_WARM_POOL, "pool"),
@@ -172,7 +172,7 @@ STATES = [Fate.READY, Fate.FAILED, Fate.SUCCEEDED, Fate.UNSCHEDULABLE, "suspende
 
 
 @pytest.mark.parametrize("state", [Fate.HANGING, "expired", *embedded(*((each,) for each in STATES))], ids=str)
-async def test_r45_a_sandbox_can_be_deleted_in_every_state(world: World, state: Fate | str) -> None:
+async def test_r45_sandbox_can_be_deleted_in_every_state(world: World, state: Fate | str) -> None:
     if isinstance(state, Fate):
         world.node.fate = lambda pod: state
     await world.sandbox(shutdownTime=in_seconds(world, 60))
@@ -187,7 +187,7 @@ async def test_r45_a_sandbox_can_be_deleted_in_every_state(world: World, state: 
 
 
 @pytest.mark.parametrize("state", ["waiting", *embedded(("without pool",), ("refused",), ("not ready",), ("ready",))])
-async def test_r45_a_claim_can_be_deleted_in_every_state(world: World, state: str) -> None:
+async def test_r45_claim_can_be_deleted_in_every_state(world: World, state: str) -> None:
     await world.template()
     if state != "without pool":
         world.node.fate = (lambda pod: Fate.HANGING) if state in ("waiting", "not ready") else lambda pod: Fate.READY
@@ -207,7 +207,7 @@ async def test_r45_a_claim_can_be_deleted_in_every_state(world: World, state: st
 # --- R46 and R47: pods that end --------------------------------------------------------------------------------------
 
 
-async def test_r46_what_belonged_to_a_pod_that_was_killed_goes_with_its_claim(world: World) -> None:
+async def test_r46_service_and_volume_of_a_killed_pod_are_deleted_with_the_claim(world: World) -> None:
     """Out of memory: the pod is Failed, and neither the service nor the disk is to stay behind."""
     await world.template(volumeClaimTemplatesPolicy="Allowed", service=True)
     await world.pool(0, filled=False)
@@ -224,7 +224,7 @@ async def test_r46_what_belonged_to_a_pod_that_was_killed_goes_with_its_claim(wo
         await until_left(world, type, 0)
 
 
-async def test_r46_a_member_whose_pod_was_killed_is_replaced(world: World) -> None:
+async def test_r46_member_with_a_killed_pod_is_replaced(world: World) -> None:
     await world.template()
     await world.pool(2)
     (first, _) = await world.members()
@@ -237,7 +237,7 @@ async def test_r46_a_member_whose_pod_was_killed_is_replaced(world: World) -> No
     assert sum(map(is_deletion, world.wire.requests[since:])) == 1
 
 
-async def test_r47_an_evicted_pod_is_made_again_with_the_same_disk(world: World) -> None:
+async def test_r47_evicted_pod_is_created_again_with_the_same_volume(world: World) -> None:
     await world.sandbox(volumeClaimTemplates=[DISK])
     disk = await world.get(PERSISTENT_VOLUME_CLAIM, "data-box")
     before = await world.get(POD, "box")
@@ -261,7 +261,7 @@ async def test_r47_an_evicted_pod_is_made_again_with_the_same_disk(world: World)
 # --- R48 and R49: moments that count ---------------------------------------------------------------------------------
 
 
-async def test_r48_a_claim_expires_at_its_time_not_before_and_says_so_once(world: World) -> None:
+async def test_r48_claim_expires_at_its_time_and_reports_it_once(world: World) -> None:
     await world.template()
     await world.pool(1)
     end = in_seconds(world, 100)
@@ -287,7 +287,7 @@ def at(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-async def test_r49_pausing_resuming_and_deleting_at_once_leaves_nothing(world: World) -> None:
+async def test_r49_concurrent_suspend_resume_and_delete_leave_nothing(world: World) -> None:
     await world.sandbox()
     patches = [MergePatch({"spec": {"operatingMode": mode}}) for mode in ("Suspended", "Running", "Suspended")]
     requests = [world.client.patch(SANDBOX, "box", patch, world.namespace) for patch in patches]
@@ -326,7 +326,7 @@ async def test_r49_quick_changes_end_with_the_last(world: World, last: str) -> N
 
 
 @pytest.mark.parametrize("step", [4, *embedded((0,), (2,), (6,), (8,), (10,))])
-async def test_r54_what_is_counted_is_what_there_is_after_a_crash_at_any_write(world: World, step: int) -> None:
+async def test_r54_counts_match_the_objects_after_a_crash_at_any_write(world: World, step: int) -> None:
     await world.template()
     await world.pool(3)
     count = 0
@@ -358,7 +358,7 @@ async def test_r54_what_is_counted_is_what_there_is_after_a_crash_at_any_write(w
 
 
 @pytest.mark.parametrize("strategy", [RECREATE, ROLLING_UPDATE])
-async def test_r57_a_rollout_never_touches_what_was_claimed(world: World, strategy: str) -> None:
+async def test_r57_rollout_never_touches_a_claimed_sandbox(world: World, strategy: str) -> None:
     disk = {"podTemplate": pod_template(), "volumeClaimTemplates": [DISK]}
     await world.create(SANDBOX_TEMPLATE, "python", spec=disk)
     await world.pool(2, strategy=strategy)

@@ -1,4 +1,4 @@
-"""Pool replenishment as it failed in the field, R18 to R29: never too many, not too few for long, and never silent."""
+"""Pool replenishment: never too many members, and never too few for long. R18 to R29 of docs/guarantees.md."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def creations(world: World, since: int = 0) -> int:
     return sum(map(is_creation, world.wire.requests[since:]))
 
 
-async def test_r18_a_list_that_lags_behind_creation_makes_no_member_too_many(world: World) -> None:
+async def test_r18_stale_list_creates_no_surplus_member(world: World) -> None:
     """Nothing is heard from the API from the first creation on, and the pool is looked at again and again."""
     between = Interposer.behind(world.wire)
     await world.restart()
@@ -74,7 +74,7 @@ async def test_r18_a_list_that_lags_behind_creation_makes_no_member_too_many(wor
     assert chronicle.most(is_member) == 5
 
 
-async def test_r18_answers_that_are_lost_make_no_member_too_many(world: World) -> None:
+async def test_r18_lost_responses_create_no_surplus_member(world: World) -> None:
     await world.template()
     lost: list[str] = []
 
@@ -96,7 +96,7 @@ async def test_r18_answers_that_are_lost_make_no_member_too_many(world: World) -
     assert creations(world) == 6
 
 
-async def test_r19_members_that_take_their_time_to_go_are_counted(world: World) -> None:
+async def test_r19_slowly_terminating_members_are_counted(world: World) -> None:
     await world.template()
     await world.pool(3, strategy=RECREATE)
     for member in await world.members():
@@ -116,7 +116,7 @@ async def test_r19_members_that_take_their_time_to_go_are_counted(world: World) 
     assert chronicle.most(is_member) == 3
 
 
-async def test_r20_deleting_what_is_gone_already_does_not_freeze_the_pool(world: World) -> None:
+async def test_r20_deleting_a_deleted_member_does_not_block_the_pool(world: World) -> None:
     between = Interposer.behind(world.wire)
     await world.template()
     await world.pool(3)
@@ -137,7 +137,7 @@ async def test_r20_deleting_what_is_gone_already_does_not_freeze_the_pool(world:
     assert world.clock.monotonic() == before, "at once"
 
 
-async def test_r21_an_hour_without_room_creates_and_deletes_nothing(world: World) -> None:
+async def test_r21_hour_without_capacity_creates_and_deletes_nothing(world: World) -> None:
     world.node.fate = lambda pod: Fate.UNSCHEDULABLE
     await world.template()
     await world.pool(3, filled=False)
@@ -148,7 +148,7 @@ async def test_r21_an_hour_without_room_creates_and_deletes_nothing(world: World
     assert (await world.told(SANDBOX_WARM_POOL, "pool"))[PROGRESSING] == ("False", "Unschedulable", HELD)
 
 
-async def test_r22_a_quiet_pool_looks_again_by_itself_and_says_so_once(world: World) -> None:
+async def test_r22_quiet_pool_requeues_itself_and_reports_once(world: World) -> None:
     """Not one event comes for two hours."""
     world.node.fate = lambda pod: Fate.UNSCHEDULABLE
     await world.template()
@@ -173,7 +173,7 @@ async def test_r22_a_quiet_pool_looks_again_by_itself_and_says_so_once(world: Wo
     assert creations(world) == 3, "those that waited so long are the ones that start"
 
 
-async def test_r23_pools_that_were_warmed_together_look_again_apart(world: World) -> None:
+async def test_r23_pools_warmed_together_requeue_at_different_times(world: World) -> None:
     """All members of ten pools run out of grace at the same moment."""
     world.node.fate = lambda pod: Fate.UNSCHEDULABLE
     await world.template()
@@ -195,7 +195,7 @@ async def test_r23_pools_that_were_warmed_together_look_again_apart(world: World
     assert len({round(moment) for moment in moments}) > 5, "spread over two minutes and a half"
 
 
-async def test_r24_a_burst_is_served_before_the_pool_is_refilled(world: World) -> None:
+async def test_r24_burst_is_served_before_the_pool_is_refilled(world: World) -> None:
     """As many claims as there are members, then one more, and refilling waits until nobody has come for 30 seconds."""
     settings = replace(world.settings, warm_pool=WarmPoolOptions(replenish_delay=30))
     await world.restart(settings=settings)
@@ -215,7 +215,7 @@ async def test_r24_a_burst_is_served_before_the_pool_is_refilled(world: World) -
     await world.filled(5)
 
 
-async def test_r24_without_delay_too_the_one_more_is_served_at_once(world: World) -> None:
+async def test_r24_extra_claim_is_served_at_once_without_refill_delay(world: World) -> None:
     await world.template()
     await world.pool(5)
     before = world.clock.monotonic()
@@ -227,7 +227,7 @@ async def test_r24_without_delay_too_the_one_more_is_served_at_once(world: World
     assert world.clock.monotonic() == before
 
 
-async def test_r25_a_member_that_was_taken_is_replaced_without_any_time_passing(world: World) -> None:
+async def test_r25_claimed_member_is_replaced_without_time_passing(world: World) -> None:
     await world.template()
     await world.pool(2)
     before = world.clock.monotonic()
@@ -238,7 +238,7 @@ async def test_r25_a_member_that_was_taken_is_replaced_without_any_time_passing(
     assert world.clock.monotonic() == before
 
 
-async def test_r26_a_smaller_pool_gives_up_unready_members_and_then_the_newest(world: World) -> None:
+async def test_r26_scaling_down_deletes_unready_members_and_then_the_newest(world: World) -> None:
     await world.template()
     await world.pool(2)
     old = names(await world.members())
@@ -257,7 +257,7 @@ async def test_r26_a_smaller_pool_gives_up_unready_members_and_then_the_newest(w
 QUOTA = 'sandboxes.agents.x-k8s.io is forbidden: exceeded quota: "sandboxes"'
 
 
-async def test_r27_creation_that_keeps_failing_rests_says_why_and_goes_on_when_it_works_again(world: World) -> None:
+async def test_r27_repeated_creation_failures_pause_the_pool_report_why_and_recover(world: World) -> None:
     await world.template()
     world.wire.fault = lambda request: Forbidden(QUOTA) if is_creation(request) else None
     await world.pool(4, filled=False)
@@ -282,7 +282,7 @@ async def test_r27_creation_that_keeps_failing_rests_says_why_and_goes_on_when_i
     assert told[AVAILABLE] == ("True", "MinimumReplicasAvailable", "at least 3 of 4 sandboxes are ready")
 
 
-async def test_r28_a_pool_that_an_autoscaler_makes_smaller_and_larger_again_serves_every_claim(world: World) -> None:
+async def test_r28_autoscaled_pool_serves_every_claim(world: World) -> None:
     """It comes with the pool, sees no load yet, and goes down to one just before the burst."""
     await world.template()
     await world.pool(4)
@@ -301,7 +301,7 @@ async def test_r28_a_pool_that_an_autoscaler_makes_smaller_and_larger_again_serv
     assert shown["status"] == {"replicas": 4, "selector": status["selector"]}
 
 
-async def test_r29_pools_of_one_template_are_counted_apart(world: World) -> None:
+async def test_r29_pools_of_one_template_are_counted_separately(world: World) -> None:
     await world.template()
     await world.pool(2, name="mine", filled=False)
     await world.pool(3, name="theirs", filled=False)
@@ -325,7 +325,7 @@ async def test_r29_pools_of_one_template_are_counted_apart(world: World) -> None
 
 @pytest.mark.parametrize("fate", [Fate.HANGING, *embedded((Fate.FAILED,), (Fate.UNSCHEDULABLE,))])
 async def test_members_that_do_not_become_ready_never_multiply(world: World, fate: Fate) -> None:
-    """R18, R21, R27: whatever is wrong with them, there are never more of them than there should be."""
+    """Whatever is wrong with its members, a pool never exceeds its size (R18, R21, R27)."""
     world.node.fate = lambda pod: fate
     await world.template()
     async with Chronicle(world.client, world.namespace) as chronicle:

@@ -24,9 +24,7 @@ STORAGE: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {
     ],
     ids=str,
 )
-async def test_what_the_cache_does_not_show_is_asked_for(
-    world: World, type: ResourceType, name: str, spec: Object
-) -> None:
+async def test_object_missing_from_the_cache_is_read(world: World, type: ResourceType, name: str, spec: Object) -> None:
     """Somebody made it a moment ago, and the news is late."""
     release = world.hold_news(type)
     await world.backend.client_for("users").create(type, new(type, name, spec=spec), world.namespace)
@@ -38,7 +36,7 @@ async def test_what_the_cache_does_not_show_is_asked_for(
     assert 403 not in {each.code for each in world.audited_requests()}
 
 
-async def test_an_event_that_repeats_is_counted(world: World) -> None:
+async def test_repeated_event_is_counted(world: World) -> None:
     about = ObjectReference.to(await world.sandbox())
     for _ in range(2):
         world.controllers.recorder.event(about, claim_expired())

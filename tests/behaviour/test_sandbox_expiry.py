@@ -22,7 +22,7 @@ def after(world: World, seconds: float) -> str:
     return timestamp(world.clock.now() + timedelta(seconds=seconds))
 
 
-async def test_an_expired_sandbox_is_kept_without_pod_and_service(world: World) -> None:
+async def test_expired_sandbox_is_retained_without_pod_and_service(world: World) -> None:
     """Told first, then deleted; volumes are kept; the status has only conditions; and then there is peace."""
     volumes = [{"metadata": {"name": "data"}, "spec": CLAIM}]
     await world.sandbox(service=True, shutdownTime=after(world, 60), volumeClaimTemplates=volumes)
@@ -49,7 +49,7 @@ async def test_an_expired_sandbox_is_kept_without_pod_and_service(world: World) 
     assert world.written() == []
 
 
-async def test_an_expired_sandbox_is_deleted_if_it_says_so(world: World) -> None:
+async def test_expired_sandbox_is_deleted_with_policy_delete(world: World) -> None:
     await world.sandbox(shutdownTime=after(world, 60), shutdownPolicy="Delete")
     world.written()
     await world.wait(62)
@@ -57,14 +57,14 @@ async def test_an_expired_sandbox_is_deleted_if_it_says_so(world: World) -> None
     assert not await world.exists(SANDBOX)
 
 
-async def test_a_sandbox_that_is_born_expired_never_has_a_pod(world: World) -> None:
+async def test_sandbox_created_expired_never_has_a_pod(world: World) -> None:
     await world.sandbox(shutdownTime=after(world, -5))
     await world.wait(1)
     assert (await world.told())["Ready"] == EXPIRED
     assert world.written() == ["patch sandboxes/status"]
 
 
-async def test_a_sandbox_that_is_given_more_time_lives_again(world: World) -> None:
+async def test_extended_shutdown_time_restores_an_expired_sandbox(world: World) -> None:
     await world.sandbox(shutdownTime=after(world, 60), service=True)
     await world.wait(62)
     assert (await world.told())["Ready"] == EXPIRED
@@ -74,22 +74,22 @@ async def test_a_sandbox_that_is_given_more_time_lives_again(world: World) -> No
     assert (await world.told())["Ready"] == EXPIRED
 
 
-async def test_a_time_that_is_put_off_is_not_the_end(world: World) -> None:
+async def test_postponed_shutdown_time_does_not_expire(world: World) -> None:
     await world.sandbox(shutdownTime=after(world, 60))
     await world.patch(SANDBOX, "box", {"spec": {"shutdownTime": after(world, 600)}})
     await world.wait(100)
     assert is_ready(await world.get())
 
 
-async def test_a_policy_changed_after_the_end_is_followed(world: World) -> None:
+async def test_policy_changed_after_expiry_is_followed(world: World) -> None:
     await world.sandbox(shutdownTime=after(world, 10))
     await world.wait(12)
     await world.patch(SANDBOX, "box", {"spec": {"shutdownPolicy": "Delete"}})
     assert not await world.exists(SANDBOX)
 
 
-async def test_expiry_comes_before_suspension(world: World) -> None:
-    """2.6, Ready rule 6; that it was suspended is still to be read."""
+async def test_expiry_wins_over_suspension(world: World) -> None:
+    """The Suspended condition stays."""
     await world.sandbox(shutdownTime=after(world, 60), operatingMode="Suspended")
     await world.wait(62)
     assert await world.told() == {
@@ -98,14 +98,14 @@ async def test_expiry_comes_before_suspension(world: World) -> None:
     }
 
 
-async def test_that_a_pod_had_ended_is_still_to_be_read(world: World) -> None:
+async def test_finished_is_kept_after_expiry(world: World) -> None:
     world.node.fate = lambda pod: Fate.SUCCEEDED
     await world.sandbox(shutdownTime=after(world, 60))
     await world.wait(62)
     assert (await world.told())["Finished"] == ("True", "PodSucceeded", "Pod completed successfully")
 
 
-async def test_a_service_of_somebody_else_survives(world: World) -> None:
+async def test_foreign_service_survives_expiry(world: World) -> None:
     owner = await world.create(CONFIG_MAP, "somebody")
     references = [owner_reference(owner, controller=True)]
     spec = {"clusterIP": "None", "selector": {"app": "x"}}
@@ -116,7 +116,7 @@ async def test_a_service_of_somebody_else_survives(world: World) -> None:
     assert await world.exists(SERVICE)
 
 
-async def test_a_pod_that_cannot_be_deleted_keeps_the_status_and_is_tried_again(world: World) -> None:
+async def test_failed_pod_deletion_keeps_the_status_and_is_retried(world: World) -> None:
     await world.sandbox(shutdownTime=after(world, 60))
     world.wire.fault = lambda request: ConnectionError("no route") if _deletes(request, "/pods/box") else None
     await world.wait(62)
@@ -128,7 +128,7 @@ async def test_a_pod_that_cannot_be_deleted_keeps_the_status_and_is_tried_again(
     assert (await world.get())["status"].keys() == {"conditions"}
 
 
-async def test_a_sandbox_to_be_deleted_goes_whatever_becomes_of_its_pod(world: World) -> None:
+async def test_sandbox_with_policy_delete_is_deleted_despite_a_failed_pod_deletion(world: World) -> None:
     """Its children go with it, so their failure is no reason to stay."""
     await world.sandbox(shutdownTime=after(world, 60), shutdownPolicy="Delete")
     world.wire.fault = lambda request: ConnectionError("no route") if _deletes(request, "/pods/box") else None
@@ -137,7 +137,7 @@ async def test_a_sandbox_to_be_deleted_goes_whatever_becomes_of_its_pod(world: W
     await world.gone(POD)
 
 
-async def test_a_controller_that_stops_in_between_is_followed_by_one_that_goes_on(world: World) -> None:
+async def test_successor_controller_continues_an_interrupted_expiry(world: World) -> None:
     await world.sandbox(shutdownTime=after(world, 60))
     world.wire.fault = lambda request: ConnectionError("no route") if request.method == "DELETE" else None
     await world.wait(62)

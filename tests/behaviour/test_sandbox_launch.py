@@ -21,7 +21,7 @@ LASTING = 11  # seconds; what a launch that is under way says is written when it
 NEVER = 1e6
 
 
-async def test_a_ready_sandbox_says_so_in_three_conditions_and_where_it_is(world: World) -> None:
+async def test_ready_sandbox_has_three_conditions_and_its_location(world: World) -> None:
     await world.sandbox()
     box = await world.get()
 
@@ -40,8 +40,8 @@ async def test_a_ready_sandbox_says_so_in_three_conditions_and_where_it_is(world
     }
 
 
-async def test_a_launch_is_one_pod_and_one_status(world: World) -> None:
-    """However many stages the kubelet reports (3.8)."""
+async def test_launch_is_one_pod_and_one_status_write(world: World) -> None:
+    """The number of stages that the kubelet reports does not matter."""
     world.node.delays = dict.fromkeys(Stage, 0.5)
     world.written()
     await world.sandbox()
@@ -56,9 +56,11 @@ async def test_a_launch_is_one_pod_and_one_status(world: World) -> None:
     assert world.written() == [], "a steady sandbox costs nothing"
 
 
-async def test_the_pod_is_what_the_template_says_and_the_sandboxs(world: World) -> None:
-    """3.5: labels and annotations of the author, the tracking label, lists of what was copied, the spec word for word,
-    a controller reference; and no secure defaults, which are the business of pools and claims (4.3)."""
+async def test_pod_has_spec_metadata_and_owner(world: World) -> None:
+    """The pod has the template's metadata and spec, the tracking label and the lists of propagated keys.
+
+    Secure defaults are added by pools and claims, not by the Sandbox controller.
+    """
     container = {
         "name": "main",
         "image": "example.com/image:1",
@@ -90,15 +92,15 @@ async def test_the_pod_is_what_the_template_says_and_the_sandboxs(world: World) 
     assert spec.get("automountServiceAccountToken") is None
 
 
-async def test_a_pod_without_metadata_of_an_author_has_no_lists(world: World) -> None:
+async def test_pod_without_template_metadata_has_no_key_lists(world: World) -> None:
     await world.sandbox()
     metadata = (await world.get(POD))["metadata"]
     assert metadata["labels"] == {SANDBOX_NAME_HASH: HASH}
     assert metadata.get("annotations", {}) == {}
 
 
-async def test_the_ready_message_follows_the_pod(world: World) -> None:
-    """2.6, Ready rule 5: each message in turn, written when it has lasted."""
+async def test_ready_message_follows_the_pod(world: World) -> None:
+    """Each message in turn, written after the delay of a status that is not urgent."""
     world.node.delays = {Stage.SCHEDULED: NEVER}
     await world.sandbox()
     for status, message in (
@@ -117,8 +119,8 @@ async def test_the_ready_message_follows_the_pod(world: World) -> None:
     assert (await world.told())["Ready"] == ("False", "DependenciesNotReady", "Pod is Running but not Ready")
 
 
-async def test_scheduling_is_told_as_the_pod_tells_it(world: World) -> None:
-    """2.6, PodScheduled: nothing reported, no node found (at once), and a reason that is missing."""
+async def test_pod_scheduled_follows_the_pod(world: World) -> None:
+    """Three cases: nothing reported, no node found (written at once), and a missing reason."""
     world.node.delays = {Stage.SCHEDULED: NEVER}
     await world.sandbox()
     await world.wait(LASTING)
@@ -139,7 +141,7 @@ async def test_scheduling_is_told_as_the_pod_tells_it(world: World) -> None:
         assert (await world.told())["PodScheduled"] == told
 
 
-async def test_a_pod_that_finds_a_node_after_all_becomes_ready(world: World) -> None:
+async def test_unschedulable_pod_becomes_ready_later(world: World) -> None:
     world.node.fate = lambda pod: Fate.UNSCHEDULABLE
     await world.sandbox()
     assert await world.told() == {
@@ -161,10 +163,7 @@ async def test_a_pod_that_finds_a_node_after_all_becomes_ready(world: World) -> 
     ],
     ids=["failed", "succeeded"],
 )
-async def test_a_pod_that_has_ended_is_told_of_and_not_replaced(
-    world: World, fate: Fate, told: tuple[str, str]
-) -> None:
-    """2.6 Finished, Ready rule 4; 3.4 rule 6."""
+async def test_finished_pod_is_reported_and_not_replaced(world: World, fate: Fate, told: tuple[str, str]) -> None:
     world.node.fate = lambda pod: fate
     await world.sandbox()
     await world.wait(600)
@@ -177,7 +176,7 @@ async def test_a_pod_that_has_ended_is_told_of_and_not_replaced(
     assert world.written() == ["create pods", "patch sandboxes/status"]
 
 
-async def test_a_pod_that_somebody_deletes_is_replaced_and_nothing_of_it_remains(world: World) -> None:
+async def test_deleted_pod_is_replaced_and_its_conditions_are_removed(world: World) -> None:
     world.node.fate = lambda pod: Fate.FAILED
     await world.sandbox()
     first = (await world.get(POD))["metadata"]["uid"]
@@ -189,8 +188,8 @@ async def test_a_pod_that_somebody_deletes_is_replaced_and_nothing_of_it_remains
     assert told["Ready"] == ("True", "DependenciesReady", "Pod is Ready")
 
 
-async def test_the_time_of_a_condition_is_when_its_status_changed(world: World) -> None:
-    """2.6, the last lines: not when its reason, its message or the generation did."""
+async def test_transition_time_changes_only_with_the_status(world: World) -> None:
+    """A change of reason, message or generation keeps the time."""
     world.node.fate = lambda pod: Fate.HANGING
     await world.sandbox()
     await world.wait(LASTING)
@@ -211,8 +210,8 @@ async def _time_of_ready(world: World) -> str:
     return since
 
 
-async def test_a_deleted_sandbox_takes_its_children_with_it(world: World) -> None:
-    """3.2 rule 1: by garbage collection; the controller deletes nothing. 2.3: there are no finalizers."""
+async def test_deleting_a_sandbox_deletes_its_children(world: World) -> None:
+    """The garbage collector deletes them: the controller deletes nothing and sets no finalizers."""
     claim: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     box = await world.sandbox(service=True, volumeClaimTemplates=[{"metadata": {"name": "data"}, "spec": claim}])
     assert "finalizers" not in box["metadata"]
@@ -222,7 +221,7 @@ async def test_a_deleted_sandbox_takes_its_children_with_it(world: World) -> Non
     assert world.written() == []
 
 
-async def test_a_claim_takes_everything_with_it(world: World) -> None:
+async def test_deleting_a_claim_deletes_all_its_objects(world: World) -> None:
     await world.template()
     await world.pool(0)
     await world.claim("mine")

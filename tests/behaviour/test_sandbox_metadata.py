@@ -40,7 +40,7 @@ async def say(world: World, **metadata: Any) -> None:
     await world.patch(SANDBOX, "box", {"spec": {"podTemplate": {"metadata": metadata}}})
 
 
-async def test_changes_of_the_author_reach_the_pod_in_one_write(world: World) -> None:
+async def test_changed_template_metadata_reach_the_pod_in_one_write(world: World) -> None:
     await world.sandbox(podTemplate=pod_template(labels={"a": "1", "b": "1"}, annotations={"x": "1"}))
     world.written()
     await say(world, labels={"a": "2", "b": None, "c": "1"}, annotations={"x": None, "y": "1"})
@@ -50,15 +50,14 @@ async def test_changes_of_the_author_reach_the_pod_in_one_write(world: World) ->
     assert await notes(world) == {"y": "1", PROPAGATED_LABELS: "a,c", PROPAGATED_ANNOTATIONS: "y"}
 
 
-async def test_lists_that_become_empty_stay_as_empty(world: World) -> None:
-    """2.2."""
+async def test_emptied_key_lists_stay_empty(world: World) -> None:
     await world.sandbox(podTemplate=pod_template(labels={"a": "1"}, annotations={"x": "1"}))
     await say(world, labels=None, annotations=None)
     assert await labels(world) == TRACKING
     assert await notes(world) == {PROPAGATED_LABELS: "", PROPAGATED_ANNOTATIONS: ""}
 
 
-async def test_what_others_write_on_the_pod_stays(world: World) -> None:
+async def test_foreign_metadata_of_the_pod_are_kept(world: World) -> None:
     await world.sandbox(podTemplate=pod_template(labels={"a": "1"}))
     await world.patch(POD, "box", {"metadata": {"labels": {"theirs": "1"}, "annotations": {"theirs": "1"}}})
     await say(world, labels={"a": None, "b": "1"})
@@ -66,7 +65,7 @@ async def test_what_others_write_on_the_pod_stays(world: World) -> None:
     assert (await notes(world))["theirs"] == "1"
 
 
-async def test_what_others_take_from_the_pod_is_put_back(world: World) -> None:
+async def test_metadata_removed_from_the_pod_are_restored(world: World) -> None:
     await world.sandbox(podTemplate=pod_template(labels={"a": "1"}))
     await world.patch(POD, "box", {"metadata": {"labels": {"a": "2", SANDBOX_NAME_HASH: None}}})
     assert await labels(world) == {"a": "1", **TRACKING}
@@ -76,16 +75,15 @@ async def test_what_others_take_from_the_pod_is_put_back(world: World) -> None:
     ("creator", "told"),
     [("go-client", "go-client"), ("python-client", "python-client"), ("controller", "controller"), ("me", "unknown")],
 )
-async def test_who_created_it_is_told_in_one_of_four_words(world: World, creator: str, told: str) -> None:
-    """2.1 created-by."""
+async def test_creator_label_has_one_of_four_values(world: World, creator: str, told: str) -> None:
     await world.sandbox(metadata={"labels": {CREATED_BY: creator}})
     assert (await labels(world))[CREATED_BY] == told
     await world.patch(SANDBOX, "box", {"metadata": {"labels": {CREATED_BY: None}}})
     assert await labels(world) == TRACKING
 
 
-async def test_a_pool_and_a_template_are_named_only_on_what_is_theirs(world: World) -> None:
-    """2.1: the pool while the controller is a pool, the template while it is a pool or a claim."""
+async def test_pool_and_template_labels_follow_the_controller(world: World) -> None:
+    """The pool label requires a pool as controller, the template label a pool or a claim."""
     pool = await world.create(SANDBOX_WARM_POOL, "pool", spec=ROOM_FOR_ONE)
     claim = await world.create(SANDBOX_CLAIM, "mine", spec={"warmPoolRef": {"name": "other"}})
     await world.sandbox(metadata={"labels": {WARM_POOL: "11111111", TEMPLATE_REF_HASH: "22222222"}})
@@ -96,8 +94,7 @@ async def test_a_pool_and_a_template_are_named_only_on_what_is_theirs(world: Wor
         assert await labels(world) == {**TRACKING, TEMPLATE_REF_HASH: "22222222", **told}
 
 
-async def test_owners_are_recognised_by_group_and_kind_whatever_the_version(world: World) -> None:
-    """2.3."""
+async def test_owner_kind_is_recognised_in_any_version(world: World) -> None:
     pool = await world.create(SANDBOX_WARM_POOL, "pool", spec=ROOM_FOR_ONE)
     reference = {**owner_reference(pool, controller=True), "apiVersion": "extensions.agents.x-k8s.io/v1alpha1"}
     await world.sandbox(metadata={"labels": {WARM_POOL: POOL}, "ownerReferences": [reference]})

@@ -35,8 +35,8 @@ async def annotation(world: World) -> str | None:
     return found
 
 
-async def test_a_pod_of_nobody_that_was_not_prepared_is_refused(world: World) -> None:
-    """Rule 6. It is tried again, and goes on when the way is free."""
+async def test_unowned_pod_without_the_labels_is_refused(world: World) -> None:
+    """The sandbox retries, and creates its pod when the other one is gone."""
     await pod(world)
     await world.sandbox()
     assert await world.told() == {
@@ -60,8 +60,7 @@ async def test_a_pod_of_nobody_that_was_not_prepared_is_refused(world: World) ->
     assert (await world.told())["Ready"] == READY
 
 
-async def test_a_pod_of_somebody_else_is_refused(world: World) -> None:
-    """Rule 6."""
+async def test_foreign_pod_is_refused(world: World) -> None:
     owner = await world.create(CONFIG_MAP, "somebody")
     references = [owner_reference(owner, controller=True)]
     labels = {ADOPTABLE: "true", SANDBOX_NAME_HASH: HASH}
@@ -78,8 +77,7 @@ async def test_a_pod_of_somebody_else_is_refused(world: World) -> None:
     assert await names(world) == ["box"]
 
 
-async def test_a_hint_to_a_pod_of_somebody_else_is_removed_and_a_pod_made(world: World) -> None:
-    """Rule 6: the annotation that leads to it goes, and the sandbox gets a pod of its own."""
+async def test_annotation_of_a_foreign_pod_is_removed_and_a_pod_created(world: World) -> None:
     owner = await world.create(CONFIG_MAP, "somebody")
     await pod(world, "theirs", ownerReferences=[owner_reference(owner, controller=True)])
     await world.sandbox(metadata={"annotations": {POD_NAME: "theirs"}})
@@ -92,8 +90,8 @@ async def test_a_hint_to_a_pod_of_somebody_else_is_removed_and_a_pod_made(world:
 
 @pytest.mark.parametrize("label", [{ADOPTABLE: "true"}, {SANDBOX_NAME_HASH: HASH}], ids=["adoptable", "tracking"])
 @pytest.mark.parametrize("name", ["box", "prepared"])
-async def test_a_pod_that_was_prepared_is_adopted_in_one_write(world: World, name: str, label: dict[str, str]) -> None:
-    """Rule 6: it gets owner and metadata in one patch, and is found by name or by annotation."""
+async def test_adoptable_pod_is_adopted_in_one_write(world: World, name: str, label: dict[str, str]) -> None:
+    """One patch writes owner and metadata. The pod is found by name or by annotation."""
     await pod(world, name, labels={**label, "mine": "1"})
     world.written()
     annotations = {} if name == "box" else {POD_NAME: name}
@@ -106,7 +104,7 @@ async def test_a_pod_that_was_prepared_is_adopted_in_one_write(world: World, nam
     assert await names(world) == [name]
 
 
-async def test_other_owners_of_an_adopted_pod_stay(world: World) -> None:
+async def test_other_owners_of_an_adopted_pod_are_kept(world: World) -> None:
     other = await world.create(CONFIG_MAP, "witness")
     reference = owner_reference(other)
     await pod(world, labels={ADOPTABLE: "true"}, ownerReferences=[reference])
@@ -115,16 +113,14 @@ async def test_other_owners_of_an_adopted_pod_stay(world: World) -> None:
     assert references == [reference, owner_reference(box, controller=True, block=True)]
 
 
-async def test_an_annotation_that_leads_nowhere_is_removed_and_a_pod_made(world: World) -> None:
-    """Rule 2."""
+async def test_annotation_of_a_missing_pod_is_removed_and_a_pod_created(world: World) -> None:
     await world.sandbox(metadata={"annotations": {POD_NAME: "nowhere"}})
     assert await annotation(world) is None
     assert await names(world) == ["box"]
     assert (await world.told())["Ready"] == READY
 
 
-async def test_who_owns_a_pod_counts_more_than_what_the_annotation_says(world: World) -> None:
-    """Rule 4."""
+async def test_owned_pod_wins_over_the_annotated_one(world: World) -> None:
     await world.sandbox()
     await pod(world, "prepared", labels={ADOPTABLE: "true"})
     await world.patch(SANDBOX, "box", {"metadata": {"annotations": {POD_NAME: "prepared"}}})
@@ -133,8 +129,8 @@ async def test_who_owns_a_pod_counts_more_than_what_the_annotation_says(world: W
     assert (await world.told())["Ready"] == READY
 
 
-async def test_the_spec_of_a_pod_is_never_changed(world: World) -> None:
-    """Rule 6: a new pod template is for the next pod."""
+async def test_spec_of_a_pod_is_never_changed(world: World) -> None:
+    """A new pod template applies to the next pod."""
     await world.sandbox()
     before = await world.get(POD)
     container = {"name": "main", "image": "example.com/image:2"}
@@ -144,8 +140,7 @@ async def test_the_spec_of_a_pod_is_never_changed(world: World) -> None:
     assert (await world.get(POD))["spec"]["containers"][0]["image"] == "example.com/image:2"
 
 
-async def test_two_pods_are_told_of_once_and_left_alone(world: World) -> None:
-    """Rule 3; 2.7 MultiplePods."""
+async def test_two_pods_are_reported_once_and_left_alone(world: World) -> None:
     box = await world.sandbox()
     await pod(world, "second", ownerReferences=[owner_reference(box, controller=True)])
     message = "multiple Pods (2) are controlled by this Sandbox; refusing to choose or create a Pod"
@@ -168,8 +163,7 @@ async def test_two_pods_are_told_of_once_and_left_alone(world: World) -> None:
     assert (await world.told())["Ready"] == READY
 
 
-async def test_a_pod_whose_answer_was_lost_is_not_made_twice(world: World) -> None:
-    """Rule 7."""
+async def test_lost_response_creates_no_second_pod(world: World) -> None:
     faults = iter([Fault.LOSE])
     world.wire.fault = lambda request: next(faults, None) if _makes_a_pod(request) else None
     await world.sandbox()
@@ -178,10 +172,8 @@ async def test_a_pod_whose_answer_was_lost_is_not_made_twice(world: World) -> No
     assert (await world.told())["Ready"] == READY
 
 
-async def test_a_pod_that_the_cache_does_not_show_is_found_by_its_name(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rule 7: the create is answered by 409, and what is there is used."""
+async def test_pod_missing_from_the_cache_is_found_by_its_name(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The create is answered by 409, and the existing pod is used."""
     box = await world.sandbox(operatingMode="Suspended")
     with monkeypatch.context() as patching:
         patching.setattr(world.controllers.caches.pods, "observe", lambda pod: None)
@@ -196,7 +188,7 @@ async def test_a_pod_that_the_cache_does_not_show_is_found_by_its_name(
     assert world.controllers.sandboxes.controller.failures == 0
 
 
-async def test_a_pod_that_cannot_be_made_is_an_error_and_is_tried_again(world: World) -> None:
+async def test_failed_pod_creation_is_an_error_and_retried(world: World) -> None:
     world.wire.fault = lambda request: ConnectionError("no route") if _makes_a_pod(request) else None
     await world.sandbox()
     told = await world.told()
@@ -207,7 +199,7 @@ async def test_a_pod_that_cannot_be_made_is_an_error_and_is_tried_again(world: W
     assert (await world.told())["Ready"] == READY
 
 
-async def test_a_pod_that_never_becomes_ready_is_left_alone(world: World) -> None:
+async def test_pod_that_never_becomes_ready_is_left_alone(world: World) -> None:
     world.node.fate = lambda pod: Fate.HANGING
     await world.sandbox()
     uid = (await world.get(POD))["metadata"]["uid"]

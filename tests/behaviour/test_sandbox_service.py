@@ -36,7 +36,7 @@ async def ports(world: World) -> list[tuple[Any, ...]]:
     return [(each["name"], each["protocol"], each["port"], each["targetPort"]) for each in found]
 
 
-async def test_a_service_is_made_when_asked_for(world: World) -> None:
+async def test_requested_service_is_created(world: World) -> None:
     world.written()
     box = await world.sandbox(service=True, podTemplate=with_ports({"containerPort": 8080}))
     assert world.written() == ["create pods", "create services", "patch sandboxes/status"]
@@ -52,20 +52,20 @@ async def test_a_service_is_made_when_asked_for(world: World) -> None:
     assert await ready(world) == ("True", "DependenciesReady", "Pod is Ready; Service Exists")
 
 
-async def test_no_service_is_made_unless_asked_for(world: World) -> None:
+async def test_service_is_not_created_by_default(world: World) -> None:
     await world.sandbox()
     assert not await world.exists(SERVICE)
     assert await ready(world) == ("True", "DependenciesReady", "Pod is Ready")
     assert not {"service", "serviceFQDN"} & (await world.get())["status"].keys()
 
 
-async def test_the_domain_of_the_cluster_is_a_setting(world: World) -> None:
+async def test_cluster_domain_is_configurable(world: World) -> None:
     await world.restart(settings=ControllerOptions(sandbox=SandboxOptions(cluster_domain="example.org")))
     await world.sandbox(service=True)
     assert (await world.get())["status"]["serviceFQDN"] == f"box.{world.namespace}.svc.example.org"
 
 
-async def test_ports_are_those_of_containers_and_sidecars(world: World) -> None:
+async def test_ports_come_from_containers_and_sidecars(world: World) -> None:
     """Sorted, each once per protocol, named by the first who names it, others by number; ordinary init containers have
     none that last."""
     declared = (
@@ -98,7 +98,7 @@ async def test_ports_follow_the_pod_template(world: World) -> None:
         assert [number for _, _, number, _ in await ports(world)] == wanted
 
 
-async def test_a_service_goes_when_it_is_not_wanted_any_more(world: World) -> None:
+async def test_service_is_deleted_when_it_is_no_longer_requested(world: World) -> None:
     await world.sandbox(service=True)
     world.written()
     await world.patch(SANDBOX, "box", {"spec": {"service": False}})
@@ -108,7 +108,7 @@ async def test_a_service_goes_when_it_is_not_wanted_any_more(world: World) -> No
     assert await ready(world) == ("True", "DependenciesReady", "Pod is Ready")
 
 
-async def test_a_service_stays_when_nothing_is_said_about_it_any_more(world: World) -> None:
+async def test_service_is_kept_when_the_field_is_unset(world: World) -> None:
     await world.sandbox(service=True)
     await world.patch(SANDBOX, "box", {"spec": {"service": None}})
     assert await world.exists(SERVICE)
@@ -118,7 +118,7 @@ async def test_a_service_stays_when_nothing_is_said_about_it_any_more(world: Wor
     assert await ready(world) == ("True", "DependenciesReady", "Pod is Ready")
 
 
-async def test_a_service_that_somebody_deletes_is_made_again(world: World) -> None:
+async def test_deleted_service_is_created_again(world: World) -> None:
     await world.sandbox(service=True)
     world.written()
     await world.delete(SERVICE, "box")
@@ -126,7 +126,7 @@ async def test_a_service_that_somebody_deletes_is_made_again(world: World) -> No
     assert await ready(world) == ("True", "DependenciesReady", "Pod is Ready; Service Exists")
 
 
-async def test_a_service_that_somebody_bends_is_put_right(world: World) -> None:
+async def test_changed_service_is_repaired(world: World) -> None:
     """Label, selector and ports; what we do not decide about stays."""
     await world.sandbox(service=True, podTemplate=with_ports({"containerPort": 80}))
     body: Object = {
@@ -145,7 +145,7 @@ async def test_a_service_that_somebody_bends_is_put_right(world: World) -> None:
     assert await ports(world) == [("p-80-tcp", "TCP", 80, 80)]
 
 
-async def test_a_service_is_kept_and_looked_after_while_suspended(world: World) -> None:
+async def test_service_is_kept_and_reconciled_while_suspended(world: World) -> None:
     await world.sandbox(service=True, operatingMode="Suspended")
     assert not await world.exists(POD)
     assert (await world.get())["status"]["service"] == "box"
@@ -154,7 +154,7 @@ async def test_a_service_is_kept_and_looked_after_while_suspended(world: World) 
 
 
 @pytest.mark.parametrize("label", [{ADOPTABLE: "true"}, TRACKING], ids=["adoptable", "tracking"])
-async def test_a_service_that_was_prepared_is_adopted(world: World, label: dict[str, str]) -> None:
+async def test_adoptable_service_is_adopted(world: World, label: dict[str, str]) -> None:
     await world.create(SERVICE, "box", metadata={"labels": label}, spec=HEADLESS)
     box = await world.sandbox(service=True, podTemplate=with_ports({"containerPort": 80}))
     service = await world.get(SERVICE)
@@ -165,7 +165,7 @@ async def test_a_service_that_was_prepared_is_adopted(world: World, label: dict[
     assert await ready(world) == ("True", "DependenciesReady", "Pod is Ready; Service Exists")
 
 
-async def test_a_service_of_nobody_that_was_not_prepared_is_refused(world: World) -> None:
+async def test_unowned_service_without_the_labels_is_refused(world: World) -> None:
     await world.create(SERVICE, "box", spec=HEADLESS)
     await world.sandbox(service=True)
     assert await ready(world) == (
@@ -177,7 +177,7 @@ async def test_a_service_of_nobody_that_was_not_prepared_is_refused(world: World
     assert owner_of(await world.get(SERVICE)) == ("", "")
 
 
-async def test_a_service_with_an_address_of_its_own_is_refused(world: World) -> None:
+async def test_service_with_a_cluster_ip_is_refused(world: World) -> None:
     spec = {"selector": {"app": "x"}, "ports": [{"port": 9}]}
     made = await world.create(SERVICE, "box", metadata={"labels": {ADOPTABLE: "true"}}, spec=spec)
     await world.sandbox(service=True)
@@ -190,7 +190,7 @@ async def test_a_service_with_an_address_of_its_own_is_refused(world: World) -> 
 
 
 @pytest.mark.parametrize("wanted", [None, False], ids=["unset", "false"])
-async def test_a_service_of_nobody_is_ignored_unless_one_is_wanted(world: World, wanted: bool | None) -> None:
+async def test_unowned_service_is_ignored_unless_requested(world: World, wanted: bool | None) -> None:
     await world.create(SERVICE, "box", metadata={"labels": TRACKING}, spec=HEADLESS)
     await world.sandbox(service=wanted)
     assert await ready(world) == ("True", "DependenciesReady", "Pod is Ready")
@@ -199,7 +199,7 @@ async def test_a_service_of_nobody_is_ignored_unless_one_is_wanted(world: World,
     assert "service" not in (await world.get())["status"]
 
 
-async def test_a_service_of_somebody_else_is_not_deleted(world: World) -> None:
+async def test_foreign_service_is_not_deleted(world: World) -> None:
     owner = await world.create(CONFIG_MAP, "somebody")
     await world.create(
         SERVICE, "box", metadata={"ownerReferences": [owner_reference(owner, controller=True)]}, spec=HEADLESS
@@ -209,8 +209,7 @@ async def test_a_service_of_somebody_else_is_not_deleted(world: World) -> None:
     assert await ready(world) == ("True", "DependenciesReady", "Pod is Ready")
 
 
-async def test_a_sandbox_without_the_service_it_wants_is_not_ready(world: World) -> None:
-    """2.6, Ready rule 5."""
+async def test_sandbox_without_its_requested_service_is_not_ready(world: World) -> None:
     world.node.fate = lambda pod: Fate.HANGING
     await world.sandbox(service=True)
     await world.wait(11)
@@ -221,7 +220,7 @@ async def test_a_sandbox_without_the_service_it_wants_is_not_ready(world: World)
     )
 
 
-async def test_a_service_that_cannot_be_made_keeps_the_sandbox_from_being_ready(world: World) -> None:
+async def test_failed_service_creation_keeps_the_sandbox_unready(world: World) -> None:
     world.wire.fault = lambda request: ConnectionError("no route") if request.path.endswith("/services") else None
     await world.sandbox(service=True)
     assert await ready(world) == ("False", "ReconcilerError", "Error seen: no route")

@@ -19,8 +19,8 @@ from sandpool.testing.objects import pod_template
 from sandpool.testing.world import World
 
 
-async def test_a_sandbox_that_has_all_it_needs_is_not_written_to(world: World) -> None:
-    """3.8: a status that says the same is not written; its own writes wake nobody."""
+async def test_steady_sandbox_is_not_written(world: World) -> None:
+    """An unchanged status is not written, and own writes enqueue no sandbox."""
     await world.sandbox(service=True)
     world.written()
     passes = world.controllers.sandboxes.controller.reconciles
@@ -30,8 +30,7 @@ async def test_a_sandbox_that_has_all_it_needs_is_not_written_to(world: World) -
     assert world.controllers.sandboxes.controller.reconciles == passes + 1
 
 
-async def test_a_status_is_a_patch_without_a_version_so_that_nobody_is_in_its_way(world: World) -> None:
-    """3.8."""
+async def test_status_is_patched_without_a_resource_version(world: World) -> None:
     await world.sandbox()
     (status,) = [each for each in world.wire.requests if each.path.endswith("/sandboxes/box/status")]
     assert (status.method, status.content_type) == ("PATCH", MERGE_PATCH)
@@ -39,7 +38,7 @@ async def test_a_status_is_a_patch_without_a_version_so_that_nobody_is_in_its_wa
     assert [each.code for each in world.audited_requests() if each.writes] == [201, 200]
 
 
-async def test_a_status_that_could_not_be_written_is_written_later(world: World) -> None:
+async def test_failed_status_write_is_retried(world: World) -> None:
     faults: Iterator[Fault] = iter([Fault.CUT, Fault.LOSE, Fault.CUT])
     world.wire.fault = lambda request: next(faults, None) if request.path.endswith("/status") else None
     await world.sandbox()
@@ -47,10 +46,10 @@ async def test_a_status_that_could_not_be_written_is_written_later(world: World)
     assert is_ready(await world.get())
 
 
-async def test_a_sandbox_that_went_while_its_status_was_written_is_no_failure(
+async def test_sandbox_deleted_during_its_status_write_is_no_failure(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """3.8: NotFound is ignored, and nothing is tried again."""
+    """NotFound is ignored and not retried."""
     send = world.wire.transport.request
 
     async def after_a_deletion(request: Request) -> Any:
@@ -66,7 +65,7 @@ async def test_a_sandbox_that_went_while_its_status_was_written_is_no_failure(
     assert world.controllers.sandboxes.controller.failures == 0
 
 
-async def test_a_new_generation_is_told_with_the_next_news_or_when_it_has_lasted(world: World) -> None:
+async def test_new_generation_is_written_with_the_next_change_or_after_a_delay(world: World) -> None:
     """What changed nothing but the generation is not worth a write of its own at once."""
     await world.sandbox()
     world.written()
@@ -77,8 +76,7 @@ async def test_a_new_generation_is_told_with_the_next_news_or_when_it_has_lasted
     assert {each["observedGeneration"] for each in (await world.get())["status"]["conditions"]} == {2}
 
 
-async def test_metadata_of_the_pod_may_wait_so_that_changes_become_one(world: World) -> None:
-    """3.9."""
+async def test_deferred_pod_metadata_are_written_together(world: World) -> None:
     await world.restart(settings=ControllerOptions(sandbox=SandboxOptions(write_behind=timedelta(seconds=0.5))))
     await world.sandbox()
     world.written()
@@ -91,8 +89,8 @@ async def test_metadata_of_the_pod_may_wait_so_that_changes_become_one(world: Wo
     assert (await world.get(POD))["metadata"]["labels"] == {"a": "1", "b": "1", SANDBOX_NAME_HASH: name_hash("box")}
 
 
-async def test_adoption_does_not_wait(world: World) -> None:
-    """3.9: what decides about ownership is done at once."""
+async def test_adoption_is_not_deferred(world: World) -> None:
+    """Writes that decide about ownership are never deferred."""
     await world.restart(settings=ControllerOptions(sandbox=SandboxOptions(write_behind=timedelta(seconds=0.5))))
     tracking = {SANDBOX_NAME_HASH: name_hash("box")}
     await world.create(POD, "box", metadata={"labels": tracking}, spec=pod_template()["spec"])
@@ -101,8 +99,8 @@ async def test_adoption_does_not_wait(world: World) -> None:
     assert is_ready(await world.get())
 
 
-async def test_controllers_that_take_over_find_everything_in_order(world: World) -> None:
-    """3.1: all that exists is looked at, and what is as it should be is left alone."""
+async def test_successor_controllers_write_nothing(world: World) -> None:
+    """They reconcile every sandbox and write none that is up to date."""
     await world.template()
     await world.pool(0)
     await world.sandbox(service=True)

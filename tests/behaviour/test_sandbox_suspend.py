@@ -22,7 +22,7 @@ async def resume(world: World) -> None:
     await world.patch(SANDBOX, "box", {"spec": {"operatingMode": "Running"}})
 
 
-async def test_a_sandbox_is_suspended_in_two_steps(world: World) -> None:
+async def test_sandbox_is_suspended_in_two_steps(world: World) -> None:
     world.node.termination = 5
     await world.sandbox()
     world.written()
@@ -45,7 +45,7 @@ async def test_a_sandbox_is_suspended_in_two_steps(world: World) -> None:
     assert status["selector"] == f"{SANDBOX_NAME_HASH}={name_hash('box')}"
 
 
-async def test_a_suspended_sandbox_is_resumed(world: World) -> None:
+async def test_suspended_sandbox_is_resumed(world: World) -> None:
     await world.sandbox(operatingMode="Suspended")
     assert (await world.told())["Suspended"] == SUSPENDED
     assert not await world.exists(POD)
@@ -58,7 +58,7 @@ async def test_a_suspended_sandbox_is_resumed(world: World) -> None:
     assert {each["observedGeneration"] for each in (await world.get())["status"]["conditions"]} == {2}
 
 
-async def test_a_sandbox_resumed_while_its_pod_still_ends_waits_for_the_end(world: World) -> None:
+async def test_resumed_sandbox_waits_for_its_terminating_pod(world: World) -> None:
     world.node.termination = 5
     await world.sandbox()
     first = (await world.get(POD))["metadata"]["uid"]
@@ -71,8 +71,8 @@ async def test_a_sandbox_resumed_while_its_pod_still_ends_waits_for_the_end(worl
     assert is_ready(await world.get())
 
 
-async def test_a_pod_that_had_ended_goes_at_once_and_finished_with_it(world: World) -> None:
-    """2.6: Finished is about a pod that is there."""
+async def test_finished_pod_is_deleted_on_suspend_with_its_condition(world: World) -> None:
+    """Finished describes an existing pod."""
     world.node.fate = lambda pod: Fate.FAILED
     world.node.termination = 5
     await world.sandbox()
@@ -84,7 +84,7 @@ async def test_a_pod_that_had_ended_goes_at_once_and_finished_with_it(world: Wor
     }
 
 
-async def test_a_pod_that_was_adopted_under_another_name_is_suspended_as_well(world: World) -> None:
+async def test_adopted_pod_of_another_name_is_suspended(world: World) -> None:
     await world.create(POD, "prepared", metadata={"labels": {ADOPTABLE: "true"}}, spec=pod_template()["spec"])
     await world.sandbox(metadata={"annotations": {POD_NAME: "prepared"}})
     await suspend(world)

@@ -22,7 +22,7 @@ def volume(name: str, **metadata: object) -> Object:
     return {"metadata": {"name": name, **metadata}, "spec": CLAIM}
 
 
-async def test_volumes_are_claimed_before_the_pod_in_the_order_of_their_templates(world: World) -> None:
+async def test_volume_claims_are_created_before_the_pod_in_template_order(world: World) -> None:
     """Name, labels of the template and the tracking label, annotations, spec, controller, field manager."""
     labels, annotations = {"tier": "data", SANDBOX_NAME_HASH: "not-this"}, {"note": "keep"}
     templates = [volume("data", labels=labels, annotations=annotations), volume("cache")]
@@ -45,7 +45,7 @@ async def test_volumes_are_claimed_before_the_pod_in_the_order_of_their_template
     assert cache["metadata"]["labels"] == {SANDBOX_NAME_HASH: HASH}
 
 
-async def test_the_pod_mounts_what_was_claimed(world: World) -> None:
+async def test_pod_mounts_its_volume_claims(world: World) -> None:
     mounts = [{"name": "data", "mountPath": "/data"}]
     spec = {"containers": [{"name": "main", "image": "example.com/image:1", "volumeMounts": mounts}]}
     await world.sandbox(podTemplate=pod_template(spec=spec), volumeClaimTemplates=[volume("data")])
@@ -53,7 +53,7 @@ async def test_the_pod_mounts_what_was_claimed(world: World) -> None:
     assert pod["spec"]["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": "data-box"}}]
 
 
-async def test_claims_are_made_and_kept_while_suspended(world: World) -> None:
+async def test_volume_claims_are_created_and_kept_while_suspended(world: World) -> None:
     await world.sandbox(volumeClaimTemplates=[volume("data")], operatingMode="Suspended")
     first = await world.get(PERSISTENT_VOLUME_CLAIM, "data-box")
     await world.patch(SANDBOX, "box", {"spec": {"operatingMode": "Running"}})
@@ -62,7 +62,7 @@ async def test_claims_are_made_and_kept_while_suspended(world: World) -> None:
     assert (await world.get(PERSISTENT_VOLUME_CLAIM, "data-box"))["metadata"]["uid"] == first["metadata"]["uid"]
 
 
-async def test_a_claim_that_is_there_is_not_touched(world: World) -> None:
+async def test_existing_volume_claim_is_not_changed(world: World) -> None:
     """Its spec is never reconciled, nor are its labels."""
     await world.sandbox(volumeClaimTemplates=[volume("data")])
     await world.patch(PERSISTENT_VOLUME_CLAIM, "data-box", {"metadata": {"labels": {SANDBOX_NAME_HASH: None}}})
@@ -73,7 +73,7 @@ async def test_a_claim_that_is_there_is_not_touched(world: World) -> None:
 
 
 @pytest.mark.parametrize("label", [{ADOPTABLE: "true"}, {SANDBOX_NAME_HASH: HASH}], ids=["adoptable", "tracking"])
-async def test_a_claim_that_was_prepared_is_adopted_and_keeps_its_labels(world: World, label: dict[str, str]) -> None:
+async def test_adoptable_volume_claim_is_adopted_and_keeps_its_labels(world: World, label: dict[str, str]) -> None:
     await world.create(PERSISTENT_VOLUME_CLAIM, "data-box", metadata={"labels": label}, spec=CLAIM)
     box = await world.sandbox(volumeClaimTemplates=[volume("data", labels={"tier": "data"})])
     adopted = await world.get(PERSISTENT_VOLUME_CLAIM, "data-box")
@@ -82,7 +82,7 @@ async def test_a_claim_that_was_prepared_is_adopted_and_keeps_its_labels(world: 
     assert (await world.told())["Ready"][0] == "True"
 
 
-async def test_a_claim_of_nobody_that_was_not_prepared_is_refused(world: World) -> None:
+async def test_unowned_volume_claim_without_the_labels_is_refused(world: World) -> None:
     """The pod is looked after all the same; templates after the refused one are not."""
     await world.create(PERSISTENT_VOLUME_CLAIM, "data-box", spec=CLAIM)
     await world.sandbox(volumeClaimTemplates=[volume("first"), volume("data"), volume("last")])
@@ -103,7 +103,7 @@ async def test_a_claim_of_nobody_that_was_not_prepared_is_refused(world: World) 
     assert await world.exists(PERSISTENT_VOLUME_CLAIM, "last-box")
 
 
-async def test_a_claim_of_somebody_else_is_refused(world: World) -> None:
+async def test_foreign_volume_claim_is_refused(world: World) -> None:
     owner = await world.create(CONFIG_MAP, "somebody")
     references = [owner_reference(owner, controller=True)]
     metadata = {"ownerReferences": references, "labels": {ADOPTABLE: "true", SANDBOX_NAME_HASH: HASH}}
@@ -118,8 +118,8 @@ async def test_a_claim_of_somebody_else_is_refused(world: World) -> None:
     assert (await world.get(PERSISTENT_VOLUME_CLAIM, "data-box"))["metadata"]["ownerReferences"] == references
 
 
-async def test_errors_of_all_steps_are_told_together(world: World) -> None:
-    """3.2: a failing step keeps no other from being made, and what they say is joined."""
+async def test_errors_of_all_steps_are_reported_together(world: World) -> None:
+    """A failing step does not stop the others, and their messages are joined."""
     world.node.fate = lambda pod: Fate.UNSCHEDULABLE
     await world.create(PERSISTENT_VOLUME_CLAIM, "data-box", spec=CLAIM)
     await world.create(POD, "box", spec=pod_template()["spec"])
@@ -134,8 +134,7 @@ async def test_errors_of_all_steps_are_told_together(world: World) -> None:
     assert (await world.get())["status"]["service"] == "box"
 
 
-async def test_the_templates_of_a_sandbox_cannot_be_changed(world: World) -> None:
-    """1.2: the one transition rule there is."""
+async def test_volume_claim_templates_of_a_sandbox_are_immutable(world: World) -> None:
     await world.sandbox(volumeClaimTemplates=[volume("data")])
     for operations in (
         [{"op": "add", "path": "/spec/volumeClaimTemplates/-", "value": volume("more")}],
@@ -146,7 +145,7 @@ async def test_the_templates_of_a_sandbox_cannot_be_changed(world: World) -> Non
 
 
 @pytest.mark.backends("inprocess", "http")
-async def test_volume_claim_that_is_deleted_is_created_again(world: World) -> None:
+async def test_deleted_volume_claim_is_created_again(world: World) -> None:
     """The controller watches the volume claims of its sandboxes and needs no other event.
 
     Kubernetes keeps a deleted claim until its protection finalizer is removed, later than the world settles.

@@ -46,7 +46,7 @@ async def is_tried_again(world: World) -> bool:
 # --- 4.3 secure defaults ---------------------------------------------------------------------------------------------
 
 
-async def test_sandboxes_of_a_template_are_safe_where_it_says_nothing(world: World) -> None:
+async def test_sandboxes_have_secure_defaults(world: World) -> None:
     """No token, and behind the default policy name servers that can be reached; of pools and of claims."""
     await template(world)
     await world.claim("mine")
@@ -68,7 +68,7 @@ async def test_sandboxes_of_a_template_are_safe_where_it_says_nothing(world: Wor
     ],
     ids=["a DNS policy", "a DNS configuration is replaced", "rules of its own", "no rules of ours"],
 )
-async def test_name_servers_are_given_only_with_the_default_policy(
+async def test_name_servers_are_set_only_with_the_default_policy(
     world: World, said: Object, rules: Object, dns_policy: str | None, dns_config: Object | None
 ) -> None:
     await template(world, said, **rules)
@@ -77,7 +77,7 @@ async def test_name_servers_are_given_only_with_the_default_policy(
     assert (spec.get("dnsPolicy"), spec.get("dnsConfig")) == (dns_policy, dns_config)
 
 
-async def test_a_token_is_given_where_the_template_says_so(world: World) -> None:
+async def test_token_is_mounted_where_the_template_says_so(world: World) -> None:
     await template(world, {"automountServiceAccountToken": True})
     await world.claim("mine")
     assert (await pod_spec(world))["automountServiceAccountToken"] is True
@@ -94,7 +94,7 @@ SIDES: Object = {
 }
 
 
-async def test_variables_of_a_claim_go_where_they_are_meant_to(world: World) -> None:
+async def test_env_goes_to_the_named_container_or_the_first(world: World) -> None:
     """A container by name, init containers too; the first one otherwise, after its own."""
     await template(world, SIDES, envVarsInjectionPolicy="Allowed")
     await world.claim(
@@ -116,7 +116,7 @@ async def test_variables_of_a_claim_go_where_they_are_meant_to(world: World) -> 
     assert (await ready(world))[0] == "True"
 
 
-async def test_variables_are_replaced_whole_where_the_template_lets_them(world: World) -> None:
+async def test_env_replaces_whole_variables_where_overrides_are_allowed(world: World) -> None:
     source = {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
     container = {"name": "main", "image": "example.com/image:1", "env": [source, {"name": "B", "value": "2"}]}
     await template(world, {"containers": [container]}, envVarsInjectionPolicy="Overrides")
@@ -125,7 +125,7 @@ async def test_variables_are_replaced_whole_where_the_template_lets_them(world: 
 
 
 @pytest.mark.parametrize("policy", [{}, {"envVarsInjectionPolicy": "Disallowed"}], ids=["unset", "disallowed"])
-async def test_variables_are_rejected_unless_the_template_lets_them(world: World, policy: Object) -> None:
+async def test_env_is_rejected_unless_the_template_allows_it(world: World, policy: Object) -> None:
     await template(world, **policy)
     await world.claim("mine", env=[{"name": "B", "value": "1"}])
     assert await ready(world) == (
@@ -137,7 +137,7 @@ async def test_variables_are_rejected_unless_the_template_lets_them(world: World
     assert await world.all(SANDBOX) == []
 
 
-async def test_a_variable_that_the_template_has_is_not_changed_where_only_adding_is_allowed(world: World) -> None:
+async def test_existing_variable_is_not_overridden_under_allowed(world: World) -> None:
     await template(world, envVarsInjectionPolicy="Allowed")
     await world.claim("mine", env=[{"name": "A", "value": "claim"}])
     assert await ready(world) == (
@@ -149,7 +149,7 @@ async def test_a_variable_that_the_template_has_is_not_changed_where_only_adding
     assert await world.all(SANDBOX) == []
 
 
-async def test_a_variable_for_a_container_that_is_not_there(world: World) -> None:
+async def test_env_for_a_missing_container_is_an_error(world: World) -> None:
     await template(world, envVarsInjectionPolicy="Overrides")
     await world.claim("mine", env=[{"name": "B", "value": "1", "containerName": "nobody"}])
     assert await ready(world) == (
@@ -160,7 +160,7 @@ async def test_a_variable_for_a_container_that_is_not_there(world: World) -> Non
     assert await is_tried_again(world)
 
 
-async def test_variables_are_not_added_to_a_container_that_takes_them_from_elsewhere(world: World) -> None:
+async def test_env_is_not_added_to_a_container_with_env_from(world: World) -> None:
     """Nobody could tell whether they override something; where overriding is allowed it does not matter."""
     main = {"name": "main", "image": "example.com/image:1", "envFrom": [{"configMapRef": {"name": "c"}}]}
     await template(world, {"containers": [main]}, envVarsInjectionPolicy="Allowed")
@@ -191,7 +191,7 @@ async def test_volumes_of_a_claim_are_added_to_those_of_the_template(world: Worl
     assert await claimed(world) == {"data-mine": "1Gi", "more-mine": "9Gi"}
 
 
-async def test_volumes_of_a_claim_take_the_place_of_those_of_the_template(world: World) -> None:
+async def test_volumes_of_a_claim_replace_those_of_the_template(world: World) -> None:
     given = volumes(data=VOLUME, cache=VOLUME)
     await template(world, volumeClaimTemplates=given, volumeClaimTemplatesPolicy="Overrides")
     await world.claim("mine", volumeClaimTemplates=volumes(cache=LARGE, more=LARGE))
@@ -222,9 +222,7 @@ async def test_volumes_of_a_claim_take_the_place_of_those_of_the_template(world:
     ],
     ids=["disallowed", "a clash", "twice", "no name"],
 )
-async def test_volumes_that_the_template_does_not_let_in(
-    world: World, policy: Object, asked: list[Object], detail: str
-) -> None:
+async def test_disallowed_volumes_are_rejected(world: World, policy: Object, asked: list[Object], detail: str) -> None:
     await template(world, volumeClaimTemplates=volumes(data=VOLUME), **policy)
     await world.claim("mine", volumeClaimTemplates=asked)
     message = f"failed to merge volume claim templates: {detail}"
@@ -233,7 +231,7 @@ async def test_volumes_that_the_template_does_not_let_in(
     assert await world.all(SANDBOX) == []
 
 
-async def test_volumes_of_a_template_that_make_no_sense(world: World) -> None:
+async def test_invalid_volumes_of_a_template_are_reported(world: World) -> None:
     await template(world, volumeClaimTemplates=[*volumes(data=VOLUME), *volumes(data=VOLUME)])
     await world.claim("mine")
     assert await ready(world) == (
@@ -246,7 +244,7 @@ async def test_volumes_of_a_template_that_make_no_sense(world: World) -> None:
 # --- 4.6 metadata ----------------------------------------------------------------------------------------------------
 
 
-async def test_metadata_of_a_claim_reaches_its_pod(world: World) -> None:
+async def test_metadata_of_a_claim_reach_its_pod(world: World) -> None:
     await template(world, podTemplate={"metadata": {"labels": {"tier": "1"}, "annotations": {"a": "1"}}})
     added = {"labels": {"sandbox.users.io/team": "x"}, "annotations": {"a": "1", "note": "hi"}}
     await world.claim("mine", additionalPodMetadata=added)
@@ -280,14 +278,14 @@ async def test_metadata_of_a_claim_reaches_its_pod(world: World) -> None:
     ],
     ids=["the router's label", "no domain", "another domain", "a domain of Kubernetes"],
 )
-async def test_metadata_that_a_claim_may_not_bring(world: World, added: Object, detail: str) -> None:
+async def test_disallowed_metadata_of_a_claim_are_rejected(world: World, added: Object, detail: str) -> None:
     await template(world)
     await world.claim("mine", additionalPodMetadata=added)
     assert await ready(world) == ("False", "InvalidMetadata", f"invalid additionalPodMetadata: {detail}")
     assert await world.all(SANDBOX) == []
 
 
-async def test_metadata_that_contradicts_the_template(world: World) -> None:
+async def test_metadata_that_contradict_the_template_are_rejected(world: World) -> None:
     await template(world, podTemplate={"metadata": {"labels": {"sandbox.users.io/team": "x"}}})
     await world.claim("mine", additionalPodMetadata={"labels": {"sandbox.users.io/team": "y"}})
     assert await ready(world) == (

@@ -22,7 +22,7 @@ async def policy(world: World) -> Object:
     return spec
 
 
-async def test_a_template_gets_its_label_and_its_policy(world: World) -> None:
+async def test_template_gets_its_label_and_its_policy(world: World) -> None:
     world.written()
     template = await world.template()
     assert world.written() == ["patch sandboxtemplates", "create networkpolicies"]
@@ -32,8 +32,7 @@ async def test_a_template_gets_its_label_and_its_policy(world: World) -> None:
     assert "labels" not in found["metadata"]
 
 
-async def test_the_default_lets_the_router_in_and_the_sandbox_out_to_the_internet(world: World) -> None:
-    """4.2."""
+async def test_default_policy_allows_ingress_from_the_router_and_egress_to_the_internet(world: World) -> None:
     await world.template()
     router = {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "agent-sandbox-system"}},
@@ -55,8 +54,8 @@ async def test_the_default_lets_the_router_in_and_the_sandbox_out_to_the_interne
     }
 
 
-async def test_rules_of_a_template_are_taken_word_for_word(world: World) -> None:
-    """4.2: and a direction without rules is closed."""
+async def test_rules_of_a_template_are_used_unchanged(world: World) -> None:
+    """A direction without rules is closed."""
     rule = {"to": [{"ipBlock": {"cidr": "192.0.2.0/24"}}], "ports": [{"port": 443, "protocol": "TCP"}]}
     await world.template(networkPolicy={"egress": [rule]})
     assert await policy(world) == {
@@ -71,7 +70,7 @@ async def test_rules_of_a_template_are_taken_word_for_word(world: World) -> None
     }
 
 
-async def test_a_change_of_rules_is_written_once_and_others_not_at_all(world: World) -> None:
+async def test_changed_rules_are_written_once(world: World) -> None:
     await world.template()
     world.written()
     await change(world, networkPolicy={"ingress": [{"ports": [{"port": 80}]}]})
@@ -84,7 +83,7 @@ async def test_a_change_of_rules_is_written_once_and_others_not_at_all(world: Wo
     assert world.written() == []
 
 
-async def test_a_policy_that_somebody_changes_or_deletes_is_put_right(world: World) -> None:
+async def test_policy_changed_or_deleted_by_others_is_restored(world: World) -> None:
     await world.template()
     before = await policy(world)
     await world.patch(NETWORK_POLICY, POLICY, {"spec": {"egress": [{}]}})
@@ -93,13 +92,13 @@ async def test_a_policy_that_somebody_changes_or_deletes_is_put_right(world: Wor
     assert await policy(world) == before
 
 
-async def test_a_label_that_somebody_takes_away_is_put_back(world: World) -> None:
+async def test_removed_label_is_restored(world: World) -> None:
     await world.template()
     await world.patch(SANDBOX_TEMPLATE, "python", {"metadata": {"labels": {TEMPLATE_REF_HASH: None}}})
     assert (await world.get(SANDBOX_TEMPLATE, "python"))["metadata"]["labels"] == {TEMPLATE_REF_HASH: HASH}
 
 
-async def test_a_template_that_is_not_managed_has_no_policy(world: World) -> None:
+async def test_unmanaged_template_has_no_policy(world: World) -> None:
     await world.template(networkPolicyManagement="Unmanaged")
     assert await world.all(NETWORK_POLICY) == []
     await change(world, networkPolicyManagement="Managed")
@@ -110,7 +109,7 @@ async def test_a_template_that_is_not_managed_has_no_policy(world: World) -> Non
     assert await world.all(NETWORK_POLICY) == []
 
 
-async def test_a_policy_of_somebody_else_is_in_the_way_until_it_goes(world: World) -> None:
+async def test_foreign_policy_is_an_error_until_it_is_deleted(world: World) -> None:
     made = await world.create(NETWORK_POLICY, POLICY, spec={"podSelector": {}, "policyTypes": ["Ingress"]})
     await world.template()
     await world.wait(60)
@@ -120,7 +119,7 @@ async def test_a_policy_of_somebody_else_is_in_the_way_until_it_goes(world: Worl
     assert (await policy(world))["podSelector"] == {"matchLabels": {TEMPLATE_REF_HASH: HASH}}
 
 
-async def test_a_template_takes_its_policy_with_it(world: World) -> None:
+async def test_deleting_a_template_deletes_its_policy(world: World) -> None:
     await world.template()
     world.written()
     await world.delete(SANDBOX_TEMPLATE, "python")
@@ -128,7 +127,7 @@ async def test_a_template_takes_its_policy_with_it(world: World) -> None:
     assert world.written() == []
 
 
-async def test_the_policy_selects_the_pods_of_its_template(world: World) -> None:
+async def test_policy_selects_the_pods_of_its_template(world: World) -> None:
     """Those of pools and of claims, warm and cold, and no others."""
     await world.template(envVarsInjectionPolicy="Allowed")
     await world.pool(1)

@@ -43,7 +43,7 @@ async def scale(world: World, replicas: int) -> None:
 # --- what a member is ----------------------------------------------------------------------------------
 
 
-async def test_a_member_is_what_its_template_says_and_bears_the_marks_of_its_pool(world: World) -> None:
+async def test_member_has_the_spec_of_its_template_and_the_labels_of_its_pool(world: World) -> None:
     await world.template()
     await world.pool(1)
     (member,) = await world.members()
@@ -70,7 +70,7 @@ async def test_a_member_is_what_its_template_says_and_bears_the_marks_of_its_poo
     assert pod["metadata"]["labels"][labels.WARM_POOL] == name_hash("pool")
 
 
-async def test_e27_a_pool_that_does_not_say_how_many_has_one(world: World) -> None:
+async def test_e27_pool_without_replicas_has_one_member(world: World) -> None:
     await world.template()
     spec = {"sandboxTemplateRef": {"name": "python"}, "updateStrategy": {}}
     await world.create(SANDBOX_WARM_POOL, "pool", spec=spec)
@@ -79,7 +79,7 @@ async def test_e27_a_pool_that_does_not_say_how_many_has_one(world: World) -> No
 
 
 @pytest.mark.parametrize("said", [None, *embedded(("false",), ("true",))])
-async def test_e31_what_the_template_says_about_eviction_stands(world: World, said: str | None) -> None:
+async def test_e31_eviction_setting_of_the_template_wins(world: World, said: str | None) -> None:
     metadata = {} if said is None else {"annotations": {labels.SAFE_TO_EVICT: said}}
     await world.template(podTemplate={**pod_template(), "metadata": metadata})
     await world.pool(1)
@@ -95,7 +95,7 @@ async def test_e31_what_the_template_says_about_eviction_stands(world: World, sa
 # --- how many there are ------------------------------------------------------------------
 
 
-async def test_a_pool_fills_follows_its_size_and_can_be_emptied(world: World) -> None:
+async def test_pool_fills_follows_its_size_and_can_be_emptied(world: World) -> None:
     await world.template()
     await world.pool(3)
     await scale(world, 5)
@@ -107,8 +107,8 @@ async def test_a_pool_fills_follows_its_size_and_can_be_emptied(world: World) ->
     assert creations(world) == 5
 
 
-async def test_without_template_nothing_is_made_surplus_goes_and_it_is_told(world: World) -> None:
-    """Section 5.2: and nothing is stale."""
+async def test_pool_without_template_creates_nothing_deletes_surplus_and_reports_it(world: World) -> None:
+    """No member is stale without a template."""
     await world.template()
     await world.pool(3, strategy=RECREATE)
     await world.delete(SANDBOX_TEMPLATE, "python")
@@ -131,7 +131,7 @@ async def test_without_template_nothing_is_made_surplus_goes_and_it_is_told(worl
     assert world.clock.monotonic() == before, "the template wakes it"
 
 
-async def test_a_deleted_pool_takes_its_members_along_and_no_claimed_sandbox(world: World) -> None:
+async def test_deleting_a_pool_deletes_its_members_and_no_claimed_sandbox(world: World) -> None:
     await world.template()
     await world.pool(2)
     await world.claim("mine")
@@ -146,8 +146,7 @@ async def test_a_deleted_pool_takes_its_members_along_and_no_claimed_sandbox(wor
     assert is_ready(await world.get(SANDBOX, name))
 
 
-async def test_a_member_is_missing_when_it_was_claimed_or_deleted(world: World) -> None:
-    """Section 5.1."""
+async def test_claimed_or_deleted_member_is_replaced(world: World) -> None:
     await world.template()
     await world.pool(2)
     first = names(await world.members())
@@ -159,8 +158,7 @@ async def test_a_member_is_missing_when_it_was_claimed_or_deleted(world: World) 
     assert creations(world) == 4
 
 
-async def test_no_more_are_made_at_a_time_than_the_operator_allows(world: World) -> None:
-    """Section 5.6: batches, and a rate."""
+async def test_creation_is_limited_by_batch_size_and_rate(world: World) -> None:
     settings = replace(world.settings, warm_pool=WarmPoolOptions(max_batch_size=2, max_refill_rate=2.0))
     await world.restart(settings=settings)
     await world.template()
@@ -172,7 +170,7 @@ async def test_no_more_are_made_at_a_time_than_the_operator_allows(world: World)
     await world.filled(6)
 
 
-async def test_e29_members_that_were_taken_are_replaced_when_the_burst_is_over(world: World) -> None:
+async def test_e29_claimed_members_are_replaced_after_the_burst(world: World) -> None:
     settings = replace(world.settings, warm_pool=WarmPoolOptions(replenish_delay=10))
     await world.restart(settings=settings)
     await world.template()
@@ -188,7 +186,7 @@ async def test_e29_members_that_were_taken_are_replaced_when_the_burst_is_over(w
     await world.filled(4)
 
 
-async def test_e30_a_rate_below_one_makes_one_at_a_time(world: World) -> None:
+async def test_e30_fractional_rate_creates_one_at_a_time(world: World) -> None:
     settings = replace(world.settings, warm_pool=WarmPoolOptions(max_refill_rate=0.5))
     await world.restart(settings=settings)
     await world.template()
@@ -225,7 +223,7 @@ def ids(cases: list[tuple[str, Object]]) -> list[str]:
 
 
 @pytest.mark.parametrize(("what", "change"), [STALE[0], *embedded(*STALE[1:])], ids=ids(STALE))
-async def test_e24_what_makes_members_stale(world: World, what: str, change: Object) -> None:
+async def test_e24_changed_template_makes_members_stale(world: World, what: str, change: Object) -> None:
     await world.template(volumeClaimTemplates=[DISK])
     await world.pool(2, strategy=RECREATE)
     before = names(await world.members())
@@ -234,7 +232,7 @@ async def test_e24_what_makes_members_stale(world: World, what: str, change: Obj
 
 
 @pytest.mark.parametrize(("what", "change"), [FRESH[0], *embedded(*FRESH[1:])], ids=ids(FRESH))
-async def test_e24_e25_what_does_not(world: World, what: str, change: Object) -> None:
+async def test_e24_e25_equivalent_template_does_not_make_members_stale(world: World, what: str, change: Object) -> None:
     """They also keep the mark of what they were made from."""
     await world.template(volumeClaimTemplates=[DISK])
     await world.pool(2, strategy=RECREATE)
@@ -243,7 +241,7 @@ async def test_e24_e25_what_does_not(world: World, what: str, change: Object) ->
     assert {box["metadata"]["uid"]: box["metadata"]["labels"] for box in await world.filled(2)} == before
 
 
-async def test_e24_another_template_makes_members_stale_even_if_it_says_the_same(world: World) -> None:
+async def test_e24_another_template_with_the_same_spec_makes_members_stale(world: World) -> None:
     await world.template()
     await world.template(name="twin")
     await world.pool(2, strategy=RECREATE)
@@ -255,9 +253,7 @@ async def test_e24_another_template_makes_members_stale_even_if_it_says_the_same
 
 
 @pytest.mark.parametrize("strategy", ["", ON_REPLENISH])
-async def test_e27_on_replenish_hands_out_what_there_is_and_replaces_it_by_current_ones(
-    world: World, strategy: str
-) -> None:
+async def test_e27_on_replenish_assigns_stale_members_and_creates_current_ones(world: World, strategy: str) -> None:
     await world.template()
     await world.pool(2, strategy=strategy)
     before = names(await world.members())
@@ -270,7 +266,7 @@ async def test_e27_on_replenish_hands_out_what_there_is_and_replaces_it_by_curre
     assert {image_of(box) for box in await world.filled(2)} == {"example.com/image:2"}
 
 
-async def test_e22_recreate_replaces_only_what_is_gone(world: World) -> None:
+async def test_e22_recreate_creates_after_its_deletions(world: World) -> None:
     """The replacements come after the deletions, so there are never more pods than there should be."""
     await world.template()
     await world.pool(2, strategy=RECREATE)
@@ -303,7 +299,7 @@ async def orphaned(world: World) -> Object:
     return member
 
 
-async def test_an_orphan_that_is_what_the_template_says_is_taken_in(world: World) -> None:
+async def test_matching_orphan_is_adopted(world: World) -> None:
     member = await orphaned(world)
     since = len(world.wire.requests)
     await world.pool(1)
@@ -315,7 +311,7 @@ async def test_an_orphan_that_is_what_the_template_says_is_taken_in(world: World
     assert is_warm((await world.served(1))["mine"])
 
 
-async def test_e26_an_orphan_that_only_claims_to_be_is_deleted(world: World) -> None:
+async def test_e26_orphan_with_a_forged_hash_is_deleted(world: World) -> None:
     """Its mark says that it was made from the current template; its image says otherwise."""
     member = await orphaned(world)
     name = member["metadata"]["name"]
@@ -329,7 +325,7 @@ async def test_e26_an_orphan_that_only_claims_to_be_is_deleted(world: World) -> 
     assert not any(is_adoption(each) for each in world.wire.requests)
 
 
-async def test_a_member_that_lost_its_marks_gets_them_back(world: World) -> None:
+async def test_removed_labels_of_a_member_are_restored(world: World) -> None:
     await world.template()
     await world.pool(1)
     (member,) = await world.members()
@@ -355,7 +351,7 @@ async def test_change_that_no_plan_reads_does_not_reconcile_the_pool(world: Worl
 # --- members that do not become ready ------------------------------------------------------------------
 
 
-async def test_e22_a_member_that_hangs_is_replaced_after_its_grace_period(world: World) -> None:
+async def test_e22_hanging_member_is_replaced_after_its_grace_period(world: World) -> None:
     await world.template()
     await world.pool(1)
     old = names(await world.members())

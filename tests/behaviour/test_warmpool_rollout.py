@@ -62,7 +62,7 @@ async def pool_of(world: World, replicas: int, strategy: Object) -> None:
         *embedded((1, 1, 3, 5), (2, 0, 2, 4), ("25%", "50%", 3, 6), (0, "100%", 4, 8), (4, 4, 0, 8)),
     ],
 )
-async def test_a_rollout_keeps_its_bounds_at_every_instant(
+async def test_rollout_keeps_its_bounds_at_every_instant(
     world: World, unavailable: int | str, surge: int | str, least: int, most: int
 ) -> None:
     world.node.delays = {Stage.READY: 1.0}
@@ -80,7 +80,7 @@ async def test_a_rollout_keeps_its_bounds_at_every_instant(
     assert chronicle.least(is_ready_member) >= least
 
 
-async def test_a_rollout_without_bounds_has_those_of_a_quarter(world: World) -> None:
+async def test_rollout_without_bounds_uses_a_quarter(world: World) -> None:
     world.node.delays = {Stage.READY: 1.0}
     await world.template()
     await world.pool(4, strategy=ROLLING_UPDATE, filled=False)
@@ -94,7 +94,7 @@ async def test_a_rollout_without_bounds_has_those_of_a_quarter(world: World) -> 
     assert (chronicle.least(is_ready_member), chronicle.most(is_member)) == (3, 5)
 
 
-async def test_claims_during_a_rollout_get_a_current_sandbox_where_one_is_ready(world: World) -> None:
+async def test_claims_during_a_rollout_get_a_current_sandbox_while_one_is_ready(world: World) -> None:
     """And one of the former template rather than none."""
     world.node.delays = {Stage.READY: 1.0}
     await world.template()
@@ -116,7 +116,7 @@ async def test_claims_during_a_rollout_get_a_current_sandbox_where_one_is_ready(
 # --- a template that does not work -----------------------------------------------------------------------------------
 
 
-async def test_a_template_that_never_becomes_ready_stops_the_rollout_and_says_so(world: World) -> None:
+async def test_template_that_never_becomes_ready_stops_the_rollout_and_is_reported(world: World) -> None:
     world.node.fate = broken_from(4)
     await pool_of(world, 4, rolling(1, 1))
     async with Chronicle(world.client, world.namespace) as chronicle:
@@ -147,7 +147,7 @@ async def test_a_template_that_never_becomes_ready_stops_the_rollout_and_says_so
     assert (status["updatedReplicas"], status.get("updatedReadyReplicas")) == (2, None)
 
 
-async def test_a_rollout_that_was_stopped_goes_on_with_a_template_that_works(world: World) -> None:
+async def test_stopped_rollout_continues_with_a_working_template(world: World) -> None:
     world.node.fate = broken_from(3)
     await pool_of(world, 3, rolling(1, 0))
     await world.change_template(NEW)
@@ -161,7 +161,7 @@ async def test_a_rollout_that_was_stopped_goes_on_with_a_template_that_works(wor
     assert (await world.told(SANDBOX_WARM_POOL, "pool"))["Progressing"] == COMPLETE
 
 
-async def test_a_rollout_that_is_taken_back_keeps_what_is_current_again(world: World) -> None:
+async def test_reverted_rollout_keeps_the_members_that_are_current_again(world: World) -> None:
     world.node.fate = broken_from(3)
     await pool_of(world, 3, rolling(1, 0))
     before = {box["metadata"]["name"] for box in await world.members()}
@@ -179,7 +179,7 @@ async def test_a_rollout_that_is_taken_back_keeps_what_is_current_again(world: W
 # --- what a pool says ------------------------------------------------------------------------------------------------
 
 
-async def test_the_status_of_a_pool_that_is_as_it_should_be(world: World) -> None:
+async def test_complete_pool_has_a_complete_status(world: World) -> None:
     await pool_of(world, 3, {"type": RECREATE})
     pool = await world.get(SANDBOX_WARM_POOL, "pool")
     status = pool["status"]
@@ -200,7 +200,7 @@ async def test_the_status_of_a_pool_that_is_as_it_should_be(world: World) -> Non
     }
 
 
-async def test_e27_counts_of_nothing_are_not_there(world: World) -> None:
+async def test_e27_zero_counts_are_absent(world: World) -> None:
     await pool_of(world, 2, {"type": ON_REPLENISH})
     await world.patch(SANDBOX_WARM_POOL, "pool", {"spec": {"replicas": 0}})
     await world.wait(1)
@@ -209,7 +209,7 @@ async def test_e27_counts_of_nothing_are_not_there(world: World) -> None:
     assert sorted(status) == ["conditions", "observedGeneration", "selector"]
 
 
-async def test_a_pool_that_fills_says_so(world: World) -> None:
+async def test_filling_pool_reports_progress(world: World) -> None:
     world.node.delays = {Stage.READY: 5.0}
     await world.template()
     await world.pool(2, filled=False)
@@ -224,7 +224,7 @@ async def test_a_pool_that_fills_says_so(world: World) -> None:
     assert (await world.told(SANDBOX_WARM_POOL, "pool"))["Progressing"] == COMPLETE
 
 
-async def test_a_pool_that_uses_up_its_former_members_says_so(world: World) -> None:
+async def test_pool_with_stale_members_under_on_replenish_reports_it(world: World) -> None:
     await pool_of(world, 2, {"type": ON_REPLENISH})
     await world.change_template(NEW)
     await world.wait(1)
@@ -246,7 +246,7 @@ async def test_a_pool_that_uses_up_its_former_members_says_so(world: World) -> N
     assert (status["updatedReplicas"], status["updatedReadyReplicas"]) == (1, 1)
 
 
-async def test_a_burst_changes_the_status_at_most_twice_a_second(world: World) -> None:
+async def test_burst_writes_the_status_at_most_twice_a_second(world: World) -> None:
     await pool_of(world, 5, {"type": ON_REPLENISH})
     since = len(world.wire.requests)
     for number in range(10):

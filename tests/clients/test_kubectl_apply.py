@@ -57,7 +57,7 @@ spec:
 """
 
 
-def test_create_change_and_nothing(kubectl: Kubectl) -> None:
+def test_apply_creates_changes_and_detects_no_change(kubectl: Kubectl) -> None:
     assert kubectl("apply", "-f", "-", stdin=CONFIG_MAP) == "configmap/settings created\n"
     assert kubectl("apply", "-f", "-", stdin=CONFIG_MAP) == "configmap/settings unchanged\n"
     changed = CONFIG_MAP.replace("  size: large\n", "  weight: heavy\n")
@@ -65,7 +65,7 @@ def test_create_change_and_nothing(kubectl: Kubectl) -> None:
     assert kubectl.json("get", "configmap", "settings")["data"] == {"colour": "red", "weight": "heavy"}
 
 
-def test_fields_of_others_stay(kubectl: Kubectl) -> None:
+def test_apply_keeps_fields_of_others(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=CONFIG_MAP)
     kubectl("label", "configmap", "settings", "owner=me")
     kubectl("apply", "-f", "-", stdin=CONFIG_MAP.replace("team: red", "team: blue"))
@@ -73,7 +73,7 @@ def test_fields_of_others_stay(kubectl: Kubectl) -> None:
     assert labels == {"team": "blue", "owner": "me"}
 
 
-def test_lists_merge_by_key(kubectl: Kubectl) -> None:
+def test_apply_merges_lists_by_key(kubectl: Kubectl) -> None:
     """A strategic merge patch: items are changed and removed by name."""
     kubectl("apply", "-f", "-", stdin=DEPLOYMENT)
     changed = DEPLOYMENT.replace("web:1", "web:2").replace('        - {name: A, value: "1"}\n', "")
@@ -83,7 +83,7 @@ def test_lists_merge_by_key(kubectl: Kubectl) -> None:
     assert container["env"] == [{"name": "B", "value": "2"}]
 
 
-def test_custom_kinds(kubectl: Kubectl, sandbox_kinds: None) -> None:
+def test_apply_works_for_custom_kinds(kubectl: Kubectl, sandbox_kinds: None) -> None:
     """A JSON merge patch, for there is no other."""
     assert kubectl("apply", "-f", "-", stdin=POOL).splitlines() == [
         "sandboxtemplate.extensions.agents.x-k8s.io/python created",
@@ -95,7 +95,7 @@ def test_custom_kinds(kubectl: Kubectl, sandbox_kinds: None) -> None:
     assert kubectl.json("get", "swp", "python")["spec"] == {"replicas": 5, "sandboxTemplateRef": {"name": "python"}}
 
 
-def test_server_side(kubectl: Kubectl) -> None:
+def test_server_side_apply_works(kubectl: Kubectl) -> None:
     applied = "configmap/settings serverside-applied\n"
     assert kubectl("apply", "--server-side", "-f", "-", stdin=CONFIG_MAP) == applied
     assert kubectl("apply", "--server-side", "-f", "-", stdin=CONFIG_MAP) == applied
@@ -108,7 +108,7 @@ def test_server_side(kubectl: Kubectl) -> None:
     ]
 
 
-def test_server_side_conflicts(kubectl: Kubectl) -> None:
+def test_server_side_apply_reports_conflicts(kubectl: Kubectl) -> None:
     kubectl("apply", "--server-side", "--field-manager=other", "-f", "-", stdin=CONFIG_MAP)
     changed = CONFIG_MAP.replace("colour: red", "colour: blue")
     message = kubectl.fails("apply", "--server-side", "-f", "-", stdin=changed)
@@ -117,7 +117,7 @@ def test_server_side_conflicts(kubectl: Kubectl) -> None:
     assert kubectl.json("get", "configmap", "settings")["data"]["colour"] == "blue"
 
 
-def test_from_the_client_to_the_server(kubectl: Kubectl) -> None:
+def test_client_side_apply_migrates_to_server_side_apply(kubectl: Kubectl) -> None:
     """Who applied on the client before keeps what is theirs when they change over."""
     kubectl("apply", "-f", "-", stdin=CONFIG_MAP)
     changed = CONFIG_MAP.replace("  size: large\n", "")
@@ -125,7 +125,7 @@ def test_from_the_client_to_the_server(kubectl: Kubectl) -> None:
     assert kubectl.json("get", "configmap", "settings")["data"] == {"colour": "red"}
 
 
-def test_dry_runs(kubectl: Kubectl) -> None:
+def test_apply_runs_dry(kubectl: Kubectl) -> None:
     assert kubectl("apply", "--dry-run=server", "-f", "-", stdin=CONFIG_MAP) == (
         "configmap/settings created (server dry run)\n"
     )
@@ -136,26 +136,26 @@ def test_dry_runs(kubectl: Kubectl) -> None:
     assert kubectl.json("get", "configmap", "settings")["data"]["colour"] == "red"
 
 
-def test_differences(kubectl: Kubectl) -> None:
+def test_diff_shows_changes(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=CONFIG_MAP)
     assert kubectl("diff", "-f", "-", stdin=CONFIG_MAP) == ""
     shown = kubectl.fails("diff", "-f", "-", stdin=CONFIG_MAP.replace("colour: red", "colour: blue"))
     assert "-  colour: red\n+  colour: blue\n" in shown
 
 
-def test_unknown_fields_are_refused(kubectl: Kubectl) -> None:
+def test_apply_rejects_unknown_fields(kubectl: Kubectl) -> None:
     message = kubectl.fails("apply", "-f", "-", stdin=DEPLOYMENT.replace("replicas:", "replicsa:"))
     assert 'strict decoding error: unknown field "spec.replicsa"' in message
     kubectl("apply", "--validate=false", "-f", "-", stdin=DEPLOYMENT.replace("replicas:", "replicsa:"))
 
 
-def test_bad_values_are_refused(kubectl: Kubectl, sandbox_kinds: None) -> None:
+def test_apply_rejects_invalid_values(kubectl: Kubectl, sandbox_kinds: None) -> None:
     message = kubectl.fails("apply", "-f", "-", stdin=POOL.replace("replicas: 2", "replicas: -2"))
     assert 'The SandboxWarmPool "python" is invalid: ' in message
     assert "spec.replicas: Invalid value: -2: spec.replicas in body should be greater than or equal to 0" in message
 
 
-def test_create_and_replace(kubectl: Kubectl) -> None:
+def test_create_and_replace_work(kubectl: Kubectl) -> None:
     assert kubectl("create", "-f", "-", stdin=CONFIG_MAP) == "configmap/settings created\n"
     assert "(AlreadyExists)" in kubectl.fails("create", "-f", "-", stdin=CONFIG_MAP)
     changed = CONFIG_MAP.replace("  size: large\n", "")
@@ -166,12 +166,12 @@ def test_create_and_replace(kubectl: Kubectl) -> None:
     assert kubectl.json("get", "configmap", "settings")["metadata"]["uid"] != before
 
 
-def test_generated_names(kubectl: Kubectl) -> None:
+def test_create_generates_names(kubectl: Kubectl) -> None:
     wanted = CONFIG_MAP.replace("name: settings", "generateName: made-")
     assert kubectl("create", "-f", "-", stdin=wanted).startswith("configmap/made-")
 
 
-def test_pruning(kubectl: Kubectl) -> None:
+def test_apply_prunes(kubectl: Kubectl) -> None:
     other = CONFIG_MAP.replace("settings", "other")
     kubectl("apply", "-f", "-", stdin=CONFIG_MAP + "---" + other)
     done = kubectl("apply", "--prune", "--prune-allowlist=core/v1/ConfigMap", "-l", "team=red", "-f", "-", stdin=other)
@@ -179,7 +179,7 @@ def test_pruning(kubectl: Kubectl) -> None:
     assert "(NotFound)" in kubectl.fails("get", "configmap", "settings")
 
 
-def test_a_kind_of_ones_own(kubectl: Kubectl, namespace: str) -> None:
+def test_custom_resource_definition_is_applied_and_used(kubectl: Kubectl, namespace: str) -> None:
     group = f"{namespace}.example.com"
     crd = f"""
 apiVersion: apiextensions.k8s.io/v1

@@ -22,7 +22,7 @@ def web(kubectl: Kubectl) -> None:
 
 
 @pytest.mark.usefixtures("settings")
-def test_label(kubectl: Kubectl) -> None:
+def test_label_adds_and_overwrites(kubectl: Kubectl) -> None:
     assert kubectl("label", "configmap", "settings", "team=red") == "configmap/settings labeled\n"
     assert "already has a value (red), and --overwrite is false" in kubectl.fails(
         "label", "configmap", "settings", "team=blue"
@@ -34,7 +34,7 @@ def test_label(kubectl: Kubectl) -> None:
 
 
 @pytest.mark.usefixtures("settings")
-def test_annotate(kubectl: Kubectl) -> None:
+def test_annotate_adds_an_annotation(kubectl: Kubectl) -> None:
     assert kubectl("annotate", "configmap", "settings", "note=a b c") == "configmap/settings annotated\n"
     assert kubectl.json("get", "configmap", "settings")["metadata"]["annotations"] == {"note": "a b c"}
     kubectl("annotate", "configmap", "settings", "note-")
@@ -49,7 +49,7 @@ def test_annotate(kubectl: Kubectl) -> None:
         ("json", [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "i:2"}]),
     ],
 )
-def test_patch(kubectl: Kubectl, type: str, patch: object) -> None:
+def test_patch_of_every_type_is_applied(kubectl: Kubectl, type: str, patch: object) -> None:
     assert kubectl("patch", "deployment", "web", f"--type={type}", "-p", json.dumps(patch)) == (
         "deployment.apps/web patched\n"
     )
@@ -58,7 +58,7 @@ def test_patch(kubectl: Kubectl, type: str, patch: object) -> None:
 
 
 @pytest.mark.usefixtures("web")
-def test_patch_of_the_status(kubectl: Kubectl) -> None:
+def test_patch_changes_the_status(kubectl: Kubectl) -> None:
     kubectl(
         "patch", "deployment", "web", "--subresource=status", "--type=merge", "-p",
         '{"status":{"replicas":1,"readyReplicas":1,"availableReplicas":1,"updatedReplicas":1}}',
@@ -67,7 +67,7 @@ def test_patch_of_the_status(kubectl: Kubectl) -> None:
 
 
 @pytest.mark.usefixtures("web")
-def test_set_image(kubectl: Kubectl) -> None:
+def test_set_image_changes_the_image(kubectl: Kubectl) -> None:
     kubectl("set", "image", "deployment/web", "web=example.com/web:3")
     assert kubectl("get", "deployment", "web", "-o", "jsonpath={..image}") == "example.com/web:3"
     kubectl("set", "env", "deployment/web", "K=v")
@@ -75,7 +75,7 @@ def test_set_image(kubectl: Kubectl) -> None:
 
 
 @pytest.mark.usefixtures("web")
-def test_scale(kubectl: Kubectl) -> None:
+def test_scale_changes_replicas(kubectl: Kubectl) -> None:
     assert kubectl("scale", "deployment", "web", "--replicas=3") == "deployment.apps/web scaled\n"
     assert kubectl("get", "deployment", "web", "-o", "jsonpath={.spec.replicas}") == "3"
     assert "error: Expected replicas to be 1, was 3" in kubectl.fails(
@@ -83,7 +83,7 @@ def test_scale(kubectl: Kubectl) -> None:
     )
 
 
-def test_scale_of_a_pool(kubectl: Kubectl, sandbox_kinds: None) -> None:
+def test_scale_changes_the_size_of_a_pool(kubectl: Kubectl, sandbox_kinds: None) -> None:
     manifest = """
 apiVersion: extensions.agents.x-k8s.io/v1beta1
 kind: SandboxWarmPool
@@ -100,7 +100,7 @@ spec:
 
 
 @pytest.mark.usefixtures("web")
-def test_wait_for_a_condition(kubectl: Kubectl) -> None:
+def test_wait_returns_on_a_condition(kubectl: Kubectl) -> None:
     waiting = kubectl.start("wait", "deployment/web", "--for=condition=Available", WITHIN)
     condition = {"type": "Available", "status": "True", "reason": "Enough", "message": ""}
     patch = json.dumps({"status": {"conditions": [condition]}})
@@ -111,7 +111,7 @@ def test_wait_for_a_condition(kubectl: Kubectl) -> None:
 
 
 @pytest.mark.usefixtures("settings")
-def test_wait_for_a_value(kubectl: Kubectl) -> None:
+def test_wait_returns_on_a_value(kubectl: Kubectl) -> None:
     waiting = kubectl.start("wait", "configmap/settings", "--for=jsonpath={.data.colour}=blue", WITHIN)
     kubectl("patch", "configmap", "settings", "--type=merge", "-p", '{"data":{"colour":"blue"}}')
     waiting.communicate(timeout=60)
@@ -119,7 +119,7 @@ def test_wait_for_a_value(kubectl: Kubectl) -> None:
 
 
 @pytest.mark.usefixtures("settings")
-def test_wait_for_the_end(kubectl: Kubectl) -> None:
+def test_wait_returns_on_deletion(kubectl: Kubectl) -> None:
     waiting = kubectl.start("wait", "configmap/settings", "--for=delete", WITHIN)
     kubectl("delete", "configmap", "settings", "--wait=false")
     waiting.communicate(timeout=60)
@@ -127,7 +127,7 @@ def test_wait_for_the_end(kubectl: Kubectl) -> None:
 
 
 @pytest.mark.usefixtures("settings")
-def test_wait_in_vain(kubectl: Kubectl) -> None:
+def test_wait_times_out(kubectl: Kubectl) -> None:
     message = kubectl.fails("wait", "configmap/settings", "--for=jsonpath={.data.colour}=blue", "--timeout=1s")
     assert "timed out waiting for the condition" in message
 
@@ -156,7 +156,7 @@ def family(kubectl: Kubectl) -> None:
 
 
 @pytest.mark.parametrize("mode", ["background", "foreground"])
-def test_delete_with_dependants(kubectl: Kubectl, mode: str) -> None:
+def test_delete_cascades_to_dependents(kubectl: Kubectl, mode: str) -> None:
     family(kubectl)
     assert kubectl("delete", "deployment", "owner", f"--cascade={mode}", WITHIN).startswith(
         'deployment.apps "owner" deleted'
@@ -165,14 +165,14 @@ def test_delete_with_dependants(kubectl: Kubectl, mode: str) -> None:
     assert "(NotFound)" in kubectl.fails("get", "deployment", "owner")
 
 
-def test_delete_without_dependants(kubectl: Kubectl) -> None:
+def test_delete_orphans_dependents(kubectl: Kubectl) -> None:
     family(kubectl)
     kubectl("delete", "deployment", "owner", "--cascade=orphan", WITHIN)
     child = kubectl.json("get", "configmap", "child")
     assert "ownerReferences" not in child["metadata"]
 
 
-def test_delete_many(kubectl: Kubectl) -> None:
+def test_delete_works_on_a_selection(kubectl: Kubectl) -> None:
     for name in ("a", "b", "c"):
         kubectl("create", "configmap", name)
     kubectl("label", "configmap", "a", "b", "kind=x")
@@ -184,7 +184,7 @@ def test_delete_many(kubectl: Kubectl) -> None:
     assert "(NotFound)" in kubectl.fails("delete", "configmap", "d")
 
 
-def test_delete_a_pod(kubectl: Kubectl) -> None:
+def test_delete_of_a_pod_has_a_grace_period(kubectl: Kubectl) -> None:
     kubectl("run", "p", "--image=i", "--overrides", '{"spec":{"nodeName":"n1"}}')
     kubectl("delete", "pod", "p", "--wait=false")
     assert kubectl("get", "pod", "p", "--no-headers").split()[2] == "Terminating"
@@ -192,7 +192,7 @@ def test_delete_a_pod(kubectl: Kubectl) -> None:
     assert "(NotFound)" in kubectl.fails("get", "pod", "p")
 
 
-def test_delete_a_namespace(kubectl: Kubectl, namespace: str) -> None:
+def test_delete_of_a_namespace_deletes_its_objects(kubectl: Kubectl, namespace: str) -> None:
     kubectl("create", "configmap", "c")
     kubectl("delete", "namespace", namespace, WITHIN)
     assert "(NotFound)" in kubectl.fails("get", "namespace", namespace)
@@ -202,7 +202,7 @@ def test_delete_a_namespace(kubectl: Kubectl, namespace: str) -> None:
 # Rights
 
 
-def test_can_i(kubectl: Kubectl) -> None:
+def test_auth_can_i_answers(kubectl: Kubectl) -> None:
     assert kubectl("auth", "can-i", "create", "pods").strip().endswith("yes")
     assert kubectl("auth", "can-i", "*", "*", "--all-namespaces").strip().endswith("yes")
     assert kubectl.fails("auth", "can-i", "create", "pods", "--as=carol").strip().endswith("no")
@@ -210,11 +210,11 @@ def test_can_i(kubectl: Kubectl) -> None:
     assert "selfsubjectaccessreviews" in kubectl("auth", "can-i", "--list", "--as=carol")
 
 
-def test_who_am_i(kubectl: Kubectl) -> None:
+def test_auth_whoami_answers(kubectl: Kubectl) -> None:
     assert "system:masters" in kubectl("auth", "whoami")
 
 
-def test_acting_as_somebody_else(kubectl: Kubectl, namespace: str) -> None:
+def test_impersonation_is_honoured(kubectl: Kubectl, namespace: str) -> None:
     message = kubectl.fails("get", "pods", "--as=carol")
     assert (
         'Error from server (Forbidden): pods is forbidden: User "carol" cannot list resource "pods" in API group "" '

@@ -7,7 +7,7 @@ import base64
 from tests.support.kubectl import Kubectl
 
 
-def test_a_namespace(kubectl: Kubectl, namespace: str) -> None:
+def test_create_makes_a_namespace(kubectl: Kubectl, namespace: str) -> None:
     name = namespace + "-made"
     assert kubectl("create", "namespace", name) == f"namespace/{name} created\n"
     assert kubectl.json("get", "namespace", name)["status"] == {"phase": "Active"}
@@ -15,20 +15,20 @@ def test_a_namespace(kubectl: Kubectl, namespace: str) -> None:
     kubectl("delete", "namespace", name, "--wait=false")
 
 
-def test_a_config_map(kubectl: Kubectl) -> None:
+def test_create_makes_a_config_map(kubectl: Kubectl) -> None:
     created = kubectl("create", "configmap", "c", "--from-literal=a=1", "--from-literal=b=ünï")
     assert created == "configmap/c created\n"
     assert kubectl.json("get", "configmap", "c")["data"] == {"a": "1", "b": "ünï"}
 
 
-def test_a_secret(kubectl: Kubectl) -> None:
+def test_create_makes_a_secret(kubectl: Kubectl) -> None:
     kubectl("create", "secret", "generic", "s", "--from-literal=password=hunter2", "--type=example.com/kind")
     found = kubectl.json("get", "secret", "s")
     assert base64.b64decode(found["data"]["password"]) == b"hunter2"
     assert found["type"] == "example.com/kind"
 
 
-def test_a_registry_secret(kubectl: Kubectl) -> None:
+def test_create_makes_a_registry_secret(kubectl: Kubectl) -> None:
     kubectl(
         "create", "secret", "docker-registry", "r", "--docker-server=example.com", "--docker-username=u",
         "--docker-password=p",
@@ -36,7 +36,7 @@ def test_a_registry_secret(kubectl: Kubectl) -> None:
     assert kubectl.json("get", "secret", "r")["type"] == "kubernetes.io/dockerconfigjson"
 
 
-def test_a_service_account_and_its_token(kubectl: Kubectl, namespace: str) -> None:
+def test_create_makes_a_service_account_and_its_token(kubectl: Kubectl, namespace: str) -> None:
     kubectl("create", "serviceaccount", "robot")
     token = kubectl("create", "token", "robot").strip()
     assert token.count(".") == 2
@@ -44,7 +44,7 @@ def test_a_service_account_and_its_token(kubectl: Kubectl, namespace: str) -> No
     assert who == f"system:serviceaccount:{namespace}:robot"
 
 
-def test_roles_and_bindings(kubectl: Kubectl, namespace: str) -> None:
+def test_create_makes_roles_and_bindings(kubectl: Kubectl, namespace: str) -> None:
     kubectl("create", "role", "reader", "--verb=get,list", "--resource=configmaps,deployments.apps/scale")
     rules = kubectl.json("get", "role", "reader")["rules"]
     assert rules == [
@@ -56,7 +56,7 @@ def test_roles_and_bindings(kubectl: Kubectl, namespace: str) -> None:
     assert {(each["kind"], each["name"]) for each in subjects} == {("User", "carol"), ("ServiceAccount", "robot")}
 
 
-def test_a_deployment_and_a_service(kubectl: Kubectl) -> None:
+def test_create_makes_a_deployment_and_expose_a_service(kubectl: Kubectl) -> None:
     kubectl("create", "deployment", "web", "--image=example.com/web:1", "--replicas=2", "--port=80")
     found = kubectl.json("get", "deployment", "web")
     assert found["spec"]["replicas"] == 2
@@ -66,7 +66,7 @@ def test_a_deployment_and_a_service(kubectl: Kubectl) -> None:
     assert (port["port"], port["targetPort"]) == (8080, 80)
 
 
-def test_a_pod(kubectl: Kubectl) -> None:
+def test_run_makes_a_pod(kubectl: Kubectl) -> None:
     kubectl("run", "p", "--image=example.com/i:1", "--restart=Never", "--labels=a=b", "--env=K=v", "--", "sleep", "1")
     found = kubectl.json("get", "pod", "p")
     [container] = found["spec"]["containers"]
@@ -74,6 +74,6 @@ def test_a_pod(kubectl: Kubectl) -> None:
     assert (found["spec"]["restartPolicy"], found["metadata"]["labels"]) == ("Never", {"a": "b"})
 
 
-def test_bad_names_are_refused(kubectl: Kubectl) -> None:
+def test_create_rejects_invalid_names(kubectl: Kubectl) -> None:
     message = kubectl.fails("create", "configmap", "Bad_Name")
     assert 'metadata.name: Invalid value: "Bad_Name"' in message

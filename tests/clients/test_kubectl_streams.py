@@ -91,30 +91,30 @@ async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[R
     await daemon.stop(0)
 
 
-async def test_a_command_and_its_output(rig: Rig) -> None:
+async def test_exec_prints_the_output(rig: Rig) -> None:
     assert await rig.run("exec", "box", "-c", "main", "--", "echo", "hello", "world") == "hello world\n"
 
 
-async def test_an_exit_code(rig: Rig) -> None:
+async def test_exec_returns_the_exit_code(rig: Rig) -> None:
     answer = await rig.fails("exec", "box", "-c", "main", "--", "exit", "42")
     assert "command terminated with exit code 42" in answer
 
 
-async def test_what_is_typed(rig: Rig) -> None:
+async def test_exec_forwards_stdin(rig: Rig) -> None:
     assert await rig.run("exec", "-i", "box", "-c", "main", "--", "cat", stdin="typed\n") == "typed\n"
 
 
-async def test_much_of_it(rig: Rig) -> None:
+async def test_exec_forwards_large_input_and_output(rig: Rig) -> None:
     text = "0123456789" * 100_000
     assert await rig.run("exec", "-i", "box", "-c", "main", "--", "cat", stdin=text) == text
     assert len(await rig.run("exec", "box", "-c", "main", "--", "flood", "5000000")) == 5_000_000
 
 
-async def test_errors_go_their_own_way(rig: Rig) -> None:
+async def test_exec_separates_stderr(rig: Rig) -> None:
     assert await rig.run("exec", "box", "-c", "main", "--", "warn", "careful") == ""
 
 
-async def test_what_cannot_be_done_is_said(rig: Rig) -> None:
+async def test_exec_reports_errors(rig: Rig) -> None:
     assert "container main is not running" in await rig.fails("exec", "box", "-c", "main", "--", "impossible")
     assert "not found" in await rig.fails("exec", "nobody", "--", "echo")
     assert "container other" in await rig.fails("exec", "box", "-c", "other", "--", "echo")
@@ -124,7 +124,7 @@ async def test_what_cannot_be_done_is_said(rig: Rig) -> None:
     )
 
 
-async def test_when_the_client_goes_so_does_the_command(rig: Rig) -> None:
+async def test_exec_ends_the_command_with_its_client(rig: Rig) -> None:
     process = rig.kubectl.start("exec", "box", "-c", "main", "--", "wait")
 
     async def running() -> bool:
@@ -140,11 +140,11 @@ async def test_when_the_client_goes_so_does_the_command(rig: Rig) -> None:
     await until(ended)
 
 
-async def test_attach(rig: Rig) -> None:
+async def test_attach_connects_to_the_container(rig: Rig) -> None:
     assert "attached to side" in await rig.run("attach", "box", "-c", "side")
 
 
-async def test_logs(rig: Rig) -> None:
+async def test_logs_are_printed(rig: Rig) -> None:
     rig.door.log = [b"one\n", b"two\n"]
     assert await rig.run("logs", "box", "-c", "main") == "one\ntwo\n"
     await rig.run("logs", "box", "-c", "side", "--previous", "--timestamps", "--tail=5", "--limit-bytes=100")
@@ -152,7 +152,7 @@ async def test_logs(rig: Rig) -> None:
     assert (query.container, query.previous, query.timestamps, query.tail, query.limit) == ("side", True, True, 5, 100)
 
 
-async def test_logs_that_go_on(rig: Rig) -> None:
+async def test_logs_are_followed(rig: Rig) -> None:
     rig.door.log, rig.door.more = [b"first\n"], asyncio.Event()
     process = rig.kubectl.start("logs", "-f", "box", "-c", "main")
     assert process.stdout is not None
@@ -162,7 +162,7 @@ async def test_logs_that_go_on(rig: Rig) -> None:
     assert rest == "the last\n"
 
 
-async def test_many_connections_to_ports(rig: Rig) -> None:
+async def test_port_forward_serves_many_connections(rig: Rig) -> None:
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
             writer.write(data)

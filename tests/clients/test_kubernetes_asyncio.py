@@ -29,7 +29,7 @@ async def core(server: Server, namespace: str) -> AsyncIterator[Any]:
         yield core
 
 
-async def test_objects(core: Any, namespace: str) -> None:
+async def test_objects_are_created_changed_and_deleted(core: Any, namespace: str) -> None:
     created = await core.create_namespaced_config_map(
         namespace, client.V1ConfigMap(metadata=client.V1ObjectMeta(name="a"), data={"k": "1"})
     )
@@ -42,7 +42,7 @@ async def test_objects(core: Any, namespace: str) -> None:
     assert refused.value.status == 404
 
 
-async def test_watch(core: Any, namespace: str) -> None:
+async def test_watch_yields_events(core: Any, namespace: str) -> None:
     start = (await core.list_namespaced_secret(namespace)).metadata.resource_version
 
     async def write() -> None:
@@ -62,14 +62,14 @@ async def test_watch(core: Any, namespace: str) -> None:
     assert seen == [("ADDED", "a"), ("DELETED", "a")]
 
 
-async def test_many_at_once(core: Any, namespace: str) -> None:
+async def test_concurrent_requests_succeed(core: Any, namespace: str) -> None:
     await asyncio.gather(
         *(core.create_namespaced_secret(namespace, {"metadata": {"name": f"s{number}"}}) for number in range(20))
     )
     assert len((await core.list_namespaced_secret(namespace)).items) == 20
 
 
-async def test_custom_objects(core: Any, namespace: str) -> None:
+async def test_custom_objects_are_created_and_listed(core: Any, namespace: str) -> None:
     custom = client.CustomObjectsApi(core.api_client)
     extensions = client.ApiextensionsV1Api(core.api_client)
     group = f"{namespace}.example.com"

@@ -66,7 +66,7 @@ def claim(name: str) -> dict[str, Any]:
     }
 
 
-def test_typed_objects(core: Any, namespace: str) -> None:
+def test_typed_objects_are_created_changed_and_deleted(core: Any, namespace: str) -> None:
     metadata = kubernetes.client.V1ObjectMeta(name="settings", labels={"team": "red"})
     created = core.create_namespaced_config_map(
         namespace, kubernetes.client.V1ConfigMap(metadata=metadata, data={"colour": "red"})
@@ -86,7 +86,7 @@ def test_typed_objects(core: Any, namespace: str) -> None:
     assert refused.value.status == 404
 
 
-def test_pods(core: Any, namespace: str) -> None:
+def test_pods_satisfy_the_models_of_the_client(core: Any, namespace: str) -> None:
     """What comes back has to satisfy the client's own models."""
     container = kubernetes.client.V1Container(
         name="main",
@@ -118,7 +118,7 @@ def test_pods(core: Any, namespace: str) -> None:
     assert deleted.metadata.name == "p"
 
 
-def test_pages(core: Any, namespace: str) -> None:
+def test_lists_are_read_in_pages(core: Any, namespace: str) -> None:
     for name in "abc":
         core.create_namespaced_secret(namespace, {"metadata": {"name": name}, "stringData": {"k": name}})
     first = core.list_namespaced_secret(namespace, limit=2)
@@ -131,7 +131,7 @@ def test_pages(core: Any, namespace: str) -> None:
     assert core.list_namespaced_secret(namespace).items == []
 
 
-def test_errors(core: Any, namespace: str) -> None:
+def test_errors_have_status_and_reason(core: Any, namespace: str) -> None:
     core.create_namespaced_secret(namespace, {"metadata": {"name": "a"}})
     with pytest.raises(ApiException) as refused:
         core.create_namespaced_secret(namespace, {"metadata": {"name": "a"}})
@@ -139,7 +139,7 @@ def test_errors(core: Any, namespace: str) -> None:
     assert "AlreadyExists" in str(refused.value.body)
 
 
-def test_custom_objects(claims: Any, namespace: str) -> None:
+def test_claims_are_created_patched_and_deleted(claims: Any, namespace: str) -> None:
     """The life of a claim as the agent-sandbox client lives it."""
     created = claims.create_namespaced_custom_object(namespace=namespace, body=claim("mine"), **GROUP)
     assert created["metadata"]["uid"]
@@ -161,7 +161,7 @@ def test_custom_objects(claims: Any, namespace: str) -> None:
     assert refused.value.status == 404
 
 
-def test_waiting_for_a_claim(claims: Any, namespace: str) -> None:
+def test_watch_from_the_creation_shows_a_claim_that_is_ready_early(claims: Any, namespace: str) -> None:
     """It may become ready before the watch opens: a watch from the version of the creation shows it anyway."""
     created = claims.create_namespaced_custom_object(namespace=namespace, body=claim("mine"), **GROUP)
     condition = {
@@ -191,7 +191,7 @@ def test_waiting_for_a_claim(claims: Any, namespace: str) -> None:
         watch.stop()
 
 
-def test_watch(core: Any, namespace: str) -> None:
+def test_watch_yields_events(core: Any, namespace: str) -> None:
     start = core.list_namespaced_secret(namespace).metadata.resource_version
 
     def write() -> None:
@@ -211,12 +211,12 @@ def test_watch(core: Any, namespace: str) -> None:
     assert seen == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
 
 
-def test_a_watch_ends_by_itself(core: Any, namespace: str) -> None:
+def test_watch_ends_after_its_timeout(core: Any, namespace: str) -> None:
     watch = kubernetes.watch.Watch()
     assert list(watch.stream(core.list_namespaced_secret, namespace, timeout_seconds=1)) == []
 
 
-def test_the_dynamic_client(api: Any, core: Any, namespace: str) -> None:
+def test_dynamic_client_works(api: Any, core: Any, namespace: str) -> None:
     dynamic = kubernetes.dynamic.DynamicClient(api)
     config_maps = dynamic.resources.get(api_version="v1", kind="ConfigMap")
     body = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}, "data": {"k": "1"}}
@@ -234,7 +234,7 @@ def test_the_dynamic_client(api: Any, core: Any, namespace: str) -> None:
     config_maps.delete(name="a", namespace=namespace)
 
 
-def test_other_groups(api: Any, core: Any, namespace: str) -> None:
+def test_version_and_groups_are_read(api: Any, core: Any, namespace: str) -> None:
     assert kubernetes.client.VersionApi(api).get_code().major == "1"
     names = {group.name for group in kubernetes.client.ApisApi(api).get_api_versions().groups}
     assert {"apps", "rbac.authorization.k8s.io"} <= names

@@ -23,15 +23,15 @@ def speak(home: PrivateHome, either: SdkProcess) -> Speaker:
 
 
 @pytest.mark.parametrize("script", sdk_scripts.EVERYWHERE, ids=lambda script: script.__name__)
-def test_what_works_everywhere(speak: Speaker, script: Callable[..., Any]) -> None:
+def test_common_script_succeeds(speak: Speaker, script: Callable[..., Any]) -> None:
     speak(script)
 
 
-def test_a_hundred_megabytes(speak: Speaker) -> None:
+def test_hundred_megabytes_are_streamed(speak: Speaker) -> None:
     speak(sdk_scripts.streams, 100)
 
 
-def test_the_line_that_was_printed_works(home: PrivateHome) -> None:
+def test_printed_example_runs(home: PrivateHome) -> None:
     said = home.server.process.tail(1000).splitlines()
     line = next(line for line in said if line.startswith("then, in Python"))
     done = subprocess.run(

@@ -63,35 +63,35 @@ def daemon(mode: str) -> bool:
 
 
 @pytest.mark.parametrize("script", sdk_scripts.EVERYWHERE, ids=lambda script: script.__name__)
-def test_what_works_everywhere(speak: Speaker, daemon: bool, script: Any) -> None:
+def test_common_script_succeeds(speak: Speaker, daemon: bool, script: Any) -> None:
     speak(script, "daemon" if daemon else "python")
 
 
-def test_a_hundred_megabytes(speak: Speaker, daemon: bool) -> None:
+def test_hundred_megabytes_are_streamed(speak: Speaker, daemon: bool) -> None:
     speak(sdk_scripts.streams, 100, "daemon" if daemon else "python")
 
 
-def test_a_claim_that_is_there_already(speak: Speaker, mode: str, daemon: bool) -> None:
+def test_existing_claim_is_used(speak: Speaker, mode: str, daemon: bool) -> None:
     name = f"every-{mode}-{'async' if speak.process.asynchronous else 'sync'}"
     speak(sdk_scripts.adopts_what_is_there, name, "daemon" if daemon else "python")
 
 
-def test_variables(speak: Speaker, daemon: bool) -> None:
+def test_env_of_the_client_is_set(speak: Speaker, daemon: bool) -> None:
     speak(sdk_scripts.brings_variables, "daemon" if daemon else "open")
 
 
-def test_volumes(home: PrivateHome, speak: Speaker, mode: str, daemon: bool) -> None:
+def test_volumes_of_the_client_are_mounted(home: PrivateHome, speak: Speaker, mode: str, daemon: bool) -> None:
     if mode == "daemon-service":
         pytest.skip("its pool has no Service")
     claim = speak(sdk_scripts.brings_volumes, "daemon-disk" if daemon else "disk")
     home.kubectl("delete", "sandboxclaim", claim)
 
 
-def test_errors(speak: Speaker) -> None:
+def test_errors_are_raised_at_once(speak: Speaker) -> None:
     speak(sdk_scripts.is_told_at_once)
 
 
-def test_expiry(speak: Speaker, mode: str) -> None:
+def test_expired_sandbox_is_reported(speak: Speaker, mode: str) -> None:
     if mode not in ("direct", "tunnel", "gateway"):
         pytest.skip("without the router nobody says that a sandbox is gone: the SDK tries to connect for a while")
     speak(sdk_scripts.expires)

@@ -45,11 +45,11 @@ def speak(home: PrivateHome, either: SdkProcess) -> Speaker:
 
 
 @pytest.mark.parametrize("script", sdk_scripts.BRIEFLY, ids=lambda script: script.__name__)
-def test_what_works_everywhere(speak: Speaker, script: Callable[..., Any]) -> None:
+def test_common_script_succeeds(speak: Speaker, script: Callable[..., Any]) -> None:
     speak(script)
 
 
-def test_what_kubectl_shows(home: PrivateHome, speak: Speaker) -> None:
+def test_kubectl_shows_the_gateway(home: PrivateHome, speak: Speaker) -> None:
     home.kubectl("wait", "gateway/external-http-gateway", "--for=condition=Programmed", "--timeout=30s")
     shown = home.kubectl("get", "gateways", "external-http-gateway", "--no-headers").split()
     assert shown[:4] == ["external-http-gateway", "sandpool", "127.0.0.77", "True"]

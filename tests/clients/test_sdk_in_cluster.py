@@ -19,15 +19,15 @@ def speak(either: SdkProcess) -> Speaker:
 
 
 @pytest.mark.parametrize("script", sdk_scripts.EVERYWHERE, ids=lambda script: script.__name__)
-def test_what_works_everywhere(speak: Speaker, script: Callable[..., Any]) -> None:
+def test_common_script_succeeds(speak: Speaker, script: Callable[..., Any]) -> None:
     speak(script)
 
 
-def test_large_files(speak: Speaker) -> None:
+def test_large_files_are_streamed(speak: Speaker) -> None:
     speak(sdk_scripts.streams, 20)
 
 
-def test_the_name_of_a_service(speak: Speaker) -> None:
+def test_service_name_resolves(speak: Speaker) -> None:
     def script(sdk: Any) -> None:
         import urllib.request
 

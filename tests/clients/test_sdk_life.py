@@ -22,15 +22,15 @@ def speak(home: PrivateHome, either: SdkProcess) -> Speaker:
     return Speaker(either, config)
 
 
-def test_a_claim_that_is_there_already(speak: Speaker) -> None:
+def test_existing_claim_is_used(speak: Speaker) -> None:
     speak(sdk_scripts.adopts_what_is_there, f"named-{'async' if speak.process.asynchronous else 'sync'}")
 
 
-def test_variables(speak: Speaker) -> None:
+def test_env_of_the_client_is_set(speak: Speaker) -> None:
     speak(sdk_scripts.brings_variables)
 
 
-def test_volumes(home: PrivateHome, speak: Speaker) -> None:
+def test_volumes_of_the_client_are_mounted(home: PrivateHome, speak: Speaker) -> None:
     claim = speak(sdk_scripts.brings_volumes)
     sandbox = json.loads(home.kubectl("get", "sandboxclaim", claim, "-o", "json"))["status"]["sandbox"]["name"]
     disk = json.loads(home.kubectl("get", "pvc", f"work-{sandbox}", "-o", "json"))
@@ -40,11 +40,11 @@ def test_volumes(home: PrivateHome, speak: Speaker) -> None:
     home.kubectl("wait", "--for=delete", f"pvc/work-{sandbox}", "--timeout=30s")
 
 
-def test_errors(speak: Speaker) -> None:
+def test_errors_are_raised_at_once(speak: Speaker) -> None:
     speak(sdk_scripts.is_told_at_once)
 
 
-def test_a_sandbox_that_expires_by_itself_while_it_is_waited_for(home: PrivateHome, speak: Speaker) -> None:
+def test_sandbox_that_expires_while_it_is_awaited_is_reported(home: PrivateHome, speak: Speaker) -> None:
     name = f"expiring-{'async' if speak.process.asynchronous else 'sync'}"
 
     def script(sdk: Any, name: str) -> None:
@@ -70,11 +70,11 @@ def test_a_sandbox_that_expires_by_itself_while_it_is_waited_for(home: PrivateHo
     home.kubectl("delete", "sandboxclaim", name)
 
 
-def test_expiry(speak: Speaker) -> None:
+def test_expired_sandbox_is_reported(speak: Speaker) -> None:
     speak(sdk_scripts.expires)
 
 
-def test_sleep_and_waking(home: PrivateHome, speak: Speaker) -> None:
+def test_sandbox_is_suspended_and_resumed(home: PrivateHome, speak: Speaker) -> None:
     def begin(sdk: Any) -> list[str]:
         sdk.box = sdk.client.create_sandbox("python")
         assert sdk.box.commands.run("echo awake").stdout == "awake\n"
@@ -109,7 +109,7 @@ def test_sleep_and_waking(home: PrivateHome, speak: Speaker) -> None:
     speak(when_awake)
 
 
-def test_deletion(home: PrivateHome, speak: Speaker) -> None:
+def test_deleted_sandbox_is_reported(home: PrivateHome, speak: Speaker) -> None:
     def begin(sdk: Any) -> list[str]:
         sdk.box = sdk.client.create_sandbox("python")
         sdk.box.files.write("file", b"content")
@@ -134,7 +134,7 @@ def test_deletion(home: PrivateHome, speak: Speaker) -> None:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-def test_the_end_of_the_program_is_the_end_of_its_claims(home: PrivateHome, asynchronous: bool) -> None:
+def test_claims_are_deleted_when_the_program_ends(home: PrivateHome, asynchronous: bool) -> None:
     def script(sdk: Any) -> str:
         sdk.forgetful = sdk.connected(sdk.config, cleanup=True)
         name: str = sdk.forgetful.create_sandbox("python").claim_name
@@ -148,7 +148,7 @@ def test_the_end_of_the_program_is_the_end_of_its_claims(home: PrivateHome, asyn
     assert claim not in home.kubectl("get", "sandboxclaims")
 
 
-def test_all_of_a_clients_sandboxes_go_at_once(home: PrivateHome, speak: Speaker) -> None:
+def test_all_sandboxes_of_a_client_are_deleted_together(home: PrivateHome, speak: Speaker) -> None:
     def script(sdk: Any) -> Any:
         mine = sdk.connected(sdk.config)
         names = [mine.create_sandbox("python").claim_name for _ in range(3)]
@@ -161,7 +161,7 @@ def test_all_of_a_clients_sandboxes_go_at_once(home: PrivateHome, speak: Speaker
     assert not [name for name in names if name in left]
 
 
-def test_sandboxes_that_wait_in_a_pool_are_nobodys(home: PrivateHome, speak: Speaker) -> None:
+def test_unclaimed_pool_members_are_not_reachable(home: PrivateHome, speak: Speaker) -> None:
     def script(sdk: Any, url: str, name: str, address: str) -> list[Any]:
         import json
         import urllib.error

@@ -34,18 +34,18 @@ def speak(either: SdkProcess, request: pytest.FixtureRequest) -> Speaker:
 
 
 @pytest.mark.parametrize("script", sdk_scripts.EVERYWHERE, ids=lambda script: script.__name__)
-def test_what_works_everywhere(speak: Speaker, script: Callable[..., Any]) -> None:
+def test_common_script_succeeds(speak: Speaker, script: Callable[..., Any]) -> None:
     speak(script, POOL)
 
 
 @pytest.mark.parametrize("script", sdk_scripts.BRIEFLY, ids=lambda script: script.__name__)
-def test_by_the_name_of_the_service(either: SdkProcess, script: Callable[..., Any]) -> None:
+def test_service_name_resolves(either: SdkProcess, script: Callable[..., Any]) -> None:
     Speaker(either, BY_SERVICE)(script, POOL)
 
 
-def test_what_only_the_daemon_can(speak: Speaker) -> None:
+def test_sandboxd_features_work(speak: Speaker) -> None:
     speak(sdk_scripts.does_what_only_the_daemon_can)
 
 
-def test_a_hundred_megabytes(sdk_sync: SdkProcess) -> None:
+def test_hundred_megabytes_are_streamed(sdk_sync: SdkProcess) -> None:
     Speaker(sdk_sync, BY_ADDRESS)(sdk_scripts.streams, 100, POOL)

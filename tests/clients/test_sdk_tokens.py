@@ -39,7 +39,7 @@ def guarded(home: PrivateHome, tmp_path_factory: pytest.TempPathFactory) -> Iter
     assert process.end() == 0
 
 
-def test_a_token_opens_its_own_sandbox_and_no_other(home: PrivateHome, guarded: None, either: SdkProcess) -> None:
+def test_token_opens_only_its_own_sandbox(home: PrivateHome, guarded: None, either: SdkProcess) -> None:
     def begin(sdk: Any) -> list[str]:
         sdk.boxes = [sdk.client.create_sandbox("python") for _ in range(2)]
         return [box.sandbox_id for box in sdk.boxes]

@@ -24,15 +24,15 @@ def speak(sdk_sync: SdkProcess) -> Speaker:
 
 
 @pytest.mark.parametrize("script", sdk_scripts.EVERYWHERE, ids=lambda script: script.__name__)
-def test_what_works_everywhere(speak: Speaker, script: Callable[..., Any]) -> None:
+def test_common_script_succeeds(speak: Speaker, script: Callable[..., Any]) -> None:
     speak(script)
 
 
-def test_large_files(speak: Speaker) -> None:
+def test_large_files_are_streamed(speak: Speaker) -> None:
     speak(sdk_scripts.streams, 20)
 
 
-def test_the_other_place_where_the_router_is_expected(home: PrivateHome, speak: Speaker) -> None:
+def test_second_location_of_the_router_is_found(home: PrivateHome, speak: Speaker) -> None:
     def script(sdk: Any) -> None:
         config = sdk.models.SandboxLocalTunnelConnectionConfig(router_namespace="default")
         box = sdk.connected(config).create_sandbox("python")
@@ -42,7 +42,7 @@ def test_the_other_place_where_the_router_is_expected(home: PrivateHome, speak: 
     speak(script)
 
 
-def test_a_namespace_without_a_router(speak: Speaker) -> None:
+def test_namespace_without_a_router_is_reported(speak: Speaker) -> None:
     def script(sdk: Any) -> None:
         config = sdk.models.SandboxLocalTunnelConnectionConfig(router_namespace="kube-system")
         box = sdk.connected(config).create_sandbox("python")
@@ -53,7 +53,7 @@ def test_a_namespace_without_a_router(speak: Speaker) -> None:
     speak(script)
 
 
-def test_without_any_configuration(home: PrivateHome, speak: Speaker) -> None:
+def test_default_configuration_works(home: PrivateHome, speak: Speaker) -> None:
     def script(sdk: Any) -> None:
         with sdk.package.SandboxClient() as client:
             box = client.create_sandbox("python")

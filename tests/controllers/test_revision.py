@@ -56,7 +56,7 @@ def owner() -> Object:
     return controller_reference(SANDBOX_WARM_POOL, WarmPoolView.from_object(pool))
 
 
-# --- secure defaults (reference 4.3) ---------------------------------------------------------------------------------
+# --- secure defaults -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("management", [{}, {"networkPolicyManagement": "Managed"}, {"networkPolicyManagement": ""}])
@@ -89,7 +89,7 @@ def test_template_is_not_modified() -> None:
     assert spec == template_spec()
 
 
-# --- hashes (reference 2.4) ------------------------------------------------------------------------------------------
+# --- hashes ----------------------------------------------------------------------------------------------------------
 
 
 def test_hash_is_the_same_in_every_process() -> None:
@@ -126,7 +126,7 @@ def test_only_fields_that_shape_the_sandbox_are_hashed(fields: Object, changes: 
     assert (revision(**fields).hash != revision().hash) is changes
 
 
-# --- comparing (reference 5.4; edge cases 24 and 25) -----------------------------------------------------------------
+# --- comparing (edge cases 24 and 25) --------------------------------------------------------------------------------
 
 
 def test_sandbox_matches_its_template() -> None:

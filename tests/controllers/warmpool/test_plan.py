@@ -42,7 +42,7 @@ def condition(plan: Plan, type: str = "Progressing") -> tuple[str, str]:
     return found["status"], found["reason"]
 
 
-# --- creating (reference 5.6) ----------------------------------------------------------------------------------------
+# --- creating --------------------------------------------------------------------------------------------------------
 
 
 def test_empty_pool_is_filled(scene: Scene) -> None:
@@ -129,7 +129,7 @@ def test_changed_template_ends_the_pause(scene: Scene) -> None:
     assert scene.plan(scene.pool(5), state=known).create == 0
 
 
-# --- stale members (reference 5.3, 5.4) ------------------------------------------------------------------------------
+# --- stale members ---------------------------------------------------------------------------------------------------
 
 
 def test_edge_22_recreate_deletes_all_stale_members_and_creates_none_yet(scene: Scene) -> None:
@@ -181,7 +181,7 @@ def test_missing_labels_are_restored(scene: Scene) -> None:
     assert plan.patches == (Patch(SANDBOX, "m", {"metadata": {**observed, "labels": {LAUNCH_TYPE: "warm"}}}),)
 
 
-# --- members that do not become ready (reference 5.5) ----------------------------------------------------------------
+# --- members that do not become ready --------------------------------------------------------------------------------
 
 
 def test_edge_22_stuck_member_is_replaced_after_its_deletion(scene: Scene) -> None:
@@ -245,7 +245,7 @@ def test_r23_pools_warmed_together_requeue_at_different_times(scene: Scene) -> N
     assert len({round(wake) for wake in wakes}) > 100
 
 
-# --- too many members (reference 5.8) --------------------------------------------------------------------------------
+# --- too many members ------------------------------------------------------------------------------------------------
 
 
 def test_r26_scaling_down_deletes_unready_members_first(scene: Scene) -> None:

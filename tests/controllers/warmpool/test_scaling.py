@@ -57,7 +57,7 @@ def test_missing_members_are_created_at_once_up_to_the_batch_size(scene: Scene) 
 
 def test_r18_nothing_is_created_until_expectations_are_met(scene: Scene) -> None:
     refill_state = RefillState(bucket=TokenBucket(5, scene.now))
-    # Edge case 30: what is refused here takes no tokens, so there is none to give back.
+    # Edge case 30: a rejected creation takes no tokens, so none is returned.
     assert refilled(scene, 3, refill_state, expectations_met=False, max_refill_rate=10) == Refill(0, refill_state, 30.0)
 
 
