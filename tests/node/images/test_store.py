@@ -29,7 +29,7 @@ def test_image_is_found_by_its_name(store: ImageStore) -> None:
     stored = add(store, "example.com/a:1")
     assert store.find(parse("example.com/a:1")) == stored
     assert (stored.config, stored.size, stored.source) == (CONFIG, 1, "here")
-    assert (stored.root / "file").read_text() == "x"
+    assert (stored.layers[0] / "file").read_text() == "x"
     assert store.find(parse("example.com/a:2")) is None
 
 
@@ -100,21 +100,21 @@ def test_incomplete_imports_of_a_crash_are_removed(store: ImageStore) -> None:
 def test_image_with_containers_is_kept(store: ImageStore) -> None:
     """Also if what is mounted goes by other names, as on a disk of its own."""
     stored = add(store, "a")
-    store.used = lambda: {stored.root}
+    store.used = lambda: {stored.layers[0]}
     with pytest.raises(ImageInUse, match="a:latest is in use by a running container"):
         store.remove(parse("a"))
     add(store, "a", "sha256:2")
-    assert stored.root.exists()
+    assert stored.layers[0].exists()
     store.used = set
     add(store, "a", "sha256:3")
-    assert not stored.root.exists()
+    assert not stored.layers[0].exists()
 
 
 @pytest.mark.isolation
 def test_image_in_use_is_kept(store: ImageStore) -> None:
     stored = add(store, "a")
     script = 'mount --bind "$1" /mnt && echo ready && read line'
-    command = ["unshare", "--mount", "sh", "-c", script, "sh", str(stored.root)]
+    command = ["unshare", "--mount", "sh", "-c", script, "sh", str(stored.layers[0])]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,7 @@ from sandpool.node.images.reference import InvalidImageName, Reference, parse
 from sandpool.node.images.store import ImageStore, StoredImage
 from sandpool.node.images.toolchain import MissingPackage
 from sandpool.node.pods.interfaces import Image, ImageFailure
-from sandpool.node.runtimes.runtime import ImageLayers
+from sandpool.node.runtimes.runtime import HostToolchain, ImageLayers
 
 _ALWAYS: Final = "Always"
 _NEVER: Final = "Never"
@@ -49,11 +50,35 @@ class ImageResolver:
         # An image that was imported under this name is used even with the pull policy Always: no registry has a newer
         # one.
         if stored is not None and (pull_policy != _ALWAYS or not stored.source.startswith("docker://")):
-            return _image(stored, pulled=False)
+            return await self._image(stored, pulled=False)
         if pull_policy == _NEVER:
             raise ImageFailure("ErrImageNeverPull", f'image "{name}" is not present with pull policy of Never')
         mine = await credentials(pod, reference.host or _DEFAULT_HOST, self.secrets)
-        return _image(await self._fetch(reference, mine, pull_policy == _ALWAYS), pulled=True)
+        return await self._image(await self._fetch(reference, mine, pull_policy == _ALWAYS), pulled=True)
+
+    async def _image(self, stored: StoredImage, *, pulled: bool) -> Image:
+        config = stored.config
+        image = Image(
+            id=stored.id,
+            root=ImageLayers(stored.layers),
+            env=config.env,
+            entrypoint=config.entrypoint,
+            command=config.command,
+            working_dir=config.working_dir,
+            user=config.user,
+            stop_signal=config.stop_signal,
+            pulled=pulled,
+        )
+        if not stored.built_in:
+            return image
+        try:
+            below = await asyncio.to_thread(self.built_in.find, parse(stored.built_in.partition("@")[0]))
+        except MissingPackage as error:
+            raise ImageFailure("ErrImagePull", str(error)) from error
+        if below is None or below.id != stored.built_in:
+            why = f"it was built on {stored.built_in}, and this machine has {below.id if below else 'no such image'}"
+            raise ImageFailure("ErrImagePull", f"{why}: build it again")
+        return on_built_in(below, image)
 
     async def _fetch(self, reference: Reference, mine: Credentials, anew: bool) -> StoredImage:
         key = reference, mine.file, anew
@@ -89,16 +114,16 @@ def import_image(store: ImageStore, reference: Reference, source: str, credentia
         return store.add(reference, incoming, unpacked.id, unpacked.config, source)
 
 
-def _image(stored: StoredImage, *, pulled: bool) -> Image:
-    config = stored.config
-    return Image(
-        id=stored.id,
-        root=ImageLayers((stored.root,)),
-        env=config.env,
-        entrypoint=config.entrypoint,
-        command=config.command,
-        working_dir=config.working_dir,
-        user=config.user,
-        stop_signal=config.stop_signal,
-        pulled=pulled,
+def on_built_in(below: Image, image: Image) -> Image:
+    """Return an image whose layers are above a built-in one. Settings that it does not have are those of the latter."""
+    assert isinstance(below.root, HostToolchain)
+    has_own_program = bool(image.entrypoint or image.command)
+    return replace(
+        image,
+        root=HostToolchain(below.root.prefixes, image.root.layers),
+        env={**below.env, **image.env},
+        entrypoint=image.entrypoint if has_own_program else below.entrypoint,
+        command=image.command if has_own_program else below.command,
+        working_dir=image.working_dir or below.working_dir,
+        user=image.user or below.user,
     )

@@ -4,6 +4,10 @@ An image is a directory with its files and metadata; a name is a symbolic link t
 disappears atomically, so a reader sees an image complete or not at all, and a crash leaves at most files in
 ``incoming``, which are removed at the next start. Writers, threads of the agent and commands of the operator alike,
 hold a lock: an image that has no name yet must not be taken for an unused one.
+
+An image that was built has no files of its own. It consists of layers, which images share, above an imported or a
+built-in image. A layer is named by a digest of everything that went into it, so that the next build finds it. A layer
+of no image is removed with the next image, unless a build is under way.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import fcntl
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -34,24 +38,33 @@ class ImageInUse(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StoredImage:
-    """``id`` is a digest; ``size`` is the size of its files in bytes."""
+    """``id`` is a digest; ``size`` is the size of its files in bytes. ``built_in`` is the ID of the built-in image
+    below its layers, if there is one."""
 
     id: str
     directory: Path
     config: ImageConfig
     size: int
-    source: str  # where it was imported or pulled from
+    source: str  # where it was imported or pulled from, or what it was built from
+    layers: tuple[Path, ...]  # directories with its files, the topmost first
+    built_in: str = ""
 
-    @property
-    def root(self) -> Path:
-        return self.directory / ROOTFS
+
+#: What an image is built on: a stored image, or the ID of a built-in one.
+Below = StoredImage | str
 
 
 class _Metadata(msgspec.Struct):
+    """``layers`` are the names of its layers, and ``base`` is that of the image below them. An image with neither has
+    files of its own."""
+
     id: str
     config: ImageConfig
     size: int
     source: str
+    layers: list[str] = []
+    base: str = ""
+    built_in: str = ""
 
 
 class ImageStore:
@@ -64,6 +77,7 @@ class ImageStore:
         self._images = self.directory / "images"
         self._names = self.directory / "names"
         self._incoming = self.directory / "incoming"
+        self._layers = self.directory / "layers"
 
     def find(self, reference: Reference) -> StoredImage | None:
         link = self._link(reference)
@@ -95,6 +109,59 @@ class ImageStore:
         with self._locked():
             return self._commit(reference, incoming, self._images / id.replace(":", "-"))
 
+    @contextlib.contextmanager
+    def building(self) -> Iterator[None]:
+        """Keep layers that belong to no image, until the block ends."""
+        self._layers.mkdir(parents=True, exist_ok=True)
+        with _flock(self._layers, fcntl.LOCK_SH):
+            yield
+
+    def layer(self, key: str) -> Path | None:
+        """Return the files of a layer, or None if it does not exist."""
+        directory = self._layers / key / ROOTFS
+        return directory if directory.is_dir() else None
+
+    def add_layer(self, key: str, incoming: Path) -> Path:
+        """Move a directory with the layer's files in ``rootfs`` into the store."""
+        target = self._layers / key
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError, OSError):  # another build may have added the same
+            incoming.rename(target)
+        return target / ROOTFS
+
+    def add_built(
+        self, reference: Reference, id: str, config: ImageConfig, source: str, layers: Sequence[Path], below: Below
+    ) -> StoredImage:
+        """Name an image that consists of these layers above ``below``."""
+        own = [
+            *layers,
+            *((path for path in below.layers if self._is_layer(path)) if isinstance(below, StoredImage) else ()),
+        ]
+        base = "" if not isinstance(below, StoredImage) else self._base_of(below)
+        built_in = below.built_in if isinstance(below, StoredImage) else below
+        lowest = [] if not base else [self._images / base / ROOTFS]
+        about = _Metadata(
+            id=id,
+            config=config,
+            size=sum(map(_size, (*own, *lowest))),
+            source=source,
+            layers=[path.parent.name for path in own],
+            base=base,
+            built_in=built_in,
+        )
+        with self.incoming() as incoming:
+            (incoming / _METADATA).write_bytes(msgspec.json.encode(about))
+            with self._locked():
+                return self._commit(reference, incoming, self._images / id.replace(":", "-"))
+
+    def _is_layer(self, path: Path) -> bool:
+        return path.is_relative_to(self._layers)
+
+    def _base_of(self, image: StoredImage) -> str:
+        """The name of the image with files of its own that this one ends with; empty if that is a built-in one."""
+        lowest = [path for path in image.layers if not self._is_layer(path)]
+        return lowest[0].parent.name if lowest else ""
+
     def _commit(self, reference: Reference, incoming: Path, target: Path) -> StoredImage:
         target.parent.mkdir(parents=True, exist_ok=True)
         if not target.exists():
@@ -124,8 +191,10 @@ class ImageStore:
         image = self.find(reference)
         if image is None:
             return False
-        others = [name for name, other in self.names().items() if other.id == image.id and name != str(reference)]
-        if not others and self._is_needed(image.directory):
+        others = [other for name, other in self.names().items() if name != str(reference)]
+        shared = {path for other in others for path in (other.directory, *other.layers[:1])}
+        own = {image.directory, *image.layers[:1]}
+        if not own & shared and any(map(self._is_needed, own)):
             raise ImageInUse(f"{reference} is in use by a running container; delete its pod first")
         self._link(reference).unlink()
         self._remove_unnamed()
@@ -137,18 +206,20 @@ class ImageStore:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with _flock(self.directory, fcntl.LOCK_EX):
             yield
-        finally:
-            os.close(descriptor)
 
     def _remove_unnamed(self) -> None:
-        named = {image.directory for image in self.names().values()}
+        named = list(self.names().values())
+        kept = {image.directory for image in named} | {path.parent for image in named for path in image.layers}
         for directory in self._images.iterdir():
-            if directory not in named and not self._is_needed(directory):
+            if directory not in kept and not self._is_needed(directory):
                 shutil.rmtree(directory)
+        if self._layers.is_dir():
+            with contextlib.suppress(BlockingIOError), _flock(self._layers, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                for directory in self._layers.iterdir():
+                    if directory not in kept and not self._is_needed(directory):
+                        shutil.rmtree(directory)
 
     def _is_needed(self, directory: Path) -> bool:
         # Both checks are needed: another agent's containers are not in ``used``, and mountinfo has paths relative to
@@ -163,7 +234,22 @@ class ImageStore:
             about = msgspec.json.decode((directory / _METADATA).read_bytes(), type=_Metadata)
         except FileNotFoundError:
             return None
-        return StoredImage(about.id, directory, about.config, about.size, about.source)
+        layers = tuple(self._layers / name / ROOTFS for name in about.layers)
+        if about.base:
+            layers = (*layers, self._images / about.base / ROOTFS)
+        elif not about.built_in:
+            layers = (*layers, directory / ROOTFS)
+        return StoredImage(about.id, directory, about.config, about.size, about.source, layers, about.built_in)
+
+
+@contextlib.contextmanager
+def _flock(directory: Path, operation: int) -> Iterator[None]:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, operation)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def is_mounted(directory: Path) -> bool:

@@ -27,7 +27,6 @@ from typing import Final
 
 from sandpool.node.launcher import syscalls
 from sandpool.node.launcher.idmap import user_namespace
-from sandpool.node.launcher.loop_device import LoopDevice, attach_copy
 from sandpool.node.launcher.root_directory import Root, make_below, path_of, restrict_mount
 from sandpool.node.launcher.unprivileged import is_unprivileged
 from sandpool.node.runtimes.runtime import (
@@ -62,16 +61,24 @@ _WORLD: Final = ("tmp", "var/tmp")
 class Rootfs:
     """Used once, in a process forked for one container: it changes the root of the process."""
 
-    def __init__(self, pod: PodSandbox, spec: ContainerSpec, programs: Path, cgroup: Path | None = None) -> None:
+    def __init__(
+        self,
+        pod: PodSandbox,
+        spec: ContainerSpec,
+        programs: Path,
+        cgroup: Path | None = None,
+        disk: int | None = None,
+    ) -> None:
         self.pod = pod
         self.spec = spec
         self.programs = programs
         # Mounted read-only for a runtime that needs to see a cgroup.
         self.cgroup = cgroup
+        # The mount for the container's writes, if its spec has a disk for them.
+        self.disk = disk
         # Mounts below /dev, which the runtime makes and mounts itself: path in the staging tmpfs, mount.
         self.in_dev: list[tuple[str, Bind | Tmpfs | DataFile]] = []
         self._opened: dict[str, int] = {}
-        self._disk: LoopDevice | None = None  # for the container's writes
         self._staged = 0
 
     def build(self) -> None:
@@ -114,8 +121,6 @@ class Rootfs:
         wanted += [f"/{name}" for name in _MERGED if os.path.isdir(f"/{name}") and not os.path.islink(f"/{name}")]
         if spec.scratch.directory is not None:
             wanted.append(str(spec.scratch.directory))
-        if spec.scratch.disk is not None:
-            self._disk = attach_copy(spec.scratch.disk)
         wanted += [str(mount.source) for mount in spec.mounts if isinstance(mount, Bind)]
         for path in dict.fromkeys(wanted):
             try:
@@ -227,8 +232,8 @@ class Rootfs:
         """Mount what holds the writes of the container at ``scratch`` in the staging tmpfs."""
         scratch = self.spec.scratch
         os.mkdir("scratch")
-        if self._disk is not None:
-            self._disk.mount("scratch")
+        if self.disk is not None:
+            syscalls.attach_mount(self.disk, "scratch")
         elif scratch.directory is not None:
             self._bind(self._opened[str(scratch.directory)], "scratch")
         else:

@@ -50,7 +50,7 @@ class ContainerRequest(NamedTuple):
     platform: str  # how gVisor intercepts system calls
     cgroup: str  # its directory in the unified hierarchy, if the runtime needs to see it
     status: str  # the file for the exit code and PIDs
-    stdio: list[int]  # three descriptors
+    stdio: list[int]  # three descriptors, and the mount of the disk for its writes if it has one
     filter: bytes  # the seccomp program
 
 
@@ -69,26 +69,27 @@ def become_container(request: ContainerRequest, report: int) -> None:
     elif pod.netns is not None:
         enter_network(pod.netns)
     status = os.open(request.status, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    rootfs = Rootfs(pod, spec, request.programs, Path(request.cgroup) if request.cgroup else None)
+    stdio, disk = request.stdio[:3], request.stdio[3] if len(request.stdio) > 3 else None
+    rootfs = Rootfs(pod, spec, request.programs, Path(request.cgroup) if request.cgroup else None, disk)
     rootfs.build()
     rootfs.check()
     if spec.tty:
-        take_terminal(request.stdio[0])
+        take_terminal(stdio[0])
     program = f"{PROGRAMS}/{request.program}"
     if request.kind == GVISOR:
         limit_resources()  # gVisor's kernel opens the files of all processes inside, and limits those itself
         write_bundle(gvisor_config(pod, spec, rootfs))
-        _become_script(gvisor_script(program, request.platform, pod), [*request.stdio, status], report)
+        _become_script(gvisor_script(program, request.platform, pod), [*stdio, status], report)
     limit_resources(spec.nofile)
     if request.kind in (CRUN, RUNC):
         write_bundle(oci_config(pod, spec, rootfs))
         if request.kind == RUNC:
-            arrange([*request.stdio, status], report)
+            arrange([*stdio, status], report)
             os.setgroups([])
             run_and_watch(program, _STATUS, report)
-        _become_script(crun_script(program), [*request.stdio, status], report)
+        _become_script(crun_script(program), [*stdio, status], report)
     arguments = memfd(b"".join(os.fsencode(argument) + b"\0" for argument in bwrap_arguments(pod, spec, rootfs)))
-    arrange([*request.stdio, status, arguments, memfd(request.filter)], report)
+    arrange([*stdio, status, arguments, memfd(request.filter)], report)
     if not is_unprivileged():  # without root, groups cannot be dropped
         os.setgroups([])
     os.setresgid(pod.host_gid, pod.host_gid, pod.host_gid)

@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import platform
+from collections.abc import Mapping
 from typing import Final
 
 CLONE_NEWNS: Final = 0x00020000
@@ -19,7 +20,6 @@ CLONE_NEWNET: Final = 0x40000000
 MS_RDONLY: Final = 0x1
 MS_NOSUID: Final = 0x2
 MS_NODEV: Final = 0x4
-MS_NOATIME: Final = 0x400
 MS_REMOUNT: Final = 0x20
 MS_BIND: Final = 0x1000
 MS_REC: Final = 0x4000
@@ -40,6 +40,10 @@ _AT_EMPTY_PATH: Final = 0x1000
 _OPEN_TREE_CLONE: Final = 0x1
 _MOVE_MOUNT_F_EMPTY_PATH: Final = 0x4
 _MOUNT_ATTR_IDMAP: Final = 0x00100000
+MOUNT_ATTR_NOSUID: Final = 0x2
+MOUNT_ATTR_NODEV: Final = 0x4
+MOUNT_ATTR_NOATIME: Final = 0x10
+_FSCONFIG_SET_FLAG, _FSCONFIG_SET_STRING, _FSCONFIG_CMD_CREATE = 0, 1, 6
 
 _PR_SET_DUMPABLE: Final = 4
 _PR_SET_SECCOMP: Final = 22
@@ -57,6 +61,7 @@ _NUMBERS: Final = {
 }
 # The same on all architectures.
 _OPEN_TREE, _MOVE_MOUNT, _CLONE3, _OPENAT2, _MOUNT_SETATTR = 428, 429, 435, 437, 442
+_FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -153,6 +158,21 @@ def map_ids(tree: int, userns: int) -> None:
     _checked(
         _libc.syscall(_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH, ctypes.byref(attributes), ctypes.sizeof(attributes))
     )
+
+
+def new_mount(source: str, type: str, options: Mapping[str, str | None], attributes: int) -> int:
+    """Mount a file system nowhere and return the mount, for ``attach_mount``. Options without a value are flags."""
+    context: int = _checked(_libc.syscall(_FSOPEN, os.fsencode(type), 1), source)  # 1: close on exec
+    try:
+        for name, value in {"source": source, **options}.items():
+            command = _FSCONFIG_SET_FLAG if value is None else _FSCONFIG_SET_STRING
+            text = None if value is None else os.fsencode(value)
+            _checked(_libc.syscall(_FSCONFIG, context, command, os.fsencode(name), text, 0), source)
+        _checked(_libc.syscall(_FSCONFIG, context, _FSCONFIG_CMD_CREATE, None, None, 0), source)
+        mount: int = _checked(_libc.syscall(_FSMOUNT, context, 1, attributes), source)
+        return mount
+    finally:
+        os.close(context)
 
 
 def attach_mount(tree: int, target: str) -> None:

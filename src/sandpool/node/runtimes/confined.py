@@ -75,6 +75,7 @@ class ConfinedRuntime(LaunchedRuntime):
 
     async def close(self) -> None:
         self.exec_agents.close()
+        await super().close()
 
     def container_request(self, container: LaunchedContainer, stdio: list[int]) -> ContainerRequest:
         binary = self.binary

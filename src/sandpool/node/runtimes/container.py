@@ -26,6 +26,7 @@ from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.launcher.spawn_container import ContainerRequest
 from sandpool.node.launcher.unconfined import UnconfinedRequest
 from sandpool.node.runtimes import stdin_once
+from sandpool.node.runtimes.disk_pool import DiskPool
 from sandpool.node.runtimes.process_tracker import ProcessTracker
 from sandpool.node.runtimes.runtime import Command, ContainerSpec, Exit, PodSandbox, RuntimeFailure, Stdio
 from sandpool.node.runtimes.spec_codec import SPEC, spec_from_json, spec_to_json
@@ -51,6 +52,7 @@ class LaunchedRuntime(ABC):
         self.launcher = launcher
         self.clock = clock
         self.directory = directory
+        self.disks = DiskPool()
 
     @property
     @abstractmethod
@@ -95,8 +97,8 @@ class LaunchedRuntime(ABC):
     async def pods(self) -> set[str]:
         return set(self.cgroups.group().children())
 
-    async def close(self) -> None:  # noqa: B027 - optional to override
-        pass
+    async def close(self) -> None:
+        await self.disks.close()
 
 
 class LaunchedContainer(ABC):
@@ -116,6 +118,7 @@ class LaunchedContainer(ABC):
         # Descriptors of the FIFOs: written data is lost when no process has them open any more.
         self._fifos: list[int] = []
         self._their_terminal: int | None = None
+        self._disk: int | None = None  # for its writes
 
     @property
     def pod_uid(self) -> str:
@@ -233,13 +236,19 @@ class LaunchedContainer(ABC):
             if descriptor is not None:
                 os.close(descriptor)
         self._fifos, self.terminal, self._their_terminal = [], None, None
+        if self._disk is not None:
+            self.runtime.disks.give_back(self._disk)
+            self._disk = None
         shutil.rmtree(self.directory, ignore_errors=True)
 
     async def _launch(self) -> None:
         self._open_fifos()
         self._memory = self.cgroup.watch_oom(self._out_of_memory)
         try:
-            stdio = await self._open_stdio()
+            disk = self.spec.scratch.disk
+            if disk is not None:
+                self._disk = await self.runtime.disks.take(disk)
+            stdio = [*await self._open_stdio(), *([] if self._disk is None else [os.dup(self._disk)])]
             try:
                 child = await self.runtime.launcher.launch(self.runtime.container_request(self, stdio))
             finally:

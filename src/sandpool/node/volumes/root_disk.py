@@ -1,6 +1,6 @@
 """Disks for the writable roots of containers.
 
-A container gets a copy of an empty file system of its size, which the launcher makes (``launcher.loop_device``). The
+A container gets a copy of an empty file system of its size (``launcher.loop_device``, ``runtimes.disk_pool``). The
 kernel refuses what does not fit (ENOSPC). Project quotas would need no loop devices, but the file system and the kernel
 must support them, and a machine has one file system for everything; a disk per container works everywhere and costs 2
 ms and some 100 KB.
@@ -14,7 +14,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from sandpool.node.launcher.loop_device import attach_copy
+from sandpool.node.launcher.loop_device import mount_copy
 from sandpool.node.pods.interfaces import VolumeFailure
 from sandpool.node.runtimes.runtime import RuntimeFailure
 from sandpool.node.volumes import disk
@@ -52,7 +52,7 @@ class RootDisks:
         """Remove the images of an earlier agent, and return why disks cannot be made here; empty if they can."""
         shutil.rmtree(self.directory, ignore_errors=True)
         try:
-            attach_copy(self._make(disk.SMALLEST)).close()
+            os.close(mount_copy(self._make(disk.SMALLEST)))
         except (VolumeFailure, RuntimeFailure, OSError) as error:
             return str(error)
         return ""
