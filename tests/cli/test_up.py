@@ -135,23 +135,37 @@ async def test_kubectl_describes_a_simulated_node(tmp_path: Path) -> None:
     assert [line.split() for line in described.splitlines() if line.startswith("  pods:")] == [["pods:", "50"]] * 2
 
 
-def test_startup_prints_addresses_and_next_steps(tmp_path: Path) -> None:
+def rows(said: str) -> dict[str, list[str]]:
+    """The table that ``sandpool up`` prints, by the first word of a line."""
+    table = said.partition(" is running, pid ")[2].splitlines()[1:]
+    return {words[0]: words[1:] for line in table if (words := line.split())}
+
+
+def test_startup_shows_steps_then_a_table_with_addresses_and_the_next_command() -> None:
     with ServerProcess("up", options=NODE) as server:
-        said = server.process.tail().splitlines()
-        metrics = next(line.split()[1] for line in said if line.startswith("metrics "))
-        text = urllib.request.urlopen(metrics, timeout=20).read().decode()
-    assert said[0] == f"serving {server.url}   export KUBECONFIG={server.kubeconfig}"
-    assert "1 simulated node: pods become ready, but nothing runs in them" in said
-    assert said[-1].startswith("try kubectl apply -f ")
-    assert Path(said[-1].removeprefix("try kubectl apply -f ")).exists()
+        said = server.process.tail(100)
+        table = rows(said)
+        text = urllib.request.urlopen(table["metrics"][0], timeout=20).read().decode()
+    steps = said.partition("Sandpool ")[0].splitlines()
+    assert steps == [
+        "loading",
+        f"opening the data in {server.directory / 'data'}",
+        "preparing the node",
+        "starting the router",
+        "starting the controllers",
+    ]
+    assert table["API"] == [server.url, "export", f"KUBECONFIG={server.kubeconfig}"]
+    assert " ".join(table["node"]) == "1 simulated node: pods become ready, but nothing runs in them"
+    assert table["more"][-1] == "--help"
     assert 'workqueue_depth{controller="sandboxclaim",name="sandboxclaim",priority="0"} 0.0' in text
 
 
 def test_up_without_a_node_says_so() -> None:
     with ServerProcess("up", options=("--metrics-bind-address", "0", "--no-node")) as server:
-        said = server.process.tail().splitlines()
-    assert [line.split()[0] for line in said] == ["serving", "no", "router", "try"]
-    assert said[1].startswith("no node: sandboxes stay Pending; use --simulated-nodes 1 to try the API")
+        table = rows(server.process.tail())
+    assert table["metrics"] == ["none"]
+    expected = "no node: sandboxes stay Pending; use --simulated-nodes 1 to try the API"
+    assert " ".join(table["node"]).startswith(expected)
 
 
 def test_metrics_port_in_use_is_reported(tmp_path: Path) -> None:
@@ -168,11 +182,10 @@ def test_metrics_port_in_use_is_reported(tmp_path: Path) -> None:
 
 def test_router_is_started_by_default() -> None:
     with ServerProcess("up", options=NODE) as server:
-        said = [line.split() for line in server.process.tail().splitlines()]
-        url = next(words[1] for words in said if words[0] == "router")
+        url = rows(server.process.tail())["router"][0]
         assert urllib.request.urlopen(f"{url}/healthz", timeout=20).read() == b'{"status":"ok"}'
     with ServerProcess("up", options=(*NODE, "--router-bind-address", "0")) as server:
-        assert "router http" not in server.process.tail()
+        assert rows(server.process.tail())["router"] == ["none"]
 
 
 def test_short_router_secret_is_rejected(tmp_path: Path) -> None:
@@ -186,8 +199,8 @@ def test_short_router_secret_is_rejected(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr == (
-        "Error: --router-token-secret-file: the secret for tokens has 5 bytes; at least 32 are required\n"
+    assert done.stderr.endswith(
+        "\nError: --router-token-secret-file: the secret for tokens has 5 bytes; at least 32 are required\n"
     )
 
 

@@ -24,6 +24,7 @@ from tests.support.other_user import NoOtherUser, OtherUser, other_user
 KINDS = {type.kind: type for type in (SANDBOX_TEMPLATE, SANDBOX_WARM_POOL, SANDBOX_CLAIM)}
 QUICKSTART = files("sandpool.cli") / "manifests" / "quickstart.yaml"
 
+UNLISTED = ("--unlisted", "--ephemeral", "--router-bind-address", "127.0.0.1:0")
 pytestmark = pytest.mark.isolation
 
 
@@ -40,13 +41,13 @@ def user() -> Iterator[OtherUser]:
 def up(user: OtherUser) -> Iterator[Component]:
     place = user.place
     command = user.command(
-        "-m", "sandpool.cli.main", "up", "--metrics-bind-address", "0", "--port", "0",
+        "-m", "sandpool.cli.main", "up", *UNLISTED, "--metrics-bind-address", "0", "--port", "0",
         "--data-dir", place / "data", "--kubeconfig", place / "kubeconfig",
     )  # fmt: skip
     component = Component("sandpool up", command, place / "log")
     component.start()
     try:
-        component.wait_for("serving https://", 60.0)
+        component.wait_for(" is running, pid ", 60.0)
         yield component
     finally:
         component.stop(30.0)
@@ -88,7 +89,7 @@ async def test_unprivileged_pool_is_confined(up: Component, user: OtherUser) -> 
     up.kill()
     logged = up.log.stat().st_size
     up.start()
-    up.wait_for("serving https://", 60.0, since=logged)
+    up.wait_for(" is running, pid ", 60.0, since=logged)
     client = Client(HttpTransport(load(user.place / "kubeconfig")))
     found = await ready_pods(client, 3)
     await client.close()

@@ -33,6 +33,7 @@ READS = "--inh-caps=+dac_read_search --ambient-caps=+dac_read_search"
 KINDS = {type.kind: type for type in (SANDBOX_TEMPLATE, SANDBOX_WARM_POOL, SANDBOX_CLAIM)}
 QUICKSTART = files("sandpool.cli") / "manifests" / "quickstart.yaml"
 
+UNLISTED = ("--unlisted", "--ephemeral", "--router-bind-address", "127.0.0.1:0")
 pytestmark = pytest.mark.skipif(os.geteuid() == 0 and SETPRIV is None, reason="setpriv is not installed")
 
 
@@ -51,12 +52,12 @@ def running(place: Path, *options: str) -> Iterator[Component]:
     command: list[str | Path] = []
     if os.geteuid() == 0:
         command += [str(SETPRIV), f"--reuid={USER}", f"--regid={USER}", "--clear-groups", *READS.split()]
-    command += [sys.executable, "-m", "sandpool.cli.main", "up", *options, "--metrics-bind-address", "0"]
+    command += [sys.executable, "-m", "sandpool.cli.main", "up", *UNLISTED, *options, "--metrics-bind-address", "0"]
     command += ["--data-dir", place / "data", "--kubeconfig", place / "kubeconfig", "--port", "0"]
     component = Component("sandpool up", command, place / "log")
     component.start()
     try:
-        component.wait_for("serving https://", 60.0)
+        component.wait_for(" is running, pid ", 60.0)
         yield component
     finally:
         component.stop(30.0)
@@ -119,7 +120,7 @@ async def test_unsafe_runtime_serves_a_claim_without_root(client: Client, up: Co
     up.kill()
     logged = up.log.stat().st_size
     up.start()
-    up.wait_for("serving https://", 60.0, since=logged)
+    up.wait_for(" is running, pid ", 60.0, since=logged)
     again = Client(HttpTransport(load(place / "kubeconfig")))
     found = await ready_pods(again, 3)
     await again.close()

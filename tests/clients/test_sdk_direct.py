@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from sandpool.bench.sdk_process import SdkProcess, Speaker, find_python
 from tests.support import sdk_scripts
 from tests.support.private_network import PrivateHome
 
+README = Path(__file__).parents[2] / "README.md"
 pytestmark = pytest.mark.isolation
 
 
@@ -31,15 +34,15 @@ def test_hundred_megabytes_are_streamed(speak: Speaker) -> None:
     speak(sdk_scripts.streams, 100)
 
 
-def test_printed_example_runs(home: PrivateHome) -> None:
-    said = home.server.process.tail(1000).splitlines()
-    line = next(line for line in said if line.startswith("then, in Python"))
+def test_the_program_in_the_readme_works_as_it_is(home: PrivateHome) -> None:
+    program = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)[0]
+    assert home.router in program
     done = subprocess.run(
-        [*home.prefix, find_python(), "-c", line.partition(": ")[2]],
+        [*home.prefix, find_python(), "-c", program],
         env={"PATH": os.environ["PATH"], "HOME": str(home.directory), "KUBECONFIG": str(home.server.kubeconfig)},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert (done.returncode, done.stdout) == (0, "hello\n\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "42\n\n"), done.stderr

@@ -39,6 +39,8 @@ def home_in(data_dir: Path, **changes: object) -> Home:
         metrics_url=None,
         data_dir=data_dir,
         log=None,
+        node="a node",
+        settings={},
         version="1.2.3",
         started=NOW,
     )

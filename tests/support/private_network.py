@@ -12,6 +12,7 @@ from typing import Self
 
 from sandpool.bench.sdk_process import SdkProcess
 from sandpool.bench.server_process import ServerProcess
+from sandpool.cli.routing import ROUTER_ADDRESS
 from sandpool.node.network.links import set_up_loopback
 from sandpool.node.network.netns import NetworkNamespace
 
@@ -27,6 +28,8 @@ class PrivateHome:
         self.directory = Path(tempfile.mkdtemp(prefix="sandpool-home-"))
         os.chmod(self.directory, 0o755)
         self.network, _ = NetworkNamespace.make(self.directory / "network", set_up_loopback)
+        # Here the default address is always free.
+        options = ("--router-bind-address", ROUTER_ADDRESS, *options)
         self.server = ServerProcess(
             "up", data_dir=self.directory / "data", options=options, users=users, network=self.network.path
         )

@@ -18,8 +18,13 @@ from sandpool.bench.child_process import Component, Rig
 #: The user of the kubeconfig that ``sandpool server`` and ``sandpool up`` write.
 ADMIN: Final = "admin"
 
-# The line that the process prints when it serves.
-_GREETING: Final = "serving https://"
+# What the process prints when it serves.
+_GREETING: Final = {"server": "serving https://", "up": " is running, pid "}
+# Of its own: no other command finds it, no port is taken from another, and nothing is left.
+_UP: Final = (
+    *("--unlisted", "--keep=false"),
+    *("--router-bind-address", "127.0.0.1:0", "--metrics-bind-address", "127.0.0.1:0"),
+)
 
 
 def token_file(tokens: Mapping[str, str], users: Mapping[str, tuple[str, ...]]) -> str:
@@ -61,7 +66,7 @@ class ServerProcess(Rig):
             *(sys.executable, "-m", "sandpool.cli.main", self.command),
             *("--data-dir", self.data_dir or self.directory / "data", "--port", "0"),
             *("--kubeconfig", self.kubeconfig, "--token-file", self.directory / "tokens.csv"),
-            *(("--unlisted",) if self.command == "up" else ()),
+            *(_UP if self.command == "up" else ()),
             *self.options,
         ]
         self.process = Component(f"sandpool {self.command}", command, self.directory / "log")
@@ -85,7 +90,7 @@ class ServerProcess(Rig):
         logged = log.stat().st_size if log.exists() else 0
         started = time.monotonic()
         self.process.start()
-        self.process.wait_for(_GREETING, within, since=logged)
+        self.process.wait_for(_GREETING[self.command], within, since=logged)
         self.seconds = time.monotonic() - started
         config = yaml.safe_load(self.kubeconfig.read_text())
         cluster = config["clusters"][0]["cluster"]

@@ -25,11 +25,12 @@ async def this_machine(server: ApiServer, directory: Path, choice: Choice) -> As
     node = Node(server.client(NODE, name="node"), server.clock, Random(), _settings(directory, choice))
     await node.start()
     server.pod_access = node.pod_access
+    running = Running([node.wait], _said_of(node), lambda: len(node.agent.workers), keep=choice.keep)
     try:
-        yield Running([node.wait], _said_of(node))
+        yield running
     finally:
         server.pod_access = None
-        await node.stop(keep=choice.keep)
+        await node.stop(keep=running.keep)
 
 
 def _settings(directory: Path, choice: Choice) -> NodeOptions:
@@ -50,8 +51,8 @@ def _said_of(node: Node) -> str:
     runtimes, name = node.agent.parts.runtimes, node.agent.name
     if not runtimes.available:
         why = "; ".join(f"{runtime}: {reason}" for runtime, reason in sorted(tried(runtimes.unavailable).items()))
-        return f"node {name} cannot run pods: {why} (use --simulated-nodes 1 to try the API without running anything)"
+        return f"{name} cannot run pods: {why} (use --simulated-nodes 1 to try the API without running anything)"
     weak = "".join(f"; {message}" for message in node.network.weaknesses.values())
     unsafe = "".join(f"; {message}" for message in runtimes.weaknesses.values())
     how = "without isolation" if runtimes.default == PROCESS else f"confined by {runtimes.default}"
-    return f"node {name} runs pods {how}{weak}{unsafe}"
+    return f"{name} runs pods {how}{weak}{unsafe}"

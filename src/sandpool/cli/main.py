@@ -42,6 +42,8 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "server": ("sandpool.cli.server", "Run the embedded Kubernetes API alone."),
     },
 }
+# Commands whose import takes a second, and what they say before.
+_SLOW: Final = {"up": "loading"}
 #: Environment variable: show the traceback of every failure.
 TRACEBACK: Final = "SANDPOOL_TRACEBACK"
 COMMANDS: Final = {name: entry for group in GROUPS.values() for name, entry in group.items()}
@@ -59,6 +61,13 @@ class GroupedCommands(click.Group):
         module, _ = COMMANDS[name]
         command: click.Command = getattr(import_module(module), name)
         return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args[0] in _SLOW and not {"-h", "--help"}.intersection(args):
+            from sandpool.cli.progress import Progress
+
+            Progress().step(_SLOW[args[0]])
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))

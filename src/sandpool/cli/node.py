@@ -15,7 +15,7 @@ import click
 from sandpool.cli import foreground, kubelet_options, observability
 from sandpool.cli.flags import switch
 from sandpool.cli.node_instance import NodeInstance
-from sandpool.cli.nodes import MAX_PODS, node_options
+from sandpool.cli.nodes import MAX_PODS, keep_option, node_options
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.logging import TEXT
 from sandpool.kube import kubeconfig as kubeconfigs
@@ -50,6 +50,7 @@ _STATE = Path("/var/lib/sandpool/node")
 @switch("--schedule", False, "Also schedule pods, in a cluster without a scheduler.")
 @kubelet_options.kubelet_options
 @node_options
+@keep_option(False)
 @observability.log_options(TEXT)
 def node(
     kubeconfig: Path | None,

@@ -58,9 +58,12 @@ _OPTIONS: Final = (
         False,
         "Allow the runtime class `process`, which has NO ISOLATION; without root, all pods use it.",
     ),
-    switch("--keep", False, "Leave pods running on exit; the next start adopts them."),
 )
 NAMES: Final = ("max_pods", "pod_cidr", "host_netns", "allow_host_path", "allow_unsafe_process_runtime", "keep")
+
+
+def keep_option(default: bool) -> Callable[[F], F]:
+    return switch("--keep", default, "Leave pods running on exit; the next start adopts them.")
 
 
 def node_options(command: F) -> F:
@@ -85,11 +88,21 @@ class Choice:
 
 
 class Running:
-    """Running nodes. A coroutine of ``parts`` returns only when a node fails."""
+    """Running nodes. A coroutine of ``parts`` returns only when a node fails. ``pods`` counts those with processes.
+    ``keep`` decides, when the nodes stop, whether their pods run on."""
 
-    def __init__(self, parts: list[Callable[[], Coroutine[Any, Any, None]]], greeting: str) -> None:
+    def __init__(
+        self,
+        parts: list[Callable[[], Coroutine[Any, Any, None]]],
+        greeting: str,
+        pods: Callable[[], int] = lambda: 0,
+        *,
+        keep: bool = False,
+    ) -> None:
         self.parts = parts
         self.greeting = greeting
+        self.pods = pods
+        self.keep = keep
 
 
 @asynccontextmanager

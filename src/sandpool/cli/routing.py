@@ -16,6 +16,7 @@ from sandpool.cli.addresses import address
 from sandpool.cli.identities import ROUTER
 from sandpool.engine.health import parse_address
 from sandpool.engine.metrics.registry import MetricsRegistry
+from sandpool.home.users import sudo_caller
 from sandpool.node.pod_access import NodePodAccess
 from sandpool.router.authorization import Authorizer, ScopedTokenAuthorizer, allow_all
 from sandpool.router.embedded import EmbeddedRouter
@@ -27,6 +28,8 @@ from sandpool.server.auth.private_files import write_private
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+# The same at every start, so that clients can keep it. The port is not assigned to another service.
+ROUTER_ADDRESS: Final = "127.0.0.1:6490"
 SECRET_NAME: Final = "router-secret"
 TOKEN_NAME: Final = "router-token"
 # Of the token in a file of its owner, which every start replaces.
@@ -56,9 +59,9 @@ def connection_limits(prefix: str) -> Callable[[F], F]:
 _OPTIONS: Final = (
     click.option(
         "--router-bind-address",
-        default="127.0.0.1:0",
+        default=ROUTER_ADDRESS,
         show_default=True,
-        help="Address of the router; port 0: the system chooses; just 0: no router.",
+        help="Address of the router; port 0 picks a free one, 0 alone disables it.",
     ),
     click.option(
         "--router-token-secret-file",
@@ -172,27 +175,14 @@ def _access(server: ApiServer, kubeconfig: Path, secret_file: Path | None) -> Ro
         path = kubeconfig.with_name(SECRET_NAME)
         if not path.exists():
             write_private(path, secrets.token_hex(MIN_SECRET_BYTES).encode())
-        signer, trusts = scoped_tokens(str(path), path), LoopbackOwner({kubeconfig.stat().st_uid})
+        signer, trusts = scoped_tokens(str(path), path), LoopbackOwner(_users(kubeconfig))
     token_file = kubeconfig.with_name(TOKEN_NAME)
     until = int(server.clock.now().timestamp()) + _TOKEN_SECONDS
     write_private(token_file, signer.make(TokenScope(ALL, (ALL,), until)).encode())
     return RouterAccess(ScopedTokenAuthorizer(signer, server.clock), trusts, token_file)
 
 
-def greeting(running: RunningRouter | None) -> str:
-    if running is None:
-        return ""
-    token = running.access.token_file
-    return f"router {running.router.url}" + ("" if token is None else f"   token {token}")
-
-
-def example(running: RunningRouter | None) -> str:
-    """Return a line of Python that works once there is a pool called python; empty if it needs a token, or if no node
-    runs sandboxes."""
-    if running is None or running.router.agent is None:
-        return ""
-    if running.access.authorizer is not allow_all and running.access.trusts is trust_none:
-        return ""
-    client = f'SandboxClient(models.SandboxDirectConnectionConfig(api_url="{running.router.url}"), cleanup=True)'
-    call = f'print({client}.create_sandbox("python").commands.run("echo hello").stdout)'
-    return f"then, in Python with k8s-agent-sandbox: from k8s_agent_sandbox import SandboxClient, models; {call}"
+def _users(kubeconfig: Path) -> set[int]:
+    """Return the users who can read the token: the owner of the kubeconfig, and the user who called sudo."""
+    caller = sudo_caller()
+    return {kubeconfig.stat().st_uid, *(() if caller is None else (caller.uid,))}

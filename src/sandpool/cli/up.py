@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping
+import signal
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,7 +18,10 @@ import click
 from sandpool import __version__
 from sandpool.cli import foreground, identities, observability, routing, serving, tuning
 from sandpool.cli.addresses import address
-from sandpool.cli.nodes import NAMES, NODELESS, Choice, node_options, nodes
+from sandpool.cli.announcement import Announcement
+from sandpool.cli.home_report import report
+from sandpool.cli.nodes import NAMES, NODELESS, Choice, keep_option, node_options, nodes
+from sandpool.cli.start_request import StartRequest, UpCommand, preferred, preferred_port
 from sandpool.controllers.leader import ControllerProcess
 from sandpool.controllers.options import ControllerOptions, ProcessOptions
 from sandpool.engine.clock import SystemClock
@@ -27,23 +30,25 @@ from sandpool.engine.logging import TEXT
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.tracing import Tracing
 from sandpool.engine.transports import MeasuredTransport
-from sandpool.home import discovery
 from sandpool.home.discovery import Home
-from sandpool.home.notification import Notifier
 from sandpool.home.process import ProcessIdentity
 from sandpool.home.start import LOG_VARIABLE
 from sandpool.node.simulated_assembly import MAX_NODES
 from sandpool.server.serving import gc_tuning
 from sandpool.server.serving.daemon import Daemon, ServerOptions
 
-_LOCAL = "127.0.0.1:0"
+# Like that of the router: the same at every start, and not assigned to another service.
+METRICS_ADDRESS = "127.0.0.1:6491"
+# Makes a home end its sandboxes when it stops.
+END_SANDBOXES = signal.SIGUSR1
 
 
-@click.command(cls=tuning.TunedCommand, context_settings={"default_map": tuning.ONE_MACHINE})
+@click.command(cls=UpCommand, context_settings={"default_map": tuning.ONE_MACHINE})
+@click.option("--detach", "-d", is_flag=True, help="Start in the background, and return when it serves.")
 @serving.server_options
 @click.option(
     "--metrics-bind-address",
-    default=_LOCAL,
+    default=METRICS_ADDRESS,
     show_default=True,
     help="Listen address for metrics; port 0 picks a free one, 0 alone disables it.",
 )
@@ -60,23 +65,49 @@ _LOCAL = "127.0.0.1:0"
 @click.option("--unlisted", is_flag=True, help="Do not let other commands find this home on their own.")
 @click.option("--no-node", is_flag=True, help="Do not run pods on this machine.")
 @node_options
+@keep_option(True)
+@click.option("--ephemeral", is_flag=True, help="End sandboxes on exit, which loses their files; as --keep=false.")
 @routing.router_options
 @tuning.tuning_flags
 @observability.trace_option
 @observability.log_options(TEXT)
+@click.pass_context
 def up(
+    context: click.Context,
+    /,
+    detach: bool,
     metrics_bind_address: str,
     health_probe_bind_address: str,
     simulated_nodes: int,
     no_node: bool,
+    ephemeral: bool,
     enable_tracing: bool,
     log_format: str,
     log_level: str,
     unlisted: bool,
     **options: Any,
 ) -> None:
-    """Run the embedded Kubernetes API, the controllers and sandboxes on this machine until Ctrl-C or SIGTERM."""
+    """Start the local home: sandboxes on this machine, with an API, controllers and a router.
+
+    Runs until Ctrl-C or SIGTERM, or with --detach until `sandpool down`. Sandboxes and their files are kept for the
+    next start, unless --ephemeral is given."""
+    request = StartRequest.of(context)
+    if not unlisted and (home := request.running()) is not None:
+        request.check(home)
+        click.echo(f"A home already runs, since {home.started:%Y-%m-%d %H:%M:%S} UTC.")
+        click.echo(report(home))
+        return
+    if detach:
+        request.start_in_background()
+        return
     observability.begin(log_format, log_level)
+    if not request.is_given("--port"):
+        options["port"] = preferred_port(options["host"], options["port"])
+    if not request.is_given("--router-bind-address"):
+        options["router_bind_address"] = preferred(options["router_bind_address"])
+    if not request.is_given("--metrics-bind-address"):
+        metrics_bind_address = preferred(metrics_bind_address)
+    options["keep"] = options["keep"] and not ephemeral
     server = serving.settings(**{name: options.pop(name) for name in serving.NAMES})
     process_options = ProcessOptions(
         metrics_address=address("--metrics-bind-address", metrics_bind_address),
@@ -87,8 +118,9 @@ def up(
     settings = tuning.settings(**options)
     tuning.warn_of_many_workers(settings)
     tracing = observability.traces(enable_tracing)
+    announcement = Announcement(request.settings, listed=not unlisted)
     try:
-        foreground.run(partial(_up, server, settings, process_options, tracing, choice, way_in, unlisted))
+        foreground.run(partial(_up, server, settings, process_options, tracing, choice, way_in, announcement))
     finally:
         if tracing is not None:
             tracing.close()
@@ -101,10 +133,11 @@ async def _up(
     tracing: Tracing | None,
     choice: Choice,
     way_in: Mapping[str, Any],
-    unlisted: bool,
+    announcement: Announcement,
     stopping: asyncio.Event,
 ) -> None:
     clock, metrics = SystemClock(), MetricsRegistry()
+    announcement.step(f"opening the data in {server.data_dir}")
     daemon = Daemon(replace(server, nodeless=NODELESS), clock)
     with serving.complaints(server):
         await daemon.start()
@@ -115,23 +148,27 @@ async def _up(
         process = ControllerProcess(
             transport, clock, Random(), settings, process_options, metrics=metrics, tracing=tracing, passes=daemon.audit
         )
-        async with (
-            nodes(daemon.server, server.data_dir, choice) as running,
-            routing.router(daemon.server, metrics, daemon.kubeconfig, **way_in) as router,
-            _running(process),
-        ):
+        async with contextlib.AsyncExitStack() as stack:
+            announcement.step("preparing the node")
+            running = await stack.enter_async_context(nodes(daemon.server, server.data_dir, choice))
+            asyncio.get_running_loop().add_signal_handler(END_SANDBOXES, partial(setattr, running, "keep", False))
+            announcement.step("starting the router")
+            router = await stack.enter_async_context(
+                routing.router(daemon.server, metrics, daemon.kubeconfig, **way_in)
+            )
+            announcement.step("starting the controllers")
+            await stack.enter_async_context(_running(process))
             if await foreground.until(stopping, process.working.wait(), process.wait()):
                 return
             gc_tuning.settle()
-            home = _home(daemon, process, router, clock)
-            with _announced(home, unlisted):
-                click.echo(_greeting(daemon, process, running.greeting, router))
-                Notifier().ready(f"serving {home.url}")
+            with announcement.made(_home(daemon, process, running.greeting, router, clock), server.kubeconfig):
                 parts = [process.wait, *running.parts, *([] if router is None else [router.router.wait])]
                 async with gc_tuning.tidied(clock):
                     await foreground.until(stopping, *(part() for part in parts))
+            announcement.stopping(running.pods(), keep=running.keep)
     finally:
         await daemon.stop()
+    announcement.stopped(server.data_dir)
 
 
 @contextlib.asynccontextmanager
@@ -147,8 +184,9 @@ async def _running(process: ControllerProcess) -> AsyncIterator[None]:
         await process.stop()
 
 
-def _home(daemon: Daemon, process: ControllerProcess, router: routing.RunningRouter | None, clock: SystemClock) -> Home:
-    log = os.environ.get(LOG_VARIABLE)
+def _home(
+    daemon: Daemon, process: ControllerProcess, node: str, router: routing.RunningRouter | None, clock: SystemClock
+) -> Home:
     return Home(
         name="",
         process=ProcessIdentity.current(),
@@ -158,38 +196,12 @@ def _home(daemon: Daemon, process: ControllerProcess, router: routing.RunningRou
         router_token_file=None if router is None else router.access.token_file,
         metrics_url=_url(process.metrics_endpoint, "/metrics"),
         data_dir=Path(os.path.realpath(daemon.settings.data_dir)),
-        log=None if log is None else Path(log),
+        log=Path(log) if (log := os.environ.get(LOG_VARIABLE)) else None,
+        node=node,
+        settings={},
         version=__version__,
         started=clock.now(),
     )
-
-
-@contextlib.contextmanager
-def _announced(home: Home, unlisted: bool) -> Iterator[Home]:
-    """Let other commands find the home, unless it is unlisted. Without write access it serves all the same."""
-    with contextlib.ExitStack() as stack:
-        if not unlisted:
-            try:
-                home = stack.enter_context(discovery.announced(home))
-            except OSError as error:
-                click.echo(f"warning: other commands need --kubeconfig to find this home: {error}", err=True)
-        yield home
-
-
-def _greeting(daemon: Daemon, process: ControllerProcess, nodes: str, router: routing.RunningRouter | None) -> str:
-    """Return the addresses and the next command; the first line is that of ``sandpool server``."""
-    lines = [f"serving {daemon.url}   export KUBECONFIG={daemon.kubeconfig}"]
-    lines += [_shown("metrics", process.metrics_endpoint, "/metrics")]
-    lines += [_shown("health", process.health_endpoint, "/readyz")]
-    lines += [nodes, routing.greeting(router)]
-    lines.append(f"try kubectl apply -f {files('sandpool.cli') / 'manifests' / 'quickstart.yaml'}")
-    lines.append(routing.example(router))
-    return "\n".join(line for line in lines if line)
-
-
-def _shown(what: str, endpoint: HealthServer, path: str) -> str:
-    url = _url(endpoint, path)
-    return "" if url is None else f"{what} {url}"
 
 
 def _url(endpoint: HealthServer, path: str) -> str | None:

@@ -47,6 +47,8 @@ class Home:
     metrics_url: str | None
     data_dir: Path
     log: Path | None  # the log file of a home in the background
+    node: str  # what runs its pods, in a sentence
+    settings: Mapping[str, str]  # options of ``sandpool up`` that were given, by name
     version: str
     started: datetime
 
@@ -167,6 +169,8 @@ def _document(home: Home) -> dict[str, Any]:
         "metricsUrl": home.metrics_url,
         "dataDir": str(home.data_dir),
         "log": None if home.log is None else str(home.log),
+        "node": home.node,
+        "settings": dict(home.settings),
         "version": home.version,
         "started": home.started.isoformat(),
     }
@@ -185,6 +189,8 @@ def _home(document: Mapping[str, Any]) -> Home:
         metrics_url=document["metricsUrl"],
         data_dir=Path(document["dataDir"]),
         log=None if log is None else Path(log),
+        node=document["node"],
+        settings=dict(document["settings"]),
         version=document["version"],
         started=datetime.fromisoformat(document["started"]),
     )

@@ -36,21 +36,22 @@ def ensure_running(
     *,
     options: Sequence[str] = (),
     data_dir: Path | None = None,
+    cwd: Path = Path("/"),
     within: float = _WITHIN,
     environ: Mapping[str, str] = os.environ,
 ) -> Home:
     """Return the running home of this user; start one in the background if there is none.
 
     ``progress`` receives one line when a home has to be started and one for each step of its start. ``options`` are
-    options of ``sandpool up``. Several processes may call this at once: one of them starts the home. Raises
-    ``StartFailed``."""
+    options of ``sandpool up``, with paths relative to ``cwd``. Several processes may call this at once: one of them
+    starts the home. Raises ``StartFailed``."""
     if (home := _find(data_dir, environ)) is not None:
         return home
     directory = (data_dir or users.default_data_dir(environ)).absolute()
     with _alone(directory):
         if (home := _find(data_dir, environ)) is not None:
             return home  # another process started it meanwhile
-        return _start(directory, options, progress, within, environ)
+        return _start(directory, options, cwd, progress, within, environ)
 
 
 def last_lines(log: Path, count: int = _LINES) -> str:
@@ -68,7 +69,12 @@ def _find(data_dir: Path | None, environ: Mapping[str, str]) -> Home | None:
 
 
 def _start(
-    directory: Path, options: Sequence[str], progress: Callable[[str], None], within: float, environ: Mapping[str, str]
+    directory: Path,
+    options: Sequence[str],
+    cwd: Path,
+    progress: Callable[[str], None],
+    within: float,
+    environ: Mapping[str, str],
 ) -> Home:
     log = directory / LOG
     progress(f"starting the local home in the background, log in {log}")
@@ -83,7 +89,7 @@ def _start(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            cwd="/",
+            cwd=cwd,
             env={**environ, VARIABLE: str(ready.path), LOG_VARIABLE: str(log)},
             start_new_session=True,
         )

@@ -282,7 +282,7 @@ class Node:
             if why is None:
                 available[runtime.name] = runtime
             else:
-                _log.warning("runtime %s cannot be used: %s", runtime.name, why)
+                _log.debug("runtime %s cannot be used: %s", runtime.name, why)
                 failed[runtime.name] = runtime
                 unavailable[runtime.name] = why
         # Without another runtime the node must not be ready, or other pods would be scheduled here.

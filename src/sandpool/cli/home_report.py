@@ -1,0 +1,50 @@
+"""Describes a local home to its user: what runs, where, and the next command to type."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from sandpool.cli.main import COMMANDS
+from sandpool.home.discovery import Home
+
+
+def report(home: Home) -> str:
+    """Return the table that ``sandpool up`` ends with."""
+    rows = [
+        ("API", home.url, f"export KUBECONFIG={shlex.quote(str(home.kubeconfig))}"),
+        ("router", home.router_url or "none", f"token in {home.router_token_file}" if home.router_token_file else ""),
+        ("metrics", home.metrics_url or "none", ""),
+        ("node", home.node, ""),
+        ("data", str(home.data_dir), ""),
+        ("log", "" if home.log is None else str(home.log), ""),
+    ]
+    width = max(len(url) for url in (home.url, home.router_url or ""))
+    lines = [f"Sandpool {home.version} is running, pid {home.pid}:"]
+    lines += [f"  {name:<8} {where:<{width}}  {note}".rstrip() for name, where, note in rows if where]
+    lines += ["", *_next(home)]
+    return "\n".join(lines)
+
+
+def program() -> str:
+    """Return how to call this program from a shell: its name if that is on PATH, else its path."""
+    called = Path(sys.argv[0])
+    if called.name != "sandpool":
+        return f"{sys.executable} -m sandpool.cli.main"
+    found = shutil.which("sandpool")
+    if found is not None and os.path.realpath(found) == os.path.realpath(called) and not os.environ.get("SUDO_UID"):
+        return "sandpool"
+    return shlex.quote(str(called.absolute()))
+
+
+def _next(home: Home) -> Iterator[str]:
+    this = program()
+    if "run" in COMMANDS:
+        yield f"  next     {this} run -- python3 -c 'print(6 * 7)'"
+    if shutil.which("kubectl"):
+        yield f"  kubectl  kubectl --kubeconfig {shlex.quote(str(home.kubeconfig))} get sandboxes"
+    yield f"  more     {this} --help"

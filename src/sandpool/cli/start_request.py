@@ -1,0 +1,115 @@
+"""What a user asked ``sandpool up`` for: the options that were given, and whether a running home already meets them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from click.core import ParameterSource
+
+from sandpool.cli.home_report import program, report
+from sandpool.cli.progress import steps
+from sandpool.cli.tuning import TunedCommand
+from sandpool.engine.health import parse_address
+from sandpool.home import discovery, start
+from sandpool.home.discovery import Home
+from sandpool.home.start import StartFailed
+from sandpool.home.users import default_data_dir
+
+_ARGUMENTS: Final = "sandpool.arguments"
+# Options that say how to start and not what runs.
+_HOW: Final = frozenset({"data_dir", "detach", "log_format", "log_level"})
+
+
+class UpCommand(TunedCommand):
+    """Keeps the arguments as they were typed, to start the same in the background."""
+
+    def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
+        typed = list(args)
+        context = super().make_context(info_name, args, *rest, **extra)
+        context.meta[_ARGUMENTS] = typed
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class StartRequest:
+    """``data_dir`` is None if the default one is wanted. ``settings`` are the options that were given, by name."""
+
+    data_dir: Path | None
+    settings: dict[str, str]
+    arguments: Sequence[str]
+
+    @classmethod
+    def of(cls, context: click.Context) -> StartRequest:
+        given = {
+            name: value
+            for name, value in context.params.items()
+            if context.get_parameter_source(name) in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+        }
+        settings = {f"--{name.replace('_', '-')}": _shown(value) for name, value in given.items() if name not in _HOW}
+        typed: Sequence[str] = context.meta.get(_ARGUMENTS, ())
+        arguments = [word for word in typed if word not in ("-d", "--detach")]
+        return cls(given.get("data_dir"), settings, arguments)
+
+    def is_given(self, option: str) -> bool:
+        return option in self.settings
+
+    def running(self) -> Home | None:
+        """Return the home that already runs: that of the data directory or, if none was given, any of this user."""
+        return discovery.running() if self.data_dir is None else discovery.home_of(self.data_dir)
+
+    def check(self, home: Home) -> None:
+        """Raise if a running home was started with other settings than those asked for."""
+        differing = [
+            f"{option} {value}" for option, value in self.settings.items() if home.settings.get(option) != value
+        ]
+        if differing:
+            raise click.ClickException(
+                f"a home already runs without {', '.join(differing)}: pid {home.pid}, {home.url}\n"
+                f"Stop it first with `{program()} down`, or start a second one with another --data-dir"
+            )
+
+    def start_in_background(self) -> None:
+        """Start the home, or find the one that another process started meanwhile, and describe it."""
+        directory = self.data_dir or default_data_dir()
+        try:
+            with steps() as progress:
+                home = start.ensure_running(
+                    progress.step, options=self.arguments, data_dir=directory, cwd=Path(os.getcwd())
+                )
+        except StartFailed as error:
+            raise click.ClickException(str(error)) from None
+        click.echo(report(home))
+        click.echo(f"  stop     {program()} down")
+
+
+def preferred(address: str) -> str:
+    """Return an address to listen at: ``address``, or one with a free port if a process listens there already."""
+    where = parse_address(address)
+    if where is None or where[1] == 0:
+        return address
+    return f"{address.rpartition(':')[0]}:{preferred_port(*where)}"
+
+
+def preferred_port(host: str | None, port: int) -> int:
+    """Return ``port``, or 0, which stands for any free port, if a process listens there already."""
+    family = socket.AF_INET6 if host and ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as attempt:
+        attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            attempt.bind((host or "", port))
+        except OSError as error:
+            return 0 if error.errno == errno.EADDRINUSE else port
+    return port
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(_shown, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
