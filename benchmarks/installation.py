@@ -32,7 +32,7 @@ from sandpool.install import manifests, names
 from sandpool.install.installer import Installer
 from sandpool.install.manifests import DEFAULT_PROFILE, InstallOptions
 from sandpool.testing.waiting import until
-from tests.support.api_access import HttpDoor
+from tests.support.api_access import HttpEndpoint
 from tests.support.control_plane import ControlPlane
 from tests.support.installed_cluster import ACCOUNT, Cluster
 from tests.support.users import ADMIN
@@ -94,8 +94,8 @@ async def installation(
     """Logs are written to ``directory``. ``flags`` are further ones of the controller. Everything is durable: etcd
     syncs every write."""
     tell("starting etcd, kube-apiserver and kube-controller-manager")
-    async with ControlPlane(users=_USERS, audit=(*_WRITERS, ADMIN)) as plane, _door(plane) as door:
-        admin = door.client_for(ADMIN)
+    async with ControlPlane(users=_USERS, audit=(*_WRITERS, ADMIN)) as plane, _endpoint(plane) as endpoint:
+        admin = endpoint.client_for(ADMIN)
         tell("installing")
         chosen = InstallOptions(profile=profile)
         objects = [manifests.namespace(), *manifests.definitions(chosen), *manifests.controller(chosen)]
@@ -154,12 +154,12 @@ def writer(asked: AuditedRequest) -> str:
 
 
 @asynccontextmanager
-async def _door(plane: ControlPlane) -> AsyncIterator[HttpDoor]:
-    door = HttpDoor(plane.url, plane.ca, plane.tokens)
+async def _endpoint(plane: ControlPlane) -> AsyncIterator[HttpEndpoint]:
+    endpoint = HttpEndpoint(plane.url, plane.ca, plane.tokens)
     try:
-        yield door
+        yield endpoint
     finally:
-        await door.close()
+        await endpoint.close()
 
 
 def _used(plane: ControlPlane, controller: Component, node: Component, told: Usage) -> Usage:

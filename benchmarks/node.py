@@ -3,7 +3,7 @@
     make bench-node        # as root
 
 API, controllers, node and measurement are in this process; sandboxes are real, of the built-in Python image, in a
-network that ends at its door. The pool is filled by the controllers as ``sandpool up`` fills it.
+network namespace without a route out. The pool is filled by the controllers as ``sandpool up`` fills it.
 """
 
 from __future__ import annotations

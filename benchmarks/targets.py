@@ -47,7 +47,7 @@ def failures(measured: Measured) -> list[str]:
     for report in (measured.burst, measured.sustained):
         name = report.scenario.name
         found += [f"{name}: {text}" for text in _wrong(report.outcome)]
-        if conflicts := report.ledger.conflicts[CONTROLLERS]:
+        if conflicts := report.request_counts.conflicts[CONTROLLERS]:
             found.append(f"{name}: {conflicts:,} conflicts of the controllers")
     found += [f"restart: {text}" for text in _wrong(measured.restart.outcome)]
     for name, outcome, warm in (
@@ -79,7 +79,7 @@ def _burst(report: Report) -> list[Figure]:
         **_starved(report),
     }
     p99 = report.latency(99) / 1e3
-    conflicts = report.ledger.conflicts
+    conflicts = report.request_counts.conflicts
     by_writer = {who: conflicts[who] for who in WRITERS if who != CONTROLLERS and conflicts[who]}
     return [
         Figure(f"{name}: p99", p99, "s", "<= 2.5 s", _all_served(report) and p99 <= 2.5, details),
@@ -132,9 +132,9 @@ def _writes(report: Report) -> Figure:
     """Of the controllers, as the budget means it; what everybody else wrote is told beside."""
     departure = report.departure
     assert departure is not None
-    ledgers = {"claim and replacement": report.ledger, "deletion": departure.ledger}
-    per_claim = {who: sum(report.per_claim(ledger.writes(who)) for ledger in ledgers.values()) for who in WRITERS}
-    details = {what: f"{report.per_claim(ledger.writes(CONTROLLERS)):.2f}" for what, ledger in ledgers.items()}
+    parts = {"claim and replacement": report.request_counts, "deletion": departure.request_counts}
+    per_claim = {who: sum(report.per_claim(counts.writes(who)) for counts in parts.values()) for who in WRITERS}
+    details = {part: f"{report.per_claim(counts.writes(CONTROLLERS)):.2f}" for part, counts in parts.items()}
     others = {f"of {who}": f"{number:.2f}" for who, number in per_claim.items() if who != CONTROLLERS}
     writes = per_claim[CONTROLLERS]
     name = "writes of the controllers per claim with its replacement and deletion"

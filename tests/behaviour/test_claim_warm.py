@@ -14,7 +14,7 @@ from sandpool.kube.transport import Request
 from sandpool.node.simulated import Stage
 from sandpool.testing.objects import owner_reference
 from sandpool.testing.world import World, owner_of, owners
-from tests.support.intercepting_transport import Interposer
+from tests.support.intercepting_transport import Interceptor
 from tests.support.object_queries import is_adoption, is_creation, is_warm, named_in
 
 NEVER = 1e6  # seconds
@@ -299,7 +299,7 @@ async def test_e38_sandbox_deleted_before_adoption_is_reported_and_replaced(worl
         if is_adoption(request) and named_in(request) == name:
             await world.client.delete(SANDBOX, name, world.namespace)
 
-    Interposer.behind(world.wire).before = delete_first
+    Interceptor.behind(world.wire).before = delete_first
     world.wire.fault = note
     await world.claim("mine")
     await world.wait(5)

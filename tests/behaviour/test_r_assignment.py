@@ -35,9 +35,9 @@ from sandpool.testing.objects import new, owner_reference
 from sandpool.testing.waiting import until
 from sandpool.testing.world import World, owner_of, owners
 from tests.support.backends import embedded
-from tests.support.intercepting_transport import Interposer, nothing
+from tests.support.intercepting_transport import Interceptor, nothing
 from tests.support.object_queries import image_of, is_adoption, is_creation, is_deletion, is_warm, named_in
-from tests.support.sandbox_history import Chronicle, is_member
+from tests.support.sandbox_history import SandboxHistory, is_member
 
 
 def assert_a_matching(served: dict[str, Object]) -> None:
@@ -46,8 +46,8 @@ def assert_a_matching(served: dict[str, Object]) -> None:
     assert len({box["metadata"]["uid"] for box in served.values()}) == len(served)
 
 
-def assert_at_most_one_claim_each(chronicle: Chronicle) -> None:
-    assert {uid: claims for uid, claims in chronicle.claims().items() if len(claims) > 1} == {}
+def assert_at_most_one_claim_each(history: SandboxHistory) -> None:
+    assert {uid: claims for uid, claims in history.claims().items() if len(claims) > 1} == {}
 
 
 def is_about_claims(request: Request) -> bool:
@@ -58,7 +58,7 @@ def is_about_claims(request: Request) -> bool:
 @pytest.mark.parametrize("writes", [2, *embedded((1,), (3,), (5,))])
 async def test_r1_reconciles_over_a_frozen_cache_take_no_second_sandbox(world: World, writes: int) -> None:
     """No event arrives after the first ``writes`` writes for claims, and every claim is looked at again and again."""
-    between = Interposer.behind(world.wire)
+    interceptor = Interceptor.behind(world.wire)
     await world.restart()
     await world.template()
     await world.pool(6)
@@ -68,9 +68,9 @@ async def test_r1_reconciles_over_a_frozen_cache_take_no_second_sandbox(world: W
         if is_about_claims(request):
             seen.append(request)
             if len(seen) >= writes:
-                between.hold_watches()
+                interceptor.hold_watches()
 
-    between.before = freeze
+    interceptor.before = freeze
     for number in range(3):
         await world.client.create(SANDBOX_CLAIM, a_claim(f"claim-{number}"), world.namespace)
     await eventually(lambda: len(seen) >= writes)
@@ -80,8 +80,8 @@ async def test_r1_reconciles_over_a_frozen_cache_take_no_second_sandbox(world: W
             claims.enqueue(Key(claim.namespace, claim.name))
         await claims.queue.settled()
     taken = Counter(owner_of(box) for box in await world.all(SANDBOX) if owner_of(box)[0] == "SandboxClaim")
-    between.before = nothing
-    between.release_watches()
+    interceptor.before = nothing
+    interceptor.release_watches()
 
     assert taken
     assert set(taken.values()) == {1}
@@ -97,19 +97,19 @@ async def test_r2_two_concurrent_controllers_never_assign_one_sandbox_twice(worl
     await world.pool(6)
     other = world.new_controllers()
     await other.start()
-    async with Chronicle(world.client, world.namespace) as chronicle:
+    async with SandboxHistory(world.client, world.namespace) as history:
         await burst(world, (f"claim-{number}" for number in range(12)))
         await world.wait(5)
         await other.stop()
         served = await world.served(12)
-        await chronicle.complete()
+        await history.complete()
 
     assert_a_matching(served)
-    assert_at_most_one_claim_each(chronicle)
+    assert_at_most_one_claim_each(history)
 
 
 async def test_r3_sandbox_written_by_others_is_adopted_and_no_other(world: World) -> None:
-    between = Interposer.behind(world.wire)
+    interceptor = Interceptor.behind(world.wire)
     await world.template()
     await world.pool(3)
     since = len(world.wire.requests)
@@ -121,7 +121,7 @@ async def test_r3_sandbox_written_by_others_is_adopted_and_no_other(world: World
             body = {"metadata": {"annotations": {"example.com/touched": str(len(written))}}}
             await world.client.patch(SANDBOX, written[-1], MergePatch(body), world.namespace)
 
-    between.before = write_first
+    interceptor.before = write_first
     await world.claim("mine")
     served = await world.served(1)
 
@@ -154,7 +154,7 @@ async def test_r3_lost_response_is_resolved_with_the_same_sandbox(world: World) 
 
 
 async def test_r3_sandbox_deleted_before_adoption_costs_one_write_and_is_replaced(world: World) -> None:
-    between = Interposer.behind(world.wire)
+    interceptor = Interceptor.behind(world.wire)
     await world.template()
     await world.pool(2)
     since = len(world.wire.requests)
@@ -165,7 +165,7 @@ async def test_r3_sandbox_deleted_before_adoption_costs_one_write_and_is_replace
             gone.append(named_in(request))
             await world.client.delete(SANDBOX, gone[0], world.namespace)
 
-    between.before = delete_first
+    interceptor.before = delete_first
     await world.claim("mine")
     await world.wait(5)
     served = await world.served(1)
@@ -207,7 +207,7 @@ async def test_r4_claim_that_names_a_missing_sandbox_gets_another(world: World) 
 
 
 async def test_r5_claim_written_by_others_keeps_its_sandbox(world: World) -> None:
-    between = Interposer.behind(world.wire)
+    interceptor = Interceptor.behind(world.wire)
     await world.template()
     await world.pool(3)
     since = len(world.wire.requests)
@@ -220,7 +220,7 @@ async def test_r5_claim_written_by_others_keeps_its_sandbox(world: World) -> Non
             body = {"metadata": {"annotations": {"example.com/touched": str(conflicts)}}}
             await world.client.patch(SANDBOX_CLAIM, "mine", MergePatch(body), world.namespace)
 
-    between.before = write_first
+    interceptor.before = write_first
     await world.claim("mine")
     served = await world.served(1)
     await world.filled(3)
@@ -249,17 +249,17 @@ async def test_r6_claim_waits_for_ready_and_not_for_running(world: World) -> Non
     world.node.delays = {Stage.CONTAINERS_READY: 1.0}
     await world.template()
     await world.pool(1, filled=False)
-    async with Chronicle(world.client, world.namespace) as chronicle:
+    async with SandboxHistory(world.client, world.namespace) as history:
         await world.claim("mine")
         assert owner_of((await world.all(SANDBOX))[0]) == ("SandboxWarmPool", "pool"), "it runs, and is not ready"
         await world.wait(1)
         served = await world.served(1)
-        await chronicle.complete()
+        await history.complete()
 
     assert is_warm(served["mine"])
     name = served["mine"]["metadata"]["name"]
     at_hand_over = next(
-        state[name] for state in chronicle.states if name in state and owner_of(state[name])[0] == "SandboxClaim"
+        state[name] for state in history.states if name in state and owner_of(state[name])[0] == "SandboxClaim"
     )
     assert is_ready(at_hand_over)
     assert at_hand_over["status"]["podIPs"]
@@ -271,17 +271,17 @@ async def test_r8_burst_during_a_rollout_gets_no_stale_sandbox_while_a_current_o
 ) -> None:
     await world.template()
     await world.pool(4, strategy=strategy)
-    async with Chronicle(world.client, world.namespace) as chronicle:
+    async with SandboxHistory(world.client, world.namespace) as history:
         await world.change_template("example.com/image:2")
         await burst(world, (f"claim-{number}" for number in range(8)))
         served = await world.served(8)
         await world.filled(4)
-        await chronicle.complete()
+        await history.complete()
 
     assert_a_matching(served)
     if strategy == RECREATE:
         assert {image_of(box) for box in served.values()} == {"example.com/image:2"}, "never a former one"
-    for before, after in zip(chronicle.states, chronicle.states[1:], strict=False):
+    for before, after in zip(history.states, history.states[1:], strict=False):
         for name, box in after.items():
             if name in before and is_member(before[name]) and owner_of(box)[0] == "SandboxClaim":
                 free = {image_of(each) for each in before.values() if is_member(each) and is_ready(each)}
@@ -364,7 +364,7 @@ async def test_r11_sandbox_of_a_same_named_pool_in_another_namespace_is_not_assi
 
 @pytest.mark.parametrize("by", ["scaling down", "a new template"])
 async def test_r12_sandbox_claimed_between_plan_and_deletion_survives(world: World, by: str) -> None:
-    between = Interposer.behind(world.wire)
+    interceptor = Interceptor.behind(world.wire)
     await world.template()
     one_by_one = {"type": ROLLING_UPDATE, "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}
     await world.pool(1, updateStrategy=one_by_one)
@@ -381,7 +381,7 @@ async def test_r12_sandbox_claimed_between_plan_and_deletion_survives(world: Wor
             await world.client.create(SANDBOX_CLAIM, a_claim("quick"), world.namespace)
             await until(is_claimed)
 
-    between.before = claim_first
+    interceptor.before = claim_first
     if by == "scaling down":
         await scale(world, 0)
     else:
@@ -433,7 +433,7 @@ async def test_r14_crash_at_any_write_never_assigns_a_used_sandbox_again(world: 
         # A process that has ended sends nothing; that its last events are written does not matter here.
         return Fault.HOLD if count > writes and not request.path.endswith("/events") else None
 
-    async with Chronicle(world.client, world.namespace) as chronicle:
+    async with SandboxHistory(world.client, world.namespace) as history:
         world.wire.fault = crash
         await burst(world, ["first", "second"])
         assert count >= writes
@@ -444,10 +444,10 @@ async def test_r14_crash_at_any_write_never_assigns_a_used_sandbox_again(world: 
         await world.wait(5)
         served = await world.served(4)
         await world.filled(2)
-        await chronicle.complete()
+        await history.complete()
 
     assert_a_matching(served)
-    assert_at_most_one_claim_each(chronicle)
+    assert_at_most_one_claim_each(history)
     assert len(await world.all(SANDBOX)) == 6
 
 

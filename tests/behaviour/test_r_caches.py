@@ -29,7 +29,7 @@ from sandpool.testing.backend import Backend
 from sandpool.testing.faulty_transport import Fault
 from sandpool.testing.waiting import Listener
 from sandpool.testing.world import World
-from tests.support.intercepting_transport import Interposer, nothing
+from tests.support.intercepting_transport import Interceptor, nothing
 from tests.support.object_queries import is_adoption, is_creation, is_warm
 
 WRITES = ("POST", "PATCH", "DELETE")
@@ -51,7 +51,7 @@ def observations(controllers: ControllerManager, metric: Metric) -> int:
 
 async def test_r30_concurrent_label_writes_cause_no_backoff(world: World) -> None:
     """Somebody labels every sandbox and every claim just before each status is written."""
-    between = Interposer.behind(world.wire)
+    interceptor = Interceptor.behind(world.wire)
     await world.template()
     touched = 0
 
@@ -65,7 +65,7 @@ async def test_r30_concurrent_label_writes_cause_no_backoff(world: World) -> Non
                 body = {"metadata": {"labels": {"example.com/touched": str(touched)}}}
                 await world.client.patch(type, name, MergePatch(body), world.namespace)
 
-    between.before = label
+    interceptor.before = label
     await world.pool(3)
     before = world.clock.monotonic()
     for number in range(3):
@@ -209,7 +209,7 @@ async def test_r38_fifteen_minutes_without_writes_cause_no_request_storm(world: 
 
 async def test_r39_late_write_to_a_deleted_object_does_not_enqueue_again(world: World) -> None:
     """The claim, its sandbox, or the pod goes just before its status is written."""
-    between = Interposer.behind(world.wire)
+    interceptor = Interceptor.behind(world.wire)
     await world.template()
     await world.pool(2)
     gone: list[str] = []
@@ -219,10 +219,10 @@ async def test_r39_late_write_to_a_deleted_object_does_not_enqueue_again(world: 
             gone.append(request.path)
             await world.client.delete(SANDBOX_CLAIM, "short", world.namespace)
 
-    between.before = delete_first
+    interceptor.before = delete_first
     await world.claim("short")
     await world.wait(60)
-    between.before = nothing
+    interceptor.before = nothing
 
     assert len(gone) == 1
     assert failures(world) == 0
@@ -300,7 +300,7 @@ async def test_r40_lost_status_response_is_recorded_once(world: World, backend: 
 
 
 async def test_r39_pod_deleted_before_its_metadata_are_written_is_created_again(world: World) -> None:
-    between = Interposer.behind(world.wire)
+    interceptor = Interceptor.behind(world.wire)
     await world.template()
     await world.pool(1)
     gone: list[str] = []
@@ -313,7 +313,7 @@ async def test_r39_pod_deleted_before_its_metadata_are_written_is_created_again(
             except NotFound:  # pragma: no cover - somebody else was faster
                 pytest.fail("the pod was there a moment ago")
 
-    between.before = delete_first
+    interceptor.before = delete_first
     await world.claim("mine")
     await world.wait(10)
     served = await world.served(1)

@@ -307,8 +307,8 @@ async def test_r49_quick_changes_end_with_the_last(world: World, last: str) -> N
     world.node.termination = 5.0
     await world.sandbox()
     first = "Running" if last == "Suspended" else "Suspended"
-    for wish in (first, last) * 3:
-        body = MergePatch({"spec": {"operatingMode": wish}})
+    for mode in (first, last) * 3:
+        body = MergePatch({"spec": {"operatingMode": mode}})
         await world.client.patch(SANDBOX, "box", body, world.namespace)
     await world.settle()
     await world.wait(10)

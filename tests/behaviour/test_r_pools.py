@@ -21,9 +21,9 @@ from sandpool.testing.faulty_transport import Fault
 from sandpool.testing.waiting import until
 from sandpool.testing.world import World, owner_of
 from tests.support.backends import embedded
-from tests.support.intercepting_transport import Interposer, nothing
+from tests.support.intercepting_transport import Interceptor, nothing
 from tests.support.object_queries import image_of, is_adoption, is_creation, is_deletion, is_warm, named_in
-from tests.support.sandbox_history import Chronicle, is_member
+from tests.support.sandbox_history import SandboxHistory, is_member
 
 HELD = "3/3 sandboxes are unschedulable past the 5m0s readiness grace period"
 
@@ -42,16 +42,16 @@ def creations(world: World, since: int = 0) -> int:
 
 async def test_r18_stale_list_creates_no_surplus_member(world: World) -> None:
     """Nothing is heard from the API from the first creation on, and the pool is looked at again and again."""
-    between = Interposer.behind(world.wire)
+    interceptor = Interceptor.behind(world.wire)
     await world.restart()
     await world.template()
 
     async def freeze(request: Request) -> None:
         if is_creation(request):
-            between.hold_watches()
+            interceptor.hold_watches()
 
-    async with Chronicle(world.client, world.namespace) as chronicle:
-        between.before = freeze
+    async with SandboxHistory(world.client, world.namespace) as history:
+        interceptor.before = freeze
         spec = {"replicas": 5, "sandboxTemplateRef": {"name": "python"}}
         body = {"apiVersion": SANDBOX_WARM_POOL.api_version, "kind": "SandboxWarmPool", "metadata": {"name": "pool"}}
         await world.client.create(SANDBOX_WARM_POOL, {**body, "spec": spec}, world.namespace)
@@ -64,14 +64,14 @@ async def test_r18_stale_list_creates_no_surplus_member(world: World) -> None:
         for _ in range(8):
             pools.enqueue(Key(world.namespace, "pool"))
             await pools.queue.settled()
-        between.before = nothing
-        between.release_watches()
+        interceptor.before = nothing
+        interceptor.release_watches()
         await world.filled(5)
         await world.wait(600)
-        await chronicle.complete()
+        await history.complete()
 
     assert creations(world) == 5
-    assert chronicle.most(is_member) == 5
+    assert history.most(is_member) == 5
 
 
 async def test_r18_lost_responses_create_no_surplus_member(world: World) -> None:
@@ -84,15 +84,15 @@ async def test_r18_lost_responses_create_no_surplus_member(world: World) -> None
             return Fault.LOSE
         return None
 
-    async with Chronicle(world.client, world.namespace) as chronicle:
+    async with SandboxHistory(world.client, world.namespace) as history:
         world.wire.fault = lose
         await world.pool(6, filled=False)
         await world.wait(60)
         await world.filled(6)
-        await chronicle.complete()
+        await history.complete()
 
     assert len(lost) == 4
-    assert chronicle.most(is_member) == 6
+    assert history.most(is_member) == 6
     assert creations(world) == 6
 
 
@@ -102,7 +102,7 @@ async def test_r19_slowly_terminating_members_are_counted(world: World) -> None:
     for member in await world.members():
         body = {"metadata": {"finalizers": ["example.com/slow"]}}
         await world.patch(SANDBOX, member["metadata"]["name"], body)
-    async with Chronicle(world.client, world.namespace) as chronicle:
+    async with SandboxHistory(world.client, world.namespace) as history:
         await world.change_template("example.com/image:2")
         await world.wait(120)
         assert all("deletionTimestamp" in box["metadata"] for box in await world.members())
@@ -111,13 +111,13 @@ async def test_r19_slowly_terminating_members_are_counted(world: World) -> None:
             await world.patch(SANDBOX, name, {"metadata": {"finalizers": None}})
             assert sum(image_of(box) == "example.com/image:2" for box in await world.members()) == left
         await world.filled(3)
-        await chronicle.complete()
+        await history.complete()
 
-    assert chronicle.most(is_member) == 3
+    assert history.most(is_member) == 3
 
 
 async def test_r20_deleting_a_deleted_member_does_not_block_the_pool(world: World) -> None:
-    between = Interposer.behind(world.wire)
+    interceptor = Interceptor.behind(world.wire)
     await world.template()
     await world.pool(3)
     gone: list[str] = []
@@ -127,7 +127,7 @@ async def test_r20_deleting_a_deleted_member_does_not_block_the_pool(world: Worl
             gone.append(named_in(request))
             await world.client.delete(SANDBOX, gone[-1], world.namespace)
 
-    between.before = delete_first
+    interceptor.before = delete_first
     before = world.clock.monotonic()
     await scale(world, 1)
     await scale(world, 3)
@@ -328,11 +328,11 @@ async def test_members_that_do_not_become_ready_never_multiply(world: World, fat
     """Whatever is wrong with its members, a pool never exceeds its size (R18, R21, R27)."""
     world.node.fate = lambda pod: fate
     await world.template()
-    async with Chronicle(world.client, world.namespace) as chronicle:
+    async with SandboxHistory(world.client, world.namespace) as history:
         await world.pool(3, filled=False)
         await world.wait(3600)
-        await chronicle.complete()
+        await history.complete()
 
-    assert chronicle.most(is_member) == 3
+    assert history.most(is_member) == 3
     # Each gets five minutes, or no time at all where it has ended for good, and is then replaced one for one.
     assert creations(world) <= 3 * (1 + 3600 // 300)

@@ -16,7 +16,7 @@ from sandpool.node.simulated import Fate, Stage
 from sandpool.testing.world import World
 from tests.support.backends import embedded
 from tests.support.object_queries import image_of
-from tests.support.sandbox_history import Chronicle, is_member
+from tests.support.sandbox_history import SandboxHistory, is_member
 
 NEW = "example.com/image:2"
 COMPLETE = ("True", "Complete", "all sandboxes are ready and of the current template")
@@ -70,14 +70,14 @@ async def test_rollout_keeps_its_bounds_at_every_instant(
     await world.pool(4, updateStrategy=rolling(unavailable, surge), filled=False)
     await world.wait(2)
     await world.filled(4)
-    async with Chronicle(world.client, world.namespace) as chronicle:
+    async with SandboxHistory(world.client, world.namespace) as history:
         await world.change_template(NEW)
         await world.wait(30)
-        await chronicle.complete()
+        await history.complete()
 
     assert images(await world.filled(4)) == [NEW] * 4
-    assert chronicle.most(is_member) <= most
-    assert chronicle.least(is_ready_member) >= least
+    assert history.most(is_member) <= most
+    assert history.least(is_ready_member) >= least
 
 
 async def test_rollout_without_bounds_uses_a_quarter(world: World) -> None:
@@ -85,13 +85,13 @@ async def test_rollout_without_bounds_uses_a_quarter(world: World) -> None:
     await world.template()
     await world.pool(4, strategy=ROLLING_UPDATE, filled=False)
     await world.wait(2)
-    async with Chronicle(world.client, world.namespace) as chronicle:
+    async with SandboxHistory(world.client, world.namespace) as history:
         await world.change_template(NEW)
         await world.wait(30)
-        await chronicle.complete()
+        await history.complete()
 
     assert images(await world.filled(4)) == [NEW] * 4
-    assert (chronicle.least(is_ready_member), chronicle.most(is_member)) == (3, 5)
+    assert (history.least(is_ready_member), history.most(is_member)) == (3, 5)
 
 
 async def test_claims_during_a_rollout_get_a_current_sandbox_while_one_is_ready(world: World) -> None:
@@ -119,7 +119,7 @@ async def test_claims_during_a_rollout_get_a_current_sandbox_while_one_is_ready(
 async def test_template_that_never_becomes_ready_stops_the_rollout_and_is_reported(world: World) -> None:
     world.node.fate = broken_from(4)
     await pool_of(world, 4, rolling(1, 1))
-    async with Chronicle(world.client, world.namespace) as chronicle:
+    async with SandboxHistory(world.client, world.namespace) as history:
         await world.change_template(NEW)
         await world.wait(2)
         told = await world.told(SANDBOX_WARM_POOL, "pool")
@@ -129,7 +129,7 @@ async def test_template_that_never_becomes_ready_stops_the_rollout_and_is_report
             "0 of 4 sandboxes are ready and of the current template",
         )
         await world.wait(1500)
-        await chronicle.complete()
+        await history.complete()
     told = await world.told(SANDBOX_WARM_POOL, "pool")
 
     assert told["Progressing"] == (
@@ -140,8 +140,8 @@ async def test_template_that_never_becomes_ready_stops_the_rollout_and_is_report
     )
     assert told["Available"] == ("True", "MinimumReplicasAvailable", "at least 3 of 4 sandboxes are ready")
     assert [image_of(box) for box in await world.members() if is_ready(box)] == ["example.com/image:1"] * 3
-    assert chronicle.least(is_ready_member) == 3
-    assert chronicle.most(is_member) <= 5
+    assert history.least(is_ready_member) == 3
+    assert history.most(is_member) <= 5
     status = (await world.get(SANDBOX_WARM_POOL, "pool"))["status"]
     assert (status["replicas"], status["readyReplicas"]) == (5, 3)
     assert (status["updatedReplicas"], status.get("updatedReadyReplicas")) == (2, None)

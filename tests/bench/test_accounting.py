@@ -10,12 +10,12 @@ def asked(
     return AuditedRequest("admin", verb, resource, subresource, "ns", "name", code, agent)
 
 
-def ledger(*requests: AuditedRequest) -> RequestCounts:
+def request_counts(*requests: AuditedRequest) -> RequestCounts:
     return RequestCounts.of(requests, lambda each: each.agent)
 
 
 def test_requests_are_counted_by_writer_and_kind() -> None:
-    found = ledger(
+    found = request_counts(
         asked("patch", "sandboxes"),
         asked("patch", "sandboxes"),
         asked("patch", "sandboxes", subresource="status"),
@@ -32,7 +32,7 @@ def test_requests_are_counted_by_writer_and_kind() -> None:
 
 
 def test_already_exists_is_not_counted_as_a_conflict() -> None:
-    found = ledger(
+    found = request_counts(
         asked("create", "pods", code=409),
         asked("patch", "sandboxes", code=409),
         asked("create", "pods", subresource="binding", code=409, agent=NODES),
@@ -42,4 +42,4 @@ def test_already_exists_is_not_counted_as_a_conflict() -> None:
 
 
 def test_not_found_responses_are_counted() -> None:
-    assert ledger(asked("delete", "pods", code=404), asked("get", "pods")).missing == {CONTROLLERS: 1}
+    assert request_counts(asked("delete", "pods", code=404), asked("get", "pods")).missing == {CONTROLLERS: 1}

@@ -39,7 +39,7 @@ async def test_burst_is_served_from_the_pool_and_accounted_for(place: Place) -> 
     report = await run(place, Scenario("burst", Bursts(3, 2), 4))
     assert len(report.outcome.latencies) == 6
     assert (report.warm + report.cold, report.left_out) == (6, ())
-    assert report.ledger.requests["client", "create sandboxclaims"] == 6
+    assert report.request_counts.requests["client", "create sandboxclaims"] == 6
     assert report.used.reconciles["sandboxclaim"] >= 6
     assert report.used.memory["everything"] > 0
     assert report.levels[0][1] == report.levels[-1][1] == 4
@@ -64,14 +64,14 @@ async def test_burst_uses_warm_connections_that_are_not_counted(place: Place) ->
     report = await run(place, Scenario("burst", Bursts(3), 3))
     assert place.audit is not None
     assert sum(str(asked) == "get namespaces" for asked in place.audit.requests()) == 3
-    assert ("client", "get namespaces") not in report.ledger.requests
+    assert ("client", "get namespaces") not in report.request_counts.requests
 
 
 async def test_deleted_claims_and_their_sandboxes_are_counted(place: Place) -> None:
     report = await run(place, Scenario("burst", Bursts(3), 2, depart=True))
     assert report.departure is not None
-    assert report.departure.ledger.requests["client", "delete sandboxclaims"] == 3
-    assert ("client", "delete sandboxclaims") not in report.ledger.requests
+    assert report.departure.request_counts.requests["client", "delete sandboxclaims"] == 3
+    assert ("client", "delete sandboxclaims") not in report.request_counts.requests
     left = await place.client.list(SANDBOX, "bench-burst")
     assert len(left["items"]) == 2
 
@@ -116,7 +116,7 @@ async def test_run_on_a_shared_cluster_cleans_up_and_reports_unknown_figures(pla
         report = await run(cluster, Scenario("burst", Bursts(2), 2), namespace="mine", image="pause")
     assert len(report.outcome.latencies) == 2
     assert report.left_out == (NO_REQUESTS, NO_USAGE)
-    assert not report.ledger.requests
+    assert not report.request_counts.requests
     assert NO_REQUESTS in tables([report])
     assert "mine" not in await namespaces(place)
 

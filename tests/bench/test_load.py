@@ -16,7 +16,7 @@ from sandpool.kube.transport import Request, WatchEvent
 from sandpool.testing.clock import ManualClock
 
 
-class Desk:
+class Rig:
     """An API that makes claims ready when a test says so."""
 
     def __init__(self, clock: ManualClock) -> None:
@@ -54,15 +54,15 @@ def claim(name: str, **fields: Any) -> Object:
 
 async def test_claims_are_created_when_due_without_waiting_for_others() -> None:
     clock = ManualClock()
-    desk = Desk(clock)
-    async with Load(Client(desk), clock, "ns", "pool") as load:
+    rig = Rig(clock)
+    async with Load(Client(rig), clock, "ns", "pool") as load:
         running = asyncio.create_task(load.run([[0.0, 0.0, 2.0]]))
         await clock.advance(3)
-        assert desk.made == [(0, "claim-0"), (0, "claim-1"), (2, "claim-2")]
-        desk.serve("claim-2")
-        desk.serve("claim-0")
+        assert rig.made == [(0, "claim-0"), (0, "claim-1"), (2, "claim-2")]
+        rig.serve("claim-2")
+        rig.serve("claim-0")
         await clock.advance(1)
-        desk.serve("claim-1")
+        rig.serve("claim-1")
         await clock.settle()
         outcome = await running
     assert outcome.latencies == [3.0, 4.0, 1.0]
@@ -72,15 +72,15 @@ async def test_claims_are_created_when_due_without_waiting_for_others() -> None:
 
 async def test_only_the_first_ready_counts() -> None:
     clock = ManualClock()
-    desk = Desk(clock)
-    async with Load(Client(desk), clock, "ns", "pool") as load:
+    rig = Rig(clock)
+    async with Load(Client(rig), clock, "ns", "pool") as load:
         running = asyncio.create_task(load.run([[0.0, 5.0]]))
         await clock.advance(1)
-        desk.serve("claim-0")
+        rig.serve("claim-0")
         await clock.advance(1)
-        desk.serve("claim-0")
+        rig.serve("claim-0")
         await clock.advance(3)
-        desk.serve("claim-1")
+        rig.serve("claim-1")
         await clock.settle()
         outcome = await running
     assert outcome.latencies == [1.0, 0.0]
@@ -88,28 +88,28 @@ async def test_only_the_first_ready_counts() -> None:
 
 async def test_wave_begins_when_the_previous_one_is_served() -> None:
     clock = ManualClock()
-    desk = Desk(clock)
-    async with Load(Client(desk), clock, "ns", "pool") as load:
+    rig = Rig(clock)
+    async with Load(Client(rig), clock, "ns", "pool") as load:
         running = asyncio.create_task(load.run([[0.0], [1.0]]))
         await clock.advance(10)
-        assert [name for _, name in desk.made] == ["claim-0"]
-        desk.serve("claim-0")
+        assert [name for _, name in rig.made] == ["claim-0"]
+        rig.serve("claim-0")
         await clock.advance(2)
-        assert desk.made[1:] == [(11, "claim-1")]
-        desk.serve("claim-1")
+        assert rig.made[1:] == [(11, "claim-1")]
+        rig.serve("claim-1")
         await clock.settle()
         await running
 
 
 async def test_unserved_claim_has_no_latency_and_rejected_claim_is_not_counted() -> None:
     clock = ManualClock()
-    desk = Desk(clock)
-    desk.refuses = {"claim-1"}
+    rig = Rig(clock)
+    rig.refuses = {"claim-1"}
     told: list[str] = []
-    async with Load(Client(desk), clock, "ns", "pool", tell=told.append) as load:
+    async with Load(Client(rig), clock, "ns", "pool", tell=told.append) as load:
         running = asyncio.create_task(load.run([[0.0, 0.0, 0.0]], patience=30))
         await clock.advance(5)
-        desk.serve("claim-2")
+        rig.serve("claim-2")
         await clock.advance(30)
         outcome = await running
     assert outcome.latencies == [5.0]
@@ -121,7 +121,7 @@ async def test_unserved_claim_has_no_latency_and_rejected_claim_is_not_counted()
 async def test_failing_watch_ends_the_load() -> None:
     clock = ManualClock()
 
-    class Broken(Desk):
+    class Broken(Rig):
         async def stream(self, request: Request) -> AsyncIterator[WatchEvent]:
             yield WatchEvent("ADDED", claim("another"))
             raise ConnectionError("gone")
@@ -133,26 +133,26 @@ async def test_failing_watch_ends_the_load() -> None:
 
 async def test_load_stops_when_too_many_claims_wait() -> None:
     clock = ManualClock()
-    desk = Desk(clock)
-    async with Load(Client(desk), clock, "ns", "pool", most_waiting=2) as load:
+    rig = Rig(clock)
+    async with Load(Client(rig), clock, "ns", "pool", most_waiting=2) as load:
         running = asyncio.create_task(load.run([[0.0, 1.0, 2.0, 3.0]], patience=10))
         await clock.advance(20)
         outcome = await running
-    assert [name for _, name in desk.made] == ["claim-0", "claim-1"]
+    assert [name for _, name in rig.made] == ["claim-0", "claim-1"]
     assert outcome.given_up == 2.0
 
 
 async def test_throughput_is_that_of_the_middle_of_the_run() -> None:
     clock = ManualClock()
-    desk = Desk(clock)
-    async with Load(Client(desk), clock, "ns", "pool") as load:
+    rig = Rig(clock)
+    async with Load(Client(rig), clock, "ns", "pool") as load:
         running = asyncio.create_task(load.run([[0.0] * 10]))
         await clock.advance(100)  # the first one takes long
         for number in range(9):
-            desk.serve(f"claim-{number}")
+            rig.serve(f"claim-{number}")
             await clock.advance(1)
         await clock.advance(100)  # and so does the last
-        desk.serve("claim-9")
+        rig.serve("claim-9")
         await clock.settle()
         outcome = await running
     assert outcome.throughput == 1.0

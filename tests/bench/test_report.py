@@ -18,16 +18,16 @@ def report(latencies: list[float | None], targets: tuple[tuple[float, float], ..
         Claim(f"claim-{number}", 10.0, 10.0, None if latency is None else 10.0 + latency)
         for number, latency in enumerate(latencies)
     ]
-    ledger = RequestCounts()
-    ledger.requests.update({(CONTROLLERS, "patch sandboxes"): 2 * len(claims), (CLIENT, "list pods"): 1})
-    ledger.conflicts[CONTROLLERS] = 3
+    request_counts = RequestCounts()
+    request_counts.requests.update({(CONTROLLERS, "patch sandboxes"): 2 * len(claims), (CLIENT, "list pods"): 1})
+    request_counts.conflicts[CONTROLLERS] = 3
     return Report(
         Scenario("mine", Bursts(len(claims)), 5, targets),
         "inprocess",
         Outcome(claims),
         len(claims),
         0,
-        ledger,
+        request_counts,
         Usage(
             {"sandboxclaim": 4, "sandbox": 2, "sandboxwarmpool": 1},
             {"everything": 0.5},

@@ -28,11 +28,13 @@ def usage(cpu: float) -> Usage:
 
 
 def report(scenario: Scenario, cpu: float = 0.09) -> Report:
-    ledger, departed = RequestCounts(), RequestCounts()
-    ledger.requests.update({(CONTROLLERS, "patch sandboxes"): 8 * COUNT, (CLIENT, "create sandboxclaims"): COUNT})
+    request_counts, departed = RequestCounts(), RequestCounts()
+    request_counts.requests.update(
+        {(CONTROLLERS, "patch sandboxes"): 8 * COUNT, (CLIENT, "create sandboxclaims"): COUNT}
+    )
     departed.requests.update({(CONTROLLERS, "create events"): COUNT // 2, (OTHERS, "delete sandboxes"): COUNT})
     gone = Departure(1.0, departed, usage(0.03))
-    return Report(scenario, "kubernetes", outcome(), COUNT, 0, ledger, usage(cpu), 1.0, departure=gone)
+    return Report(scenario, "kubernetes", outcome(), COUNT, 0, request_counts, usage(cpu), 1.0, departure=gone)
 
 
 def measured() -> Measured:
@@ -113,9 +115,9 @@ def test_cold_claim_with_enough_members_is_a_failure() -> None:
 
 def test_conflicts_of_the_controllers_are_a_failure_and_of_others_are_not() -> None:
     found = measured()
-    found.burst.ledger.conflicts[OTHERS] = 1
+    found.burst.request_counts.conflicts[OTHERS] = 1
     assert failures(found) == []
-    found.burst.ledger.conflicts[CONTROLLERS] = 2
+    found.burst.request_counts.conflicts[CONTROLLERS] = 2
     assert failures(found) == ["burst: 2 conflicts of the controllers"]
 
 

@@ -95,9 +95,9 @@ async def test_burst_300x5_costs_per_claim_as_much_as_one_claim(name: str, tmp_p
     assert len(report.outcome.latencies) == total == 1500
     assert warm + report.cold == total
     assert warm >= scenario.pool == 600
-    ledger = report.ledger
-    assert (ledger.conflicts, ledger.missing) == (Counter(), Counter())
-    asked = Counter({what: count for (who, what), count in ledger.requests.items() if who == CONTROLLERS})
+    request_counts = report.request_counts
+    assert (request_counts.conflicts, request_counts.missing) == (Counter(), Counter())
+    asked = Counter({what: count for (who, what), count in request_counts.requests.items() if who == CONTROLLERS})
     assert asked["patch sandboxes"] == warm
     assert asked["patch pods"] <= warm
     assert asked["patch sandboxclaims"] == (0 if name == "inprocess" else total)

@@ -39,7 +39,7 @@ def sdk() -> Path | None:
 
 
 SDK = sdk()
-# In a network that ends at its door: as root the demonstration runs real sandboxes.
+# In a network namespace without a route out: as root the demonstration runs real sandboxes.
 ALONE = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$0" "$@"')
 
 

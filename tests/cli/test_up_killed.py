@@ -37,7 +37,7 @@ WITHIN = 120.0
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """In a network that ends at its door."""
+    """In a network namespace without a route out."""
     os.chmod(tmp_path, 0o755)
     host, _ = NetworkNamespace.make(tmp_path / "host", lambda: None)
     options = ("--host-netns", str(host.path), "--metrics-bind-address", "0")

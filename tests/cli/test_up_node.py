@@ -34,7 +34,7 @@ WITHIN = 60.0
 
 @pytest.fixture
 def options(tmp_path: Path) -> Iterator[tuple[str, ...]]:
-    """For a network that ends at its door."""
+    """For a network namespace without a route out."""
     os.chmod(tmp_path, 0o755)
     host, _ = NetworkNamespace.make(tmp_path / "host", lambda: None)
     yield "--host-netns", str(host.path), "--metrics-bind-address", "0"

@@ -53,9 +53,9 @@ async def play(command: tuple[str, ...], client: StreamClient) -> int:
 
 
 class Rig:
-    def __init__(self, daemon: Daemon, door: FakeDoor, kubectl: Kubectl) -> None:
+    def __init__(self, daemon: Daemon, pod_access: FakeDoor, kubectl: Kubectl) -> None:
         self.daemon = daemon
-        self.door = door
+        self.pod_access = pod_access
         self.kubectl = kubectl
 
     async def run(self, *arguments: str, stdin: str | None = None) -> str:
@@ -70,19 +70,19 @@ async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[R
     kubectl, place = request.param
     daemon = Daemon(ServerOptions(tmp_path / "data", port=0))
     await daemon.start()
-    door = FakeDoor(play)
+    pod_access = FakeDoor(play)
     client = daemon.server.client()
     spec: Object = {"nodeName": "node", "containers": [{"name": "main", "image": "a"}, {"name": "side", "image": "b"}]}
     await client.create(POD, new(POD, "box", spec=spec), "default")
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     pod = await client.patch(POD, "box", MergePatch({"status": status}), "default", subresource="status")
-    found = Rig(daemon, door, Kubectl(KUBECTLS[kubectl], daemon.kubeconfig, tmp_path / "cache"))
+    found = Rig(daemon, pod_access, Kubectl(KUBECTLS[kubectl], daemon.kubeconfig, tmp_path / "cache"))
     if place == HERE:
-        daemon.server.pod_access = door
+        daemon.server.pod_access = pod_access
         yield found
     else:
         own = KubeletOptions(address="127.0.0.1", port=0)
-        kubelet = Kubelet(client, daemon.clock, own, "node", tmp_path / "kubelet", lambda *_: pod, door)
+        kubelet = Kubelet(client, daemon.clock, own, "node", tmp_path / "kubelet", lambda *_: pod, pod_access)
         node = node_at(await started(kubelet), "node")
         await client.create(NODE, node)
         await client.patch(NODE, "node", MergePatch({"status": node["status"]}), subresource="status")
@@ -128,14 +128,14 @@ async def test_exec_ends_the_command_with_its_client(rig: Rig) -> None:
     process = rig.kubectl.start("exec", "box", "-c", "main", "--", "wait")
 
     async def running() -> bool:
-        return rig.door.running == 1
+        return rig.pod_access.running == 1
 
     await until(running)
     process.terminate()
     await asyncio.to_thread(process.communicate)
 
     async def ended() -> bool:
-        return rig.door.running == 0
+        return rig.pod_access.running == 0
 
     await until(ended)
 
@@ -145,19 +145,19 @@ async def test_attach_connects_to_the_container(rig: Rig) -> None:
 
 
 async def test_logs_are_printed(rig: Rig) -> None:
-    rig.door.log = [b"one\n", b"two\n"]
+    rig.pod_access.log = [b"one\n", b"two\n"]
     assert await rig.run("logs", "box", "-c", "main") == "one\ntwo\n"
     await rig.run("logs", "box", "-c", "side", "--previous", "--timestamps", "--tail=5", "--limit-bytes=100")
-    query = rig.door.queries[-1]
+    query = rig.pod_access.queries[-1]
     assert (query.container, query.previous, query.timestamps, query.tail, query.limit) == ("side", True, True, 5, 100)
 
 
 async def test_logs_are_followed(rig: Rig) -> None:
-    rig.door.log, rig.door.more = [b"first\n"], asyncio.Event()
+    rig.pod_access.log, rig.pod_access.more = [b"first\n"], asyncio.Event()
     process = rig.kubectl.start("logs", "-f", "box", "-c", "main")
     assert process.stdout is not None
     assert await asyncio.to_thread(process.stdout.readline) == "first\n"
-    rig.door.more.set()
+    rig.pod_access.more.set()
     rest, _ = await asyncio.to_thread(process.communicate)
     assert rest == "the last\n"
 
@@ -171,7 +171,7 @@ async def test_port_forward_serves_many_connections(rig: Rig) -> None:
 
     servers = [await asyncio.start_server(echo, "127.0.0.1", 0) for _ in range(2)]
     for number, server in enumerate(servers):
-        rig.door.ports[8080 + number] = server.sockets[0].getsockname()[1]
+        rig.pod_access.ports[8080 + number] = server.sockets[0].getsockname()[1]
     process = rig.kubectl.start("port-forward", "pod/box", ":8080", ":8081", ":9999")
     try:
         ports = await _forwarded(process, 3)

@@ -26,7 +26,7 @@ from sandpool.server.request.messages import User
 from sandpool.server.serving.daemon import Daemon, ServerOptions
 from sandpool.testing.objects import custom_type, definition, new
 from sandpool.testing.waiting import until
-from tests.support.api_access import Endpoint, HttpDoor, Raw
+from tests.support.api_access import Endpoint, HttpEndpoint, Raw
 from tests.support.control_plane import ControlPlane
 from tests.support.custom_kinds import Provide, install
 from tests.support.users import ADMIN, USERS, token_file
@@ -77,7 +77,7 @@ class InProcess:
         await self.server.stop()
 
 
-class OverHttp(HttpDoor):
+class OverHttp(HttpEndpoint):
     """The embedded API behind TLS."""
 
     name = "http"
@@ -105,7 +105,7 @@ class OverHttp(HttpDoor):
         await self.daemon.stop()
 
 
-class Kubernetes(HttpDoor):
+class Kubernetes(HttpEndpoint):
     """The real thing."""
 
     name = "kubernetes"
@@ -174,7 +174,7 @@ def client(api: Endpoint) -> Client:
 @pytest.fixture
 def raw(api: Endpoint) -> Raw:
     """Requests and answers as they are on the wire."""
-    assert isinstance(api, HttpDoor)
+    assert isinstance(api, HttpEndpoint)
     return api.raw
 
 

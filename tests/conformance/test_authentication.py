@@ -8,7 +8,7 @@ from sandpool.api.kinds import CONFIG_MAP, SELF_SUBJECT_REVIEW, SERVICE_ACCOUNT,
 from sandpool.kube.client import Client
 from sandpool.kube.errors import BadRequest
 from sandpool.testing.objects import new
-from tests.support.api_access import Endpoint, HttpDoor, Raw
+from tests.support.api_access import Endpoint, HttpEndpoint, Raw
 
 UNAUTHORIZED = {
     "kind": "Status",
@@ -37,7 +37,7 @@ async def test_invalid_credentials_are_unauthorized(raw: Raw, authorization: str
 
 
 async def test_authorization_scheme_is_case_insensitive(api: Endpoint, raw: Raw) -> None:
-    assert isinstance(api, HttpDoor)
+    assert isinstance(api, HttpEndpoint)
     headers = {"Authorization": f"bearer {api.tokens['alice']}"}
     assert (await raw("GET", "/apis", user=None, headers=headers)).status == 200
 
@@ -58,7 +58,7 @@ async def test_administrator_is_in_system_masters(api: Endpoint, client: Client)
 
 
 async def test_token_review_accepts_a_valid_token(api: Endpoint, raw: Raw, client: Client) -> None:
-    assert isinstance(api, HttpDoor)
+    assert isinstance(api, HttpEndpoint)
     review = await client.create(TOKEN_REVIEW, new(TOKEN_REVIEW, None, spec={"token": api.tokens["alice"]}))
     assert review["status"]["authenticated"] is True
     assert review["status"]["user"] == {

@@ -12,9 +12,9 @@ BOX, OTHER = Key("default", "box"), Key("default", "other")
 
 class Rig:
     def __init__(self) -> None:
-        self.woken: list[Key] = []
-        self.left_to_do = False
-        self.echoes = OwnWriteFilter(self.woken.append, lambda key: self.left_to_do)
+        self.enqueued: list[Key] = []
+        self.has_work_left = False
+        self.own_writes = OwnWriteFilter(self.enqueued.append, lambda key: self.has_work_left)
 
 
 @pytest.fixture
@@ -23,38 +23,38 @@ def rig() -> Rig:
 
 
 def test_key_without_a_running_reconcile_is_enqueued_at_once(rig: Rig) -> None:
-    rig.echoes.enqueue(BOX)
-    with rig.echoes.reconciling(BOX):
-        rig.echoes.enqueue(OTHER)
-        assert rig.woken == [BOX, OTHER]
+    rig.own_writes.enqueue(BOX)
+    with rig.own_writes.reconciling(BOX):
+        rig.own_writes.enqueue(OTHER)
+        assert rig.enqueued == [BOX, OTHER]
 
 
 def test_own_write_does_not_enqueue_its_key(rig: Rig) -> None:
-    with rig.echoes.reconciling(BOX):
-        rig.echoes.enqueue(BOX)
-    assert rig.woken == []
+    with rig.own_writes.reconciling(BOX):
+        rig.own_writes.enqueue(BOX)
+    assert rig.enqueued == []
 
 
 def test_remaining_work_enqueues_the_key_once_after_the_reconcile(rig: Rig) -> None:
-    rig.left_to_do = True
-    with rig.echoes.reconciling(BOX):
-        rig.echoes.enqueue(BOX)
-        rig.echoes.enqueue(BOX)
-        assert rig.woken == []
-    assert rig.woken == [BOX]
+    rig.has_work_left = True
+    with rig.own_writes.reconciling(BOX):
+        rig.own_writes.enqueue(BOX)
+        rig.own_writes.enqueue(BOX)
+        assert rig.enqueued == []
+    assert rig.enqueued == [BOX]
 
 
 def test_reconcile_without_events_does_not_enqueue_its_key(rig: Rig) -> None:
-    rig.left_to_do = True
-    with rig.echoes.reconciling(BOX):
+    rig.has_work_left = True
+    with rig.own_writes.reconciling(BOX):
         pass
-    assert rig.woken == []
+    assert rig.enqueued == []
 
 
 def test_own_write_enqueues_its_key_after_a_failure(rig: Rig) -> None:
-    with pytest.raises(ConnectionError), rig.echoes.reconciling(BOX):
-        rig.echoes.enqueue(BOX)
+    with pytest.raises(ConnectionError), rig.own_writes.reconciling(BOX):
+        rig.own_writes.enqueue(BOX)
         raise ConnectionError
-    assert rig.woken == [BOX]
-    rig.echoes.enqueue(BOX)
-    assert rig.woken == [BOX, BOX], "the pass is over"
+    assert rig.enqueued == [BOX]
+    rig.own_writes.enqueue(BOX)
+    assert rig.enqueued == [BOX, BOX], "the pass is over"

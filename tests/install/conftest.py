@@ -15,7 +15,7 @@ from sandpool.install.manifests import InstallOptions
 from sandpool.install.remover import Remover
 from sandpool.kube.errors import NotFound
 from sandpool.testing.waiting import until
-from tests.support.api_access import HttpDoor
+from tests.support.api_access import HttpEndpoint
 from tests.support.assets import Assets
 from tests.support.control_plane import ControlPlane
 from tests.support.installed_cluster import ACCOUNT, Cluster
@@ -35,8 +35,8 @@ def plane(kubernetes_assets: Assets, pytestconfig: pytest.Config) -> Iterator[Co
 
 @pytest.fixture
 async def cluster(plane: ControlPlane) -> AsyncIterator[Cluster]:
-    door = HttpDoor(plane.url, plane.ca, plane.tokens)
-    client = door.client_for(ADMIN)
+    endpoint = HttpEndpoint(plane.url, plane.ca, plane.tokens)
+    client = endpoint.client_for(ADMIN)
     yield Cluster(plane, client, Audit(plane.audit_log, request_of_kubernetes))
     everything = chosen(InstallOptions(), router=True, monitored=True)
     await Remover(client, SystemClock(), lambda line: None, with_claims=True).remove(everything)
@@ -49,4 +49,4 @@ async def cluster(plane: ControlPlane) -> AsyncIterator[Cluster]:
         return False
 
     await until(gone, within=120)
-    await door.close()
+    await endpoint.close()

@@ -43,15 +43,15 @@ async def play(command: tuple[str, ...], client: StreamClient) -> int:
 
 
 @pytest_asyncio.fixture
-async def door() -> FakeDoor:
+async def pod_access() -> FakeDoor:
     return FakeDoor(play)
 
 
 @pytest_asyncio.fixture
-async def pods(door: FakeDoor, tmp_path: Path) -> AsyncIterator[HttpPodClient]:
+async def pods(pod_access: FakeDoor, tmp_path: Path) -> AsyncIterator[HttpPodClient]:
     daemon = Daemon(ServerOptions(tmp_path / "data", port=0))
     await daemon.start()
-    daemon.server.pod_access = door
+    daemon.server.pod_access = pod_access
     client = daemon.server.client()
     spec = {"nodeName": "node", "containers": [{"name": "main", "image": "a"}]}
     await client.create(POD, new(POD, "box", spec=spec), "default")
@@ -92,14 +92,14 @@ async def test_a_terminal_has_a_size(pods: HttpPodClient) -> None:
     await session.close()
 
 
-async def test_closing_the_session_ends_the_command(pods: HttpPodClient, door: FakeDoor) -> None:
+async def test_closing_the_session_ends_the_command(pods: HttpPodClient, pod_access: FakeDoor) -> None:
     session = await pods.execute("default", "box", ExecOptions(("wait",)))
     assert await anext(session.output()) == Output(STDOUT, b"waiting")
-    assert door.running == 1
+    assert pod_access.running == 1
     await session.close()
 
     async def ended() -> bool:
-        return door.running == 0
+        return pod_access.running == 0
 
     await until(ended)
     with pytest.raises(ExecError, match="ended before the command did"):
@@ -118,28 +118,28 @@ async def test_a_pod_that_does_not_exist(pods: HttpPodClient) -> None:
         await anext(aiter(pods.logs("default", "no", LogOptions())))
 
 
-async def test_logs(pods: HttpPodClient, door: FakeDoor) -> None:
-    door.log = [b"one\n", b"two\n"]
+async def test_logs(pods: HttpPodClient, pod_access: FakeDoor) -> None:
+    pod_access.log = [b"one\n", b"two\n"]
     assert b"".join([piece async for piece in pods.logs("default", "box", LogOptions(tail=5))]) == b"one\ntwo\n"
-    assert door.queries[0].tail == 5
-    door.more = asyncio.Event()
+    assert pod_access.queries[0].tail == 5
+    pod_access.more = asyncio.Event()
     following = pods.logs("default", "box", LogOptions(follow=True, timestamps=True))
     received = b""
     async for piece in following:
         received += piece
         if received.endswith(b"two\n"):
-            door.more.set()
+            pod_access.more.set()
     assert received == b"one\ntwo\nthe last\n"
-    assert door.queries[1].timestamps
+    assert pod_access.queries[1].timestamps
 
 
-async def test_connections_to_a_port(pods: HttpPodClient, door: FakeDoor) -> None:
+async def test_connections_to_a_port(pods: HttpPodClient, pod_access: FakeDoor) -> None:
     async def shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write((await reader.read()).upper())
         writer.close()
 
     server = await asyncio.start_server(shout, "127.0.0.1", 0)
-    door.ports[80] = server.sockets[0].getsockname()[1]
+    pod_access.ports[80] = server.sockets[0].getsockname()[1]
     async with PortForward(await pods.tunnel("default", "box")) as forward:
         for text in (b"one", b"x" * 300_000):
             connection = await forward.connect(80)

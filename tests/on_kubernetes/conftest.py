@@ -15,13 +15,13 @@ from sandpool.explain.audit import Audit, request_of_kubernetes
 from sandpool.install.installer import Installer
 from sandpool.install.manifests import InstallOptions
 from sandpool.node.simulated import SimulatedNode
-from tests.support.api_access import HttpDoor
+from tests.support.api_access import HttpEndpoint
 from tests.support.assets import Assets
 from tests.support.control_plane import ControlPlane
 from tests.support.installed_cluster import ACCOUNT, Cluster
-from tests.support.ownership_log import Ledger
+from tests.support.ownership_log import OwnershipLog
 from tests.support.permissions import use_of
-from tests.support.persistent_clients import Crowd
+from tests.support.persistent_clients import PersistentClients
 from tests.support.users import ADMIN
 
 SIZE = 12  # of the pool
@@ -44,28 +44,28 @@ def forgotten_sockets() -> Iterator[None]:
 
 @pytest.fixture
 async def cluster(plane: ControlPlane) -> AsyncIterator[Cluster]:
-    door = HttpDoor(plane.url, plane.ca, plane.tokens)
-    client = door.client_for(ADMIN)
+    endpoint = HttpEndpoint(plane.url, plane.ca, plane.tokens)
+    client = endpoint.client_for(ADMIN)
     told: list[str] = []
     await Installer(client, SystemClock(), told.append).install(chosen(InstallOptions(), router=False, monitored=False))
     if any(line.endswith(" created") for line in told):
         # The garbage collector looks for new kinds every half a minute, and when it starts.
         plane.restart(plane.controller_manager)
     yield Cluster(plane, client, Audit(plane.audit_log, request_of_kubernetes))
-    await door.close()
+    await endpoint.close()
 
 
 @pytest.fixture
-async def crowd(cluster: Cluster) -> AsyncIterator[Crowd]:
+async def clients(cluster: Cluster) -> AsyncIterator[PersistentClients]:
     """People with a pool, and a node that runs nothing for their pods. That no sandbox changes hands is held for all of
     the test, and that nothing is left of it at its end."""
-    crowd = Crowd(cluster.client, f"t-{secrets.token_hex(4)}", SIZE)
-    await crowd.settle_down()
-    running = SimulatedNode(cluster.client, SystemClock(), namespace=crowd.namespace, brief=True)
+    clients = PersistentClients(cluster.client, f"t-{secrets.token_hex(4)}", SIZE)
+    await clients.settle_down()
+    running = SimulatedNode(cluster.client, SystemClock(), namespace=clients.namespace, brief=True)
     node = asyncio.create_task(running.run())
-    async with Ledger(cluster.client, crowd.namespace) as ledger:
-        yield crowd
-        await ledger.complete()
+    async with OwnershipLog(cluster.client, clients.namespace) as ownerships:
+        yield clients
+        await ownerships.complete()
     node.cancel()
     await asyncio.gather(node, return_exceptions=True)
-    ledger.check()
+    ownerships.check()

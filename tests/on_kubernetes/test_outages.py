@@ -19,8 +19,8 @@ from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
 from tests.support.deployment_process import Deployed
 from tests.support.installed_cluster import Cluster
-from tests.support.persistent_clients import Crowd
-from tests.support.tcp_proxy import Strait
+from tests.support.persistent_clients import PersistentClients
+from tests.support.tcp_proxy import TcpProxy
 
 pytestmark = [
     pytest.mark.kubernetes,
@@ -44,22 +44,24 @@ _LEVEL: Final = ResourceType(
 )
 
 
-async def burst(crowd: Crowd, breaking: Callable[[], Awaitable[None]], name: str = "a", before: int = 0) -> None:
+async def burst(
+    clients: PersistentClients, breaking: Callable[[], Awaitable[None]], name: str = "a", before: int = 0
+) -> None:
     """Claims at once; when some of them are served, something breaks. In the end all is as if nothing had happened."""
-    await crowd.claim(f"{name}-{number}" for number in range(BURST))
-    await crowd.served(before + 3, at_least=True)
+    await clients.claim(f"{name}-{number}" for number in range(BURST))
+    await clients.served(before + 3, at_least=True)
     await breaking()
-    await crowd.served(before + BURST)
-    await crowd.filled()
-    await crowd.check()
+    await clients.served(before + BURST)
+    await clients.filled()
+    await clients.check()
 
 
 async def test_claims_are_served_when_controllers_are_killed_in_a_burst(
-    cluster: Cluster, crowd: Crowd, tmp_path: Path
+    cluster: Cluster, clients: PersistentClients, tmp_path: Path
 ) -> None:
     async with Deployed(cluster, tmp_path, replicas=2, options=SHORT) as deployed:
         leader = await deployed.leading()
-        await crowd.filled()
+        await clients.filled()
 
         async def kill_all() -> None:
             for replica in deployed.replicas:
@@ -70,68 +72,68 @@ async def test_claims_are_served_when_controllers_are_killed_in_a_burst(
             leader.kill()
             await deployed.leading(mark)
 
-        await burst(crowd, kill_leader)
-        await burst(crowd, kill_all, "b", BURST)
+        await burst(clients, kill_leader)
+        await burst(clients, kill_all, "b", BURST)
         assert deployed.restarts >= 3
-        await crowd.leave()
+        await clients.leave()
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
 async def test_claims_are_served_when_kube_apiserver_restarts_in_a_burst(
-    cluster: Cluster, crowd: Crowd, tmp_path: Path, crash: bool
+    cluster: Cluster, clients: PersistentClients, tmp_path: Path, crash: bool
 ) -> None:
     plane = cluster.plane
     async with Deployed(cluster, tmp_path) as deployed:
         await deployed.leading()
-        await crowd.filled()
+        await clients.filled()
 
         async def restart() -> None:
             plane.restart(plane.apiserver, crash=crash)
 
-        await burst(crowd, restart)
-        await crowd.leave()
+        await burst(clients, restart)
+        await clients.leave()
 
 
 async def test_claims_are_served_when_connections_are_cut_in_a_burst(
-    cluster: Cluster, crowd: Crowd, tmp_path: Path
+    cluster: Cluster, clients: PersistentClients, tmp_path: Path
 ) -> None:
     """Watches and requests alike, so answers to writes that were carried out are lost, too."""
-    async with _strait(cluster) as strait, Deployed(cluster, tmp_path, server=_through(strait)) as deployed:
+    async with _strait(cluster) as proxy, Deployed(cluster, tmp_path, server=_through(proxy)) as deployed:
         await deployed.leading()
-        await crowd.filled()
+        await clients.filled()
 
         async def cut() -> None:
             for served in range(3, BURST, 3):
-                await crowd.served(served, at_least=True)
-                strait.cut()
+                await clients.served(served, at_least=True)
+                proxy.cut()
 
-        passages = strait.passages
-        await burst(crowd, cut)
-        assert strait.passages > passages + BURST // 3, "new connections were made"
+        passages = proxy.passages
+        await burst(clients, cut)
+        assert proxy.passages > passages + BURST // 3, "new connections were made"
         assert "watching again from version" in deployed.said()
         assert deployed.restarts == 0
-        await crowd.leave()
+        await clients.leave()
 
 
-async def test_compacted_history_causes_a_relist(cluster: Cluster, crowd: Crowd, tmp_path: Path) -> None:
+async def test_compacted_history_causes_a_relist(cluster: Cluster, clients: PersistentClients, tmp_path: Path) -> None:
     """The controllers hear nothing while claims come, and the API forgets what it would have told them: 410."""
     plane, audit = cluster.plane, cluster.audit
     async with (
-        _strait(cluster) as strait,
-        Deployed(cluster, tmp_path, server=_through(strait), options=LONG) as deployed,
+        _strait(cluster) as proxy,
+        Deployed(cluster, tmp_path, server=_through(proxy), options=LONG) as deployed,
     ):
         await deployed.leading()
-        await crowd.filled()
+        await clients.filled()
 
-        strait.hold()
-        await crowd.claim(f"a-{number}" for number in range(BURST))
+        proxy.hold()
+        await clients.claim(f"a-{number}" for number in range(BURST))
         plane.compact()
         plane.restart(plane.apiserver)
         asked = len(audit)
-        strait.open()
-        await crowd.served(BURST)
-        await crowd.filled()
-        await crowd.check()
+        proxy.open()
+        await clients.served(BURST)
+        await clients.filled()
+        await clients.check()
         assert "too old resource version" in deployed.said()
 
         async def is_listed() -> bool:
@@ -141,47 +143,49 @@ async def test_compacted_history_causes_a_relist(cluster: Cluster, crowd: Crowd,
 
         await until(is_listed)
         assert deployed.restarts == 0
-        await crowd.leave()
+        await clients.leave()
 
 
 async def test_claims_are_served_when_the_api_rejects_most_requests(
-    cluster: Cluster, crowd: Crowd, tmp_path: Path
+    cluster: Cluster, clients: PersistentClients, tmp_path: Path
 ) -> None:
     """429 for whatever comes while a handful of requests are being answered: the API's own fairness, turned against
     the controllers. A request that is told to come back comes back, and the lease is kept all the while."""
     async with Deployed(cluster, tmp_path, options=LONG) as deployed:
         await deployed.leading()
-        await crowd.filled()
+        await clients.filled()
         asked = len(cluster.audit)
 
         async with _starved(cluster.client, names.CONTROLLER):
-            await burst(crowd, _nothing)
+            await burst(clients, _nothing)
         refused = Counter(each.code for each in cluster.audit.requests(since=asked))[429]
         assert refused > BURST, "the storm was one"
         assert deployed.restarts == 0
-        await crowd.leave()
+        await clients.leave()
 
 
-async def test_claims_are_served_when_etcd_stops_for_30_seconds(cluster: Cluster, crowd: Crowd, tmp_path: Path) -> None:
+async def test_claims_are_served_when_etcd_stops_for_30_seconds(
+    cluster: Cluster, clients: PersistentClients, tmp_path: Path
+) -> None:
     """Longer than the lease: whoever led cannot renew it, ends, and is started again."""
     plane = cluster.plane
     async with Deployed(cluster, tmp_path) as deployed:
         await deployed.leading()
-        await crowd.filled()
+        await clients.filled()
 
         async def stop() -> None:
             mark, end = deployed.mark(), time.monotonic() + 30
             plane.etcd.pause()
             try:
-                await crowd.eventually(lambda: _past(end))
+                await clients.eventually(lambda: _past(end))
             finally:
                 plane.etcd.resume()
             await deployed.leading(mark)
 
-        await burst(crowd, stop)
+        await burst(clients, stop)
         assert "lost the leader lease" in deployed.said()
         assert deployed.restarts >= 1
-        await crowd.leave()
+        await clients.leave()
 
 
 async def _nothing() -> None:
@@ -218,9 +222,9 @@ async def _past(end: float) -> bool:
     return time.monotonic() > end
 
 
-def _strait(cluster: Cluster) -> Strait:
-    return Strait("127.0.0.1", int(cluster.plane.url.rpartition(":")[2]))
+def _strait(cluster: Cluster) -> TcpProxy:
+    return TcpProxy("127.0.0.1", int(cluster.plane.url.rpartition(":")[2]))
 
 
-def _through(strait: Strait) -> str:
-    return f"https://127.0.0.1:{strait.port}"
+def _through(proxy: TcpProxy) -> str:
+    return f"https://127.0.0.1:{proxy.port}"

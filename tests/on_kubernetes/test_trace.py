@@ -10,20 +10,22 @@ from click.testing import CliRunner
 from sandpool.cli.main import main
 from tests.support.deployment_process import Deployed
 from tests.support.installed_cluster import Cluster
-from tests.support.persistent_clients import Crowd
+from tests.support.persistent_clients import PersistentClients
 
 pytestmark = pytest.mark.kubernetes
 
 
-async def test_calls_and_reconciles_are_one_timeline(cluster: Cluster, crowd: Crowd, tmp_path: Path) -> None:
+async def test_calls_and_reconciles_are_one_timeline(
+    cluster: Cluster, clients: PersistentClients, tmp_path: Path
+) -> None:
     passes = tmp_path / "passes.log"
     async with Deployed(cluster, tmp_path, options=[f"--pass-log={passes}"]) as deployed:
         await deployed.leading()
-        await crowd.filled()
-        await crowd.claim(["mine"])
-        await crowd.served(1)
-        await crowd.filled()
-    arguments = ("trace", "claim", "mine", "-n", crowd.namespace)
+        await clients.filled()
+        await clients.claim(["mine"])
+        await clients.served(1)
+        await clients.filled()
+    arguments = ("trace", "claim", "mine", "-n", clients.namespace)
     logs = ("--audit-log", str(cluster.plane.audit_log), "--controller-log", str(passes))
     told = CliRunner().invoke(main, (*arguments, *logs))
     assert told.exit_code == 0, told.output

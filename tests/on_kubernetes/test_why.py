@@ -14,7 +14,7 @@ from sandpool.cli.main import main
 from sandpool.testing.objects import new
 from tests.support.deployment_process import Deployed
 from tests.support.installed_cluster import Cluster, account_token
-from tests.support.persistent_clients import Crowd
+from tests.support.persistent_clients import PersistentClients
 
 pytestmark = pytest.mark.kubernetes
 
@@ -41,22 +41,22 @@ async def access_of_reader(cluster: Cluster, namespace: str, path: Path) -> Path
     return cluster.plane.write_kubeconfig(path, READER, token=token)
 
 
-async def test_no_permission_for_pods_is_needed(cluster: Cluster, crowd: Crowd, tmp_path: Path) -> None:
-    kubeconfig = await access_of_reader(cluster, crowd.namespace, tmp_path / "reader.kubeconfig")
+async def test_no_permission_for_pods_is_needed(cluster: Cluster, clients: PersistentClients, tmp_path: Path) -> None:
+    kubeconfig = await access_of_reader(cluster, clients.namespace, tmp_path / "reader.kubeconfig")
 
     async def ask(claim: str) -> str:
-        arguments = ("why", "claim", claim, "-n", crowd.namespace, "--kubeconfig", str(kubeconfig))
+        arguments = ("why", "claim", claim, "-n", clients.namespace, "--kubeconfig", str(kubeconfig))
         told = await asyncio.to_thread(CliRunner().invoke, main, arguments)  # it has an event loop of its own
         assert told.exit_code == 0, told.output
         return told.output
 
     lost = new(SANDBOX_CLAIM, "lost", spec={"warmPoolRef": {"name": "nowhere"}})
-    await cluster.client.create(SANDBOX_CLAIM, lost, crowd.namespace)
+    await cluster.client.create(SANDBOX_CLAIM, lost, clients.namespace)
     async with Deployed(cluster, tmp_path) as deployed:
         await deployed.leading()
-        await crowd.filled()
-        await crowd.claim(["mine"])
-        await crowd.served(1, at_least=True)
+        await clients.filled()
+        await clients.claim(["mine"])
+        await clients.served(1, at_least=True)
     assert 'Claim "mine" is ready: it has sandbox "' in await ask("mine")
     assert "bound: the sandbox is owned by the claim" in await ask("mine")
     assert (await ask("lost")).startswith('Claim "lost" is not ready: pool "nowhere" does not exist.')

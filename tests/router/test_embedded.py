@@ -172,7 +172,7 @@ async def test_sandbox_on_a_simulated_node_is_unreachable(server: ApiServer) -> 
 class Gatekeeper:
     def gateway(self, port: int, class_name: str = "sandpool", protocol: str = "HTTP") -> Object:
         listeners = [{"name": "http", "port": port, "protocol": protocol}]
-        return new(GATEWAY, "door", spec={"gatewayClassName": class_name, "listeners": listeners})
+        return new(GATEWAY, "gateway", spec={"gatewayClassName": class_name, "listeners": listeners})
 
     async def made(self, client: Client, gateway: Object) -> None:
         async def create() -> bool:
@@ -186,7 +186,7 @@ class Gatekeeper:
 
     async def programmed(self, client: Client, status: str) -> Object:
         async def told() -> Object | None:
-            found = await client.get(GATEWAY, "door", "default")
+            found = await client.get(GATEWAY, "gateway", "default")
             condition = condition_of(found, "Programmed")
             return found if condition is not None and condition["status"] == status else None
 
@@ -211,7 +211,7 @@ class TestGateways(Gatekeeper):
         async with routed(server) as router:
             await self.made(client, self.gateway(port))
             await self.programmed(client, "True")
-            await client.delete(GATEWAY, "door", "default")
+            await client.delete(GATEWAY, "gateway", "default")
 
             async def closed() -> bool:
                 return port not in router.gateways.ports
@@ -238,7 +238,7 @@ class TestGateways(Gatekeeper):
                 return bool((await client.get(GATEWAY, "ours", "default")).get("status"))
 
             await until(told)
-            assert "status" not in await client.get(GATEWAY, "door", "default")
+            assert "status" not in await client.get(GATEWAY, "gateway", "default")
             assert router.gateways.ports == [port]
 
     async def test_gateway_api_kinds_are_served(self, server: ApiServer) -> None:
@@ -247,7 +247,7 @@ class TestGateways(Gatekeeper):
             await self.made(client, self.gateway(_free_port()))
             await self.programmed(client, "True")
             assert (await client.get(GATEWAY_CLASS, "sandpool"))["spec"]["controllerName"] == "sandpool.dev/router"
-            route = new(HTTP_ROUTE, "route", spec={"parentRefs": [{"name": "door"}], "rules": [{"matches": []}]})
+            route = new(HTTP_ROUTE, "route", spec={"parentRefs": [{"name": "gateway"}], "rules": [{"matches": []}]})
             kept = await client.create(HTTP_ROUTE, route, "default")
             assert kept["spec"] == route["spec"]
             with pytest.raises(Invalid):
@@ -255,14 +255,14 @@ class TestGateways(Gatekeeper):
 
 
 class TestRoutes(Gatekeeper):
-    """With a Gateway called "door"."""
+    """With a Gateway called "gateway"."""
 
     def route(self, name: str, prefix: str, backend: str = SERVICE_NAME) -> Object:
         rule = {
             "matches": [{"path": {"type": "PathPrefix", "value": prefix}}],
             "backendRefs": [{"name": backend, "port": PORT}],
         }
-        return new(HTTP_ROUTE, name, spec={"parentRefs": [{"name": "door"}], "rules": [rule]})
+        return new(HTTP_ROUTE, name, spec={"parentRefs": [{"name": "gateway"}], "rules": [rule]})
 
     async def told(self, client: Client, name: str) -> dict[str, tuple[str, str]]:
         """What the conditions of a route say, once there are any."""
@@ -272,7 +272,7 @@ class TestRoutes(Gatekeeper):
             return (found.get("status") or {}).get("parents") or []
 
         (parent,) = await until(parents)
-        assert (parent["parentRef"], parent["controllerName"]) == ({"name": "door"}, "sandpool.dev/router")
+        assert (parent["parentRef"], parent["controllerName"]) == ({"name": "gateway"}, "sandpool.dev/router")
         return {each["type"]: (each["status"], each["reason"]) for each in parent["conditions"]}
 
     async def detail(self, port: int, path: str, status: int = 404) -> str:

@@ -17,7 +17,7 @@ from sandpool.kube.kubeconfig import load
 WRITERS = 16
 
 
-class Ledger:
+class AcknowledgedWrites:
     """What the server has acknowledged: the last number of each object, and how many writes in all."""
 
     def __init__(self) -> None:
@@ -38,21 +38,21 @@ class Ledger:
         await self._reached.wait()
 
 
-async def write(client: Client, ledger: Ledger, name: str) -> None:
+async def write(client: Client, acknowledged: AcknowledgedWrites, name: str) -> None:
     """Count up in an object of one's own, until the server is gone."""
-    number = ledger.numbers.get(name, 0)
+    number = acknowledged.numbers.get(name, 0)
     while True:
         # After a crash the stored number may be one ahead: that write was made but its answer was lost.
         number += 1
         data = {"data": {"number": str(number), "padding": "x" * (number * 41 % 2000)}}
         try:
-            if name in ledger.numbers:
+            if name in acknowledged.numbers:
                 await client.patch(CONFIG_MAP, name, MergePatch(data), "default")
             else:
                 await client.create(CONFIG_MAP, {"metadata": {"name": name}, **data}, "default")
         except (ApiError, ConnectionError, TimeoutError):
             return
-        ledger.acknowledge(name, number)
+        acknowledged.acknowledge(name, number)
 
 
 async def stored_numbers(client: Client) -> dict[str, int]:
@@ -64,12 +64,12 @@ async def stored_numbers(client: Client) -> dict[str, int]:
 
 async def kill_repeatedly(times: int, seed: int) -> None:
     chance = random.Random(seed)
-    ledger = Ledger()
+    acknowledged = AcknowledgedWrites()
     async with ServerProcess() as server:
         for _ in range(times):
             client = Client(HttpTransport(load(server.kubeconfig)))
-            writers = [asyncio.create_task(write(client, ledger, f"n{i}")) for i in range(WRITERS)]
-            await ledger.grow(chance.randrange(1, 300))
+            writers = [asyncio.create_task(write(client, acknowledged, f"n{i}")) for i in range(WRITERS)]
+            await acknowledged.grow(chance.randrange(1, 300))
             server.process.kill()
             await asyncio.gather(*writers)
             await client.close()
@@ -77,11 +77,11 @@ async def kill_repeatedly(times: int, seed: int) -> None:
             client = Client(HttpTransport(load(server.kubeconfig)))
             stored = await stored_numbers(client)
             await client.close()
-            for name, number in ledger.numbers.items():
+            for name, number in acknowledged.numbers.items():
                 assert stored[name] in (number, number + 1), name
             # An object may have been created without its writer hearing of it.
-            ledger.numbers |= stored
-    assert ledger.writes
+            acknowledged.numbers |= stored
+    assert acknowledged.writes
 
 
 @pytest.mark.durability

@@ -72,7 +72,7 @@ class Raw(Protocol):
         ...
 
 
-class HttpDoor:
+class HttpEndpoint:
     """An API reached over HTTPS with a bearer token for each user."""
 
     def __init__(self, url: str, ca: str, tokens: Mapping[str, str]) -> None:

@@ -20,7 +20,7 @@ from sandpool.kube.errors import AlreadyExists
 from sandpool.server.serving.audit import AuditLog
 from sandpool.server.serving.daemon import Daemon, ServerOptions
 from sandpool.testing.backend import WRITERS, grant, wait_until_granted
-from tests.support.api_access import HttpDoor
+from tests.support.api_access import HttpEndpoint
 from tests.support.control_plane import ControlPlane
 from tests.support.custom_kinds import install
 from tests.support.installed_cluster import ACCOUNT, account_token
@@ -35,7 +35,7 @@ def _with_backend_user(line: Any) -> AuditedRequest:
     return replace(asked, user="controllers") if asked.user == ACCOUNT else asked
 
 
-class HttpBackend(HttpDoor):
+class HttpBackend(HttpEndpoint):
     """The embedded API in this process, called over HTTPS."""
 
     name = "http"
@@ -66,7 +66,7 @@ class HttpBackend(HttpDoor):
         await self.daemon.stop()
 
 
-class KubernetesBackend(HttpDoor):
+class KubernetesBackend(HttpEndpoint):
     """A real Kubernetes: etcd, kube-apiserver and kube-controller-manager, without nodes. The controllers are the
     service account that is installed for them."""
 
@@ -81,8 +81,8 @@ class KubernetesBackend(HttpDoor):
 
     @classmethod
     async def start(cls, plane: ControlPlane) -> KubernetesBackend:
-        door = HttpDoor(plane.url, plane.ca, plane.tokens)
-        admin = door.client_for(ADMIN)
+        endpoint = HttpEndpoint(plane.url, plane.ca, plane.tokens)
+        admin = endpoint.client_for(ADMIN)
         for manifest in sorted(_CRDS.glob("*.yaml")):
             with suppress(AlreadyExists):  # somebody else uses the same control plane
                 await install(admin, yaml.load(manifest.read_text(), yaml.CSafeLoader))
@@ -90,7 +90,7 @@ class KubernetesBackend(HttpDoor):
         accounts = [each for each in controller(InstallOptions()) if each["kind"] != DEPLOYMENT.kind]
         await Installer(admin, SystemClock(), lambda line: None).install([namespace(), *accounts])
         backend = cls(plane, await account_token(admin, CONTROLLER))
-        await door.close()
+        await endpoint.close()
         await wait_until_granted(backend)
         # The garbage collector looks for new kinds every half a minute, and when it starts. Not in another thread: a
         # component ends with the thread that has started it, and those of a pool end with the event loop.

@@ -17,7 +17,7 @@ from sandpool.explain.audit import Audit
 from sandpool.install import names
 from sandpool.kube.client import Client
 from sandpool.node.simulated import SimulatedNode
-from tests.support.api_access import HttpDoor
+from tests.support.api_access import HttpEndpoint
 from tests.support.control_plane import ControlPlane
 
 # The user that the controllers are, as audit logs have it.
@@ -53,8 +53,8 @@ class Cluster:
     async def controllers(self, namespace: str) -> AsyncIterator[ControllerProcess]:
         """As the Deployment runs them, contending for the lease; and a node that runs nothing, for pods of one
         namespace."""
-        clock, door = SystemClock(), HttpDoor(self.plane.url, self.plane.ca, {_ROBOT: await self.token()})
-        robot = door.client_for(_ROBOT)
+        clock, endpoint = SystemClock(), HttpEndpoint(self.plane.url, self.plane.ca, {_ROBOT: await self.token()})
+        robot = endpoint.client_for(_ROBOT)
         election = LeaderElector(robot, names.LEASE, names.NAMESPACE, _ROBOT, clock, Random(1))
         process = ControllerProcess(robot.transport, clock, Random(1), election=election)
         node = asyncio.create_task(SimulatedNode(self.client, clock, namespace=namespace).run())
@@ -65,4 +65,4 @@ class Cluster:
             await process.stop()
             node.cancel()
             await asyncio.gather(node, return_exceptions=True)
-            await door.close()
+            await endpoint.close()

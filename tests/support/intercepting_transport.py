@@ -13,10 +13,10 @@ from sandpool.testing.faulty_transport import FaultyTransport
 
 
 async def nothing(request: Request) -> None:
-    """What happens before a request unless a test sets ``Interposer.before``."""
+    """What happens before a request unless a test sets ``Interceptor.before``."""
 
 
-class Interposer:
+class Interceptor:
     """``before`` is awaited before each request goes on. While the watches are held, what happens is not told: events
     wait in order and all of them come when they are released. Watches that were open already are not affected."""
 
@@ -27,10 +27,10 @@ class Interposer:
         self._flowing.set()
 
     @classmethod
-    def behind(cls, wire: FaultyTransport) -> Interposer:
+    def behind(cls, wire: FaultyTransport) -> Interceptor:
         """Put one between a wire and what it led to."""
-        wire.transport = interposer = cls(wire.transport)
-        return interposer
+        wire.transport = interceptor = cls(wire.transport)
+        return interceptor
 
     def hold_watches(self) -> None:
         self._flowing.clear()

@@ -1,4 +1,4 @@
-"""``sandpool node`` as a process of its own, behind any API, in a network that ends at its door."""
+"""``sandpool node`` as a process of its own, behind any API, in a network namespace without a route out."""
 
 from __future__ import annotations
 

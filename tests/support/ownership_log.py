@@ -1,8 +1,8 @@
-"""Who had what, at every moment: watches sandboxes and claims, and remembers each change of hands.
+"""A log of the owners of sandboxes, for guarantees about every moment.
 
-What is there in the end does not show that a sandbox went through two hands on the way. The ledger is told of every
-version of every object in a namespace: a watch that breaks is opened again where it broke. An API that was restarted
-has no history; what is there by then is compared with what was written down before.
+The final state does not show that a sandbox had two owners on the way. The log receives every version of every object
+of a namespace: a watch that breaks is resumed at its last version. A restarted API has no history, so the objects that
+exist then are compared with the log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PAUSE = 0.2  # seconds before a watch that broke is opened again
 _AWAY = (ApiError, OSError, TimeoutError)
 
 
-class Ledger:
+class OwnershipLog:
     """Of one namespace, from the beginning of an ``async with`` on. ``keepers`` are the claims that each sandbox has
     belonged to, ``held`` the sandboxes that each claim has named as its own, both in order and by UID."""
 

@@ -27,7 +27,7 @@ POOL: Final = "pool"
 _AWAY: Final = frozenset({429, 500, 502, 503, 504})
 
 
-class Crowd:
+class PersistentClients:
     """In one namespace, with a pool of ``size``."""
 
     def __init__(self, client: Client, namespace: str, size: int, *, patience: float = 120.0) -> None:

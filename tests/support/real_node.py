@@ -1,7 +1,7 @@
-"""A real node on an API server of its own: pods run confined on this machine, in a network that ends at its door.
+"""A real node on its own API server: pods run confined on this machine, in a network namespace without a route out.
 
-What a pod prints is kept in memory, so that a test can have a pod look around and say what it sees. At the end nothing
-of it is left, or the test fails.
+The output of pods is kept in memory, so that a test can run a command in a pod and read what it printed. The fixture
+fails if anything of the node is left at the end.
 """
 
 from __future__ import annotations

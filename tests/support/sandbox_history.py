@@ -17,7 +17,7 @@ from sandpool.testing.waiting import until
 from sandpool.testing.world import owner_of
 
 
-class Chronicle:
+class SandboxHistory:
     """Open for the length of an ``async with``. ``states`` are what there was after each event, by name of sandbox."""
 
     def __init__(self, client: Client, namespace: str) -> None:
@@ -25,7 +25,7 @@ class Chronicle:
         self.namespace = namespace
         self.states: list[dict[str, Object]] = []
 
-    async def __aenter__(self) -> Chronicle:
+    async def __aenter__(self) -> SandboxHistory:
         listed = await self.client.list(SANDBOX, self.namespace)
         self.states.append({each["metadata"]["name"]: each for each in listed["items"]})
         self._task = asyncio.create_task(self._write(listed["metadata"]["resourceVersion"]))

@@ -14,7 +14,7 @@ from typing import Self
 _CHUNK = 64 * 1024
 
 
-class Strait:
+class TcpProxy:
     """Leads to ``host`` and ``port`` from a port of its own on loopback, for the length of an ``async with``."""
 
     def __init__(self, host: str, port: int) -> None:

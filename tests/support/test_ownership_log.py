@@ -1,4 +1,4 @@
-"""The ledger notices a sandbox that goes from hand to hand, although it looks right in the end."""
+"""The ownership_log notices a sandbox that goes from hand to hand, although it looks right in the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandpool.api.resource import Object
 from sandpool.kube.client import Client, MergePatch
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.objects import new, owner_reference, pod_template
-from tests.support.ownership_log import Ledger
+from tests.support.ownership_log import OwnershipLog
 
 
 @pytest.fixture
@@ -41,26 +41,26 @@ async def told(client: Client, name: str, box: str) -> None:
 async def test_each_change_of_owner_is_recorded(client: Client, hands: tuple[str, ...]) -> None:
     box = await client.create(SANDBOX, new(SANDBOX, "box", spec={"podTemplate": pod_template()}), "default")
     claims = {name: await claim(client, name) for name in ("mine", "other")}
-    async with Ledger(client, "default") as ledger:
+    async with OwnershipLog(client, "default") as ownership_log:
         for hand in hands:
             await give(client, "box", claims[hand])
-        await ledger.complete()
-    assert ledger.keepers[box["metadata"]["uid"]] == [claims[hand]["metadata"]["uid"] for hand in hands]
+        await ownership_log.complete()
+    assert ownership_log.keepers[box["metadata"]["uid"]] == [claims[hand]["metadata"]["uid"] for hand in hands]
     if len(hands) > 1:
         with pytest.raises(AssertionError):
-            ledger.check()
+            ownership_log.check()
     else:
-        ledger.check()
+        ownership_log.check()
 
 
 async def test_claim_bound_to_two_sandboxes_is_reported(client: Client) -> None:
     await claim(client, "mine")
     await told(client, "mine", "one")
-    async with Ledger(client, "default") as ledger:
+    async with OwnershipLog(client, "default") as ownership_log:
         await told(client, "mine", "one")
-        await ledger.complete()
-        ledger.check()
+        await ownership_log.complete()
+        ownership_log.check()
         await told(client, "mine", "two")
-        await ledger.complete()
+        await ownership_log.complete()
     with pytest.raises(AssertionError):
-        ledger.check()
+        ownership_log.check()

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from sandpool.testing.waiting import WITHIN
-from tests.support.tcp_proxy import Strait
+from tests.support.tcp_proxy import TcpProxy
 
 
 @pytest.fixture
-async def strait() -> AsyncIterator[Strait]:
+async def proxy() -> AsyncIterator[TcpProxy]:
     """To a server that says everything back."""
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -21,8 +21,8 @@ async def strait() -> AsyncIterator[Strait]:
         writer.close()
 
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
-    async with Strait("127.0.0.1", server.sockets[0].getsockname()[1]) as strait:
-        yield strait
+    async with TcpProxy("127.0.0.1", server.sockets[0].getsockname()[1]) as proxy:
+        yield proxy
     server.close()
     await server.wait_closed()
 
@@ -32,8 +32,8 @@ class Caller:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def of(cls, strait: Strait) -> Caller:
-        return cls(*await asyncio.open_connection("127.0.0.1", strait.port))
+    async def of(cls, proxy: TcpProxy) -> Caller:
+        return cls(*await asyncio.open_connection("127.0.0.1", proxy.port))
 
     async def says(self, text: bytes) -> bytes:
         """What comes back; nothing once the connection is lost."""
@@ -48,31 +48,31 @@ class Caller:
         self.writer.transport.abort()
 
 
-async def test_bytes_pass_in_both_directions(strait: Strait) -> None:
-    caller = await Caller.of(strait)
+async def test_bytes_pass_in_both_directions(proxy: TcpProxy) -> None:
+    caller = await Caller.of(proxy)
     assert await caller.says(b"hello") == b"hello\n"
-    assert strait.passages == 1
+    assert proxy.passages == 1
     caller.leave()
 
 
-async def test_cut_ends_existing_connections_only(strait: Strait) -> None:
-    caller = await Caller.of(strait)
+async def test_cut_ends_existing_connections_only(proxy: TcpProxy) -> None:
+    caller = await Caller.of(proxy)
     assert await caller.says(b"hello") == b"hello\n"
-    strait.cut()
+    proxy.cut()
     assert await caller.says(b"anybody?") == b""
-    other = await Caller.of(strait)
+    other = await Caller.of(proxy)
     assert await other.says(b"hello") == b"hello\n"
-    assert strait.passages == 2
+    assert proxy.passages == 2
     caller.leave()
     other.leave()
 
 
-async def test_held_connection_waits_until_the_proxy_opens(strait: Strait) -> None:
-    strait.hold()
-    caller = await Caller.of(strait)
+async def test_held_connection_waits_until_the_proxy_opens(proxy: TcpProxy) -> None:
+    proxy.hold()
+    caller = await Caller.of(proxy)
     saying = asyncio.create_task(caller.says(b"hello"))
     await asyncio.sleep(0)
-    assert strait.passages == 0
-    strait.open()
+    assert proxy.passages == 0
+    proxy.open()
     assert await saying == b"hello\n"
     caller.leave()

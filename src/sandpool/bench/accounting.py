@@ -35,18 +35,18 @@ class RequestCounts:
 
     @classmethod
     def of(cls, asked: Iterable[AuditedRequest], writer: Callable[[AuditedRequest], str]) -> RequestCounts:
-        ledger = cls()
+        request_counts = cls()
         for each in asked:
             who = writer(each)
-            ledger.requests[who, str(each)] += 1
+            request_counts.requests[who, str(each)] += 1
             if each.code < 400 or (each.code == 409 and is_duplicate(each)):
                 continue
-            ledger.refused[who, str(each), each.code] += 1
+            request_counts.refused[who, str(each), each.code] += 1
             if each.code == 404:
-                ledger.missing[who] += 1
+                request_counts.missing[who] += 1
             elif each.code == 409:
-                ledger.conflicts[who] += 1
-        return ledger
+                request_counts.conflicts[who] += 1
+        return request_counts
 
     def writes(self, writer: str) -> int:
         """Return the number of writes of one writer, events included."""

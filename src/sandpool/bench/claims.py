@@ -48,7 +48,7 @@ class Departure:
     """The cost of deleting all claims, with their sandboxes, at the end."""
 
     seconds: float
-    ledger: RequestCounts
+    request_counts: RequestCounts
     used: Usage
 
 
@@ -66,7 +66,7 @@ class Report:
     outcome: Outcome
     warm: int
     cold: int
-    ledger: RequestCounts
+    request_counts: RequestCounts
     used: Usage
     refilled: float
     filled: float = 0.0

@@ -20,7 +20,7 @@ STEPS: Final = ("due", "sent", "answered", "seen", "assigned", "ready")
 def tables(reports: Sequence[Report]) -> str:
     """Render everything as Markdown that reads well as text."""
     used = [processes(report) for report in reports if report.used.cpu]
-    counted = [requests(report) for report in reports if report.ledger.requests]
+    counted = [requests(report) for report in reports if report.request_counts.requests]
     return "\n\n".join([latencies(reports), costs(reports), *used, *counted, *notes(reports)])
 
 
@@ -33,7 +33,7 @@ def notes(reports: Sequence[Report]) -> list[str]:
     said += [
         f"{report.scenario.name}, {report.place}: {what} by {who} was answered {code}, {count:,} times"
         for report in reports
-        for (who, what, code), count in sorted(report.ledger.refused.items())
+        for (who, what, code), count in sorted(report.request_counts.refused.items())
     ]
     said += [text for report in reports for text in report.left_out]
     return list(dict.fromkeys(said))
@@ -96,15 +96,15 @@ def costs(reports: Sequence[Report]) -> str:
 
 
 def _cost_row(report: Report) -> list[str]:
-    ledger, reconciles = report.ledger, report.used.reconciles
-    asked = bool(ledger.requests)
+    request_counts, reconciles = report.request_counts, report.used.reconciles
+    asked = bool(request_counts.requests)
     names = ("sandboxclaim", "sandbox", "sandboxwarmpool")
     return [
         report.scenario.name,
         report.place,
-        *(f"{report.per_claim(ledger.writes(who)):.2f}" if asked else UNKNOWN for who in WRITERS),
-        str(ledger.conflicts[CONTROLLERS]) if asked else UNKNOWN,
-        str(ledger.missing[CONTROLLERS] + ledger.missing[NODES]) if asked else UNKNOWN,
+        *(f"{report.per_claim(request_counts.writes(who)):.2f}" if asked else UNKNOWN for who in WRITERS),
+        str(request_counts.conflicts[CONTROLLERS]) if asked else UNKNOWN,
+        str(request_counts.missing[CONTROLLERS] + request_counts.missing[NODES]) if asked else UNKNOWN,
         *(f"{report.per_claim(reconciles.get(name, 0)):.2f}" if reconciles else UNKNOWN for name in names),
         f"{report.refilled:.1f} s",
     ]
@@ -129,7 +129,9 @@ def processes(report: Report) -> str:
 
 def requests(report: Report) -> str:
     """Render the requests per claim by writer."""
-    counts = sorted(report.ledger.requests.items(), key=lambda item: (WRITERS.index(item[0][0]), -item[1], item[0][1]))
+    counts = sorted(
+        report.request_counts.requests.items(), key=lambda item: (WRITERS.index(item[0][0]), -item[1], item[0][1])
+    )
     rows = [[who, what, f"{count:,}", f"{report.per_claim(count):.3f}"] for (who, what), count in counts]
     return grid([["writer", f"{report.scenario.name}, {report.place}", "requests", "per claim"], *rows])
 
@@ -141,7 +143,7 @@ def document(reports: Sequence[Report], command: str) -> dict[str, Any]:
 
 
 def _run(report: Report) -> dict[str, Any]:
-    ledger, rollout, departure = report.ledger, report.rollout, report.departure
+    request_counts, rollout, departure = report.request_counts, report.rollout, report.departure
     first = min((claim.due for claim in report.outcome.claims), default=0.0)
 
     def offset(moment: float | None) -> float | None:
@@ -164,18 +166,20 @@ def _run(report: Report) -> dict[str, Any]:
         "claims_per_second": report.outcome.throughput,
         "warm": report.warm,
         "cold": report.cold,
-        "conflicts": dict(ledger.conflicts),
-        "missing": dict(ledger.missing),
+        "conflicts": dict(request_counts.conflicts),
+        "missing": dict(request_counts.missing),
         "refused": [
             {"writer": who, "what": what, "code": code, "count": n}
-            for (who, what, code), n in sorted(ledger.refused.items())
+            for (who, what, code), n in sorted(request_counts.refused.items())
         ],
         "reconciles": report.used.reconciles,
         "cpu_seconds": report.used.cpu,
         "starved_seconds": report.used.starved,
         "memory_bytes": report.used.memory,
         "refilled_after_seconds": report.refilled,
-        "requests": [{"writer": who, "what": what, "count": n} for (who, what), n in sorted(ledger.requests.items())],
+        "requests": [
+            {"writer": who, "what": what, "count": n} for (who, what), n in sorted(request_counts.requests.items())
+        ],
         "filled_after_seconds": report.filled,
         "rollout": None
         if rollout is None
@@ -211,7 +215,7 @@ def _run(report: Report) -> dict[str, Any]:
 
 
 def _departure(departure: Departure) -> dict[str, Any]:
-    asked = departure.ledger.requests
+    asked = departure.request_counts.requests
     return {
         "seconds": departure.seconds,
         "requests": [{"writer": who, "what": what, "count": n} for (who, what), n in sorted(asked.items())],

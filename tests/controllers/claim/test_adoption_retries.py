@@ -14,7 +14,7 @@ from sandpool.testing.objects import new, owner_reference
 from sandpool.testing.world import NAMESPACE, World, owner_of
 
 
-class Meddler:
+class ConcurrentWriter:
     """Writes a sandbox just before a claim does, so many ``times``."""
 
     def __init__(self, world: World, times: int, body: dict[str, object]) -> None:
@@ -40,12 +40,12 @@ async def test_adoption_is_retried_with_the_same_sandbox(world: World, times: in
     """R3: a conflict never makes a claim go on to the next sandbox."""
     await world.template()
     await world.pool(3)
-    meddler = Meddler(world, times, {})
+    writer = ConcurrentWriter(world, times, {})
 
     await world.claim("mine")
     served = await world.served(1)
 
-    assert meddler.met == [served["mine"]["metadata"]["name"]] * (times + 1)
+    assert writer.met == [served["mine"]["metadata"]["name"]] * (times + 1)
 
 
 async def test_sandbox_taken_by_another_claim_is_not_retried(world: World) -> None:
@@ -56,13 +56,13 @@ async def test_sandbox_taken_by_another_claim_is_not_retried(world: World) -> No
         SANDBOX_CLAIM, new(SANDBOX_CLAIM, "other", spec={"warmPoolRef": {"name": "no"}}), NAMESPACE
     )
     reference = owner_reference(winner, controller=True)
-    meddler = Meddler(world, 1, {"ownerReferences": [reference]})
+    writer = ConcurrentWriter(world, 1, {"ownerReferences": [reference]})
 
     await world.claim("mine")
     await world.filled(3)
     served = await world.served(2)
 
-    lost, won = meddler.met
+    lost, won = writer.met
     assert served["mine"]["metadata"]["name"] == won != lost
     assert owner_of(served["other"]) == ("SandboxClaim", "other")
     assert served["other"]["metadata"]["name"] == lost
@@ -72,20 +72,20 @@ async def test_stale_sandbox_is_not_adopted_on_retry(world: World) -> None:
     """R8: the template changes between the first attempt and the second."""
     await world.template()
     await world.pool(1, strategy=RECREATE)
-    meddler = Meddler(world, 1, {})
-    original, served = meddler._request, asyncio.Event()
+    writer = ConcurrentWriter(world, 1, {})
+    original, served = writer._request, asyncio.Event()
 
     async def change_template(request: Request) -> object:
         if request.method == "DELETE":
             await served.wait()  # the pool would be first, and it is the claim that is to decide
-        if request.method == "GET" and request.path.endswith(f"/{meddler.met[0]}"):
+        if request.method == "GET" and request.path.endswith(f"/{writer.met[0]}"):
             await world.change_template("example.com/image:2")
         return await original(request)
 
-    meddler._request = change_template
+    writer._request = change_template
     await world.claim("mine")
     box = (await world.served(1))["mine"]
     served.set()
 
     assert box["spec"]["podTemplate"]["spec"]["containers"][0]["image"] == "example.com/image:2"
-    assert len(meddler.met) == 1, "it was wanted once, and not again"
+    assert len(writer.met) == 1, "it was wanted once, and not again"

@@ -17,11 +17,11 @@ from tests.support.claim_objects import claim
 
 async def test_r24_waiting_claims_are_reconciled_before_served_ones_after_a_restart() -> None:
     caches, clock = Caches(), ManualClock()
-    looked_at: list[str] = []
+    reconciled: list[str] = []
 
     async def look(key: Key) -> Result:
-        looked_at.append(key.name)
-        if len(looked_at) == 10:
+        reconciled.append(key.name)
+        if len(reconciled) == 10:
             caches.claims.observe(claim("new", metadata={"resourceVersion": "20000"}))
         return DONE
 
@@ -39,19 +39,19 @@ async def test_r24_waiting_claims_are_reconciled_before_served_ones_after_a_rest
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
-    assert looked_at[0] == "waiting"
-    assert looked_at[10] == "new"
-    assert len(looked_at) == 1002
+    assert reconciled[0] == "waiting"
+    assert reconciled[10] == "new"
+    assert len(reconciled) == 1002
 
 
 async def test_status_written_between_two_reconciles_enqueues_the_claim() -> None:
     """The answer to our write was lost, or a predecessor wrote it: nobody else would put it right."""
     caches, clock = Caches(), ManualClock()
-    looked_at: list[str] = []
+    reconciled: list[str] = []
 
     async def look(key: Key) -> Result:
-        looked_at.append(key.name)
-        if len(looked_at) == 1:  # our own write, and its answer
+        reconciled.append(key.name)
+        if len(reconciled) == 1:  # our own write, and its answer
             caches.claims.record_write(claim(status={"sandbox": {"name": "a"}}, metadata={"resourceVersion": "2"}))
         return DONE
 
@@ -60,18 +60,18 @@ async def test_status_written_between_two_reconciles_enqueues_the_claim() -> Non
     task = asyncio.create_task(controller.run())
     caches.claims.observe(claim())
     await clock.settle()
-    assert looked_at == ["claim"]
+    assert reconciled == ["claim"]
 
     caches.claims.observe(claim(status={"sandbox": {"name": "b"}}, metadata={"resourceVersion": "3"}))
     await clock.settle()
-    assert looked_at == ["claim", "claim"]
+    assert reconciled == ["claim", "claim"]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_annotation_of_another_sandbox_than_the_status_enqueues_the_claim() -> None:
     """A predecessor wrote it before it died, and it arrived when the claim had been given another sandbox."""
-    caches, looked_at = Caches(), list[str]()
+    caches, reconciled = Caches(), list[str]()
 
     def saw(version: str, note: str) -> None:
         metadata = {"resourceVersion": version, "annotations": {SANDBOX_NAME: note} if note else {}}
@@ -80,13 +80,13 @@ async def test_annotation_of_another_sandbox_than_the_status_enqueues_the_claim(
     saw("1", "")
     states, clock = ClaimStates(Random(0)), ManualClock()
     ClaimWatches(
-        caches, states, clock, lambda key, priority=None: None, lambda key: looked_at.append(key.name)
+        caches, states, clock, lambda key, priority=None: None, lambda key: reconciled.append(key.name)
     ).subscribe()
     saw("2", "b")
-    assert looked_at == []
+    assert reconciled == []
     saw("3", "a")
-    assert looked_at == ["claim"]
+    assert reconciled == ["claim"]
     saw("4", "z")
-    assert looked_at == ["claim", "claim"]
+    assert reconciled == ["claim", "claim"]
     saw("5", "b")
-    assert looked_at == ["claim", "claim"]
+    assert reconciled == ["claim", "claim"]

@@ -12,36 +12,36 @@ log = logging.getLogger("test")
 
 
 def test_backoff_grows_to_30_seconds_with_jitter() -> None:
-    streak = FailureLog("it", Random(0), log)
-    pauses = [streak.failed(ConnectionError(), "again") for _ in range(12)]
+    failures = FailureLog("it", Random(0), log)
+    pauses = [failures.failed(ConnectionError(), "again") for _ in range(12)]
     for number, pause in enumerate(pauses):
         most = min(0.1 * 2**number, 30)
         assert most / 2 <= pause <= most
-    assert streak.total == 12
+    assert failures.total == 12
 
 
 def test_success_resets_the_backoff() -> None:
-    streak = FailureLog("it", Random(0), log)
+    failures = FailureLog("it", Random(0), log)
     for _ in range(9):
-        streak.failed(ConnectionError(), "again")
-    streak.ended()
-    assert streak.failed(ConnectionError(), "again") <= 0.1
-    assert streak.total == 10
+        failures.failed(ConnectionError(), "again")
+    failures.ended()
+    assert failures.failed(ConnectionError(), "again") <= 0.1
+    assert failures.total == 10
 
 
 def test_backoff_honours_the_delay_the_server_asks_for() -> None:
-    streak = FailureLog("it", Random(0), log)
-    assert streak.failed(TooManyRequests("no", details={"retryAfterSeconds": 7}), "again") == 7
+    failures = FailureLog("it", Random(0), log)
+    assert failures.failed(TooManyRequests("no", details={"retryAfterSeconds": 7}), "again") == 7
 
 
 def test_each_kind_of_failure_and_the_recovery_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    streak = FailureLog("it", Random(0), log)
+    failures = FailureLog("it", Random(0), log)
     for error in (ConnectionError("lost"), ConnectionError("lost"), ZeroDivisionError(), ConnectionError("lost")):
-        streak.failed(error, "trying again")
-    streak.ended()
-    streak.ended()
-    streak.failed(ConnectionError("lost"), "trying again")
+        failures.failed(error, "trying again")
+    failures.ended()
+    failures.ended()
+    failures.failed(ConnectionError("lost"), "trying again")
     assert [(record.levelname, record.message, bool(record.exc_info)) for record in caplog.records] == [
         ("WARNING", "it failed: lost; trying again", False),
         ("ERROR", "it failed: ZeroDivisionError; trying again", True),

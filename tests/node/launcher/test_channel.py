@@ -12,7 +12,7 @@ from sandpool.node.launcher.messages import answer, receive_request
 from sandpool.node.runtimes.runtime import RuntimeFailure
 
 
-class Desk:
+class Rig:
     """An channel, and the other side of it. Nothing is received before it is asked for."""
 
     def __init__(self) -> None:
@@ -34,41 +34,41 @@ class Desk:
 
 
 @pytest_asyncio.fixture
-async def desk() -> AsyncIterator[Desk]:
-    desk = Desk()
-    yield desk
-    desk.channel.close("over", None)
-    desk.theirs.close()
+async def rig() -> AsyncIterator[Rig]:
+    rig = Rig()
+    yield rig
+    rig.channel.close("over", None)
+    rig.theirs.close()
 
 
-async def test_requester_gets_the_process(desk: Desk) -> None:
-    task = await desk.asked()
-    desk.reply(pid=7)
-    assert ((await task).pid, desk.unwanted) == (7, [])
+async def test_requester_gets_the_process(rig: Rig) -> None:
+    task = await rig.asked()
+    rig.reply(pid=7)
+    assert ((await task).pid, rig.unwanted) == (7, [])
 
 
-async def test_process_of_a_request_cancelled_before_is_unwanted(desk: Desk) -> None:
-    task = await desk.asked()
+async def test_process_of_a_request_cancelled_before_is_unwanted(rig: Rig) -> None:
+    task = await rig.asked()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    desk.reply(pid=7)
-    assert desk.unwanted == [7]
+    rig.reply(pid=7)
+    assert rig.unwanted == [7]
 
 
-async def test_process_of_a_request_cancelled_at_the_same_time_is_unwanted(desk: Desk) -> None:
-    task = await desk.asked()
-    desk.reply(pid=7)
+async def test_process_of_a_request_cancelled_at_the_same_time_is_unwanted(rig: Rig) -> None:
+    task = await rig.asked()
+    rig.reply(pid=7)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert desk.unwanted == [7]
+    assert rig.unwanted == [7]
 
 
-async def test_failed_request_leaves_no_unwanted_process(desk: Desk) -> None:
-    task = await desk.asked()
-    desk.reply(error="no", kind=RuntimeFailure.__name__)
+async def test_failed_request_leaves_no_unwanted_process(rig: Rig) -> None:
+    task = await rig.asked()
+    rig.reply(error="no", kind=RuntimeFailure.__name__)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert desk.unwanted == []
+    assert rig.unwanted == []

@@ -34,7 +34,7 @@ OPEN = "connected"
 PORT = 8080
 
 
-class Yard:
+class NetworkRig:
     """A node with a network, its policies, and the pods that are attached to it."""
 
     def __init__(self, directory: Path, host: NetworkNamespace) -> None:
@@ -112,34 +112,34 @@ def host(tmp_path: Path) -> Iterator[NetworkNamespace]:
 
 
 @pytest_asyncio.fixture
-async def yard(tmp_path: Path, host: NetworkNamespace) -> AsyncIterator[Yard]:
-    yard = Yard(tmp_path / "network", host)
-    await yard.network.start()
-    yield yard
-    for listening in yard.listening:
+async def rig(tmp_path: Path, host: NetworkNamespace) -> AsyncIterator[NetworkRig]:
+    rig = NetworkRig(tmp_path / "network", host)
+    await rig.network.start()
+    yield rig
+    for listening in rig.listening:
         listening.close()
-    await yard.network.stop()
+    await rig.network.stop()
 
 
-async def test_pods_have_their_own_addresses_and_reach_each_other(yard: Yard) -> None:
-    one, two = await yard.pod("one"), await yard.pod("two")
-    assert yard.address("one") != yard.address("two")
-    assert yard.dial(one, yard.address("two")) == OPEN
-    assert yard.dial(two, yard.address("one")) == OPEN
+async def test_pods_have_their_own_addresses_and_reach_each_other(rig: NetworkRig) -> None:
+    one, two = await rig.pod("one"), await rig.pod("two")
+    assert rig.address("one") != rig.address("two")
+    assert rig.dial(one, rig.address("two")) == OPEN
+    assert rig.dial(two, rig.address("one")) == OPEN
 
 
-async def test_node_reaches_pods_and_pods_do_not_reach_the_node(yard: Yard) -> None:
-    one = await yard.pod("one")
-    assert yard.dial(yard.host, yard.address("one")) == OPEN
-    with closing(yard.host.call(lambda: socket.create_server(("0.0.0.0", PORT)))):
-        for address in (yard.network.plan.node, yard.network.plan.inner, yard.network.plan.gateway):
-            assert yard.dial(one, str(address)) == REFUSED
+async def test_node_reaches_pods_and_pods_do_not_reach_the_node(rig: NetworkRig) -> None:
+    one = await rig.pod("one")
+    assert rig.dial(rig.host, rig.address("one")) == OPEN
+    with closing(rig.host.call(lambda: socket.create_server(("0.0.0.0", PORT)))):
+        for address in (rig.network.plan.node, rig.network.plan.inner, rig.network.plan.gateway):
+            assert rig.dial(one, str(address)) == REFUSED
 
 
-async def test_other_users_of_the_node_do_not_reach_pods(yard: Yard) -> None:
-    await yard.pod("one")
-    script = f"import socket; socket.create_connection(({yard.address('one')!r}, {PORT}), timeout=20)"
-    outcome = yard.host.call(
+async def test_other_users_of_the_node_do_not_reach_pods(rig: NetworkRig) -> None:
+    await rig.pod("one")
+    script = f"import socket; socket.create_connection(({rig.address('one')!r}, {PORT}), timeout=20)"
+    outcome = rig.host.call(
         lambda: subprocess.run(
             ["/usr/bin/python3", "-c", script], user=12345, capture_output=True, text=True, check=False
         )
@@ -147,36 +147,36 @@ async def test_other_users_of_the_node_do_not_reach_pods(yard: Yard) -> None:
     assert re.search("No route to host|Connection refused|prohibited", outcome.stderr), outcome
 
 
-async def test_closed_pod_is_reached_only_by_the_node(yard: Yard) -> None:
-    one, _ = await yard.pod("one"), await yard.pod("two", app="closed")
-    await yard.policy("closed", {"podSelector": {"matchLabels": {"app": "closed"}}, "policyTypes": ["Ingress"]})
-    assert yard.dial(one, yard.address("two")) == REFUSED
-    assert yard.dial(yard.host, yard.address("two")) == OPEN
+async def test_closed_pod_is_reached_only_by_the_node(rig: NetworkRig) -> None:
+    one, _ = await rig.pod("one"), await rig.pod("two", app="closed")
+    await rig.policy("closed", {"podSelector": {"matchLabels": {"app": "closed"}}, "policyTypes": ["Ingress"]})
+    assert rig.dial(one, rig.address("two")) == REFUSED
+    assert rig.dial(rig.host, rig.address("two")) == OPEN
 
 
-async def test_policy_opens_exactly_its_rules(yard: Yard) -> None:
-    friend, stranger = await yard.pod("friend", app="friend"), await yard.pod("stranger")
-    await yard.pod("target", app="target")
+async def test_policy_opens_exactly_its_rules(rig: NetworkRig) -> None:
+    friend, stranger = await rig.pod("friend", app="friend"), await rig.pod("stranger")
+    await rig.pod("target", app="target")
     rule = {"from": [{"podSelector": {"matchLabels": {"app": "friend"}}}], "ports": [{"port": PORT}]}
-    await yard.policy("some", {"podSelector": {"matchLabels": {"app": "target"}}, "ingress": [rule]})
-    target = yard.address("target")
-    assert yard.dial(friend, target) == OPEN
-    assert yard.dial(friend, target, PORT + 1) == REFUSED
-    assert yard.dial(stranger, target) == REFUSED
-    yard.policies.record_deletion(Key("default", "some"), "some")
-    await yard.network.enforcer.enforce()
-    assert yard.dial(stranger, target) == OPEN
+    await rig.policy("some", {"podSelector": {"matchLabels": {"app": "target"}}, "ingress": [rule]})
+    target = rig.address("target")
+    assert rig.dial(friend, target) == OPEN
+    assert rig.dial(friend, target, PORT + 1) == REFUSED
+    assert rig.dial(stranger, target) == REFUSED
+    rig.policies.record_deletion(Key("default", "some"), "some")
+    await rig.network.enforcer.enforce()
+    assert rig.dial(stranger, target) == OPEN
 
 
-async def test_default_policy_of_templates_reaches_no_private_address(yard: Yard) -> None:
-    one, _ = await yard.pod("one", app="box"), await yard.pod("two")
+async def test_default_policy_of_templates_reaches_no_private_address(rig: NetworkRig) -> None:
+    one, _ = await rig.pod("one", app="box"), await rig.pod("two")
     private = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"]
     internet = [{"ipBlock": {"cidr": "0.0.0.0/0", "except": private}}, {"ipBlock": {"cidr": "::/0"}}]
     router = {
         "namespaceSelector": {"matchLabels": {"x": "y"}},
         "podSelector": {"matchLabels": {"app": "sandbox-router"}},
     }
-    await yard.policy(
+    await rig.policy(
         "box",
         {
             "podSelector": {"matchLabels": {"app": "box"}},
@@ -185,101 +185,101 @@ async def test_default_policy_of_templates_reaches_no_private_address(yard: Yard
             "egress": [{"to": internet}],
         },
     )
-    world, _ = NetworkNamespace.make(yard.directory.parent / "world", lambda: None)
+    world, _ = NetworkNamespace.make(rig.directory.parent / "world", lambda: None)
     try:
-        connect_world(yard, world)
+        connect_world(rig, world)
         with closing(world.call(lambda: socket.create_server(("8.8.8.1", PORT)))):
-            assert yard.dial(one, "8.8.8.1") == OPEN
+            assert rig.dial(one, "8.8.8.1") == OPEN
         for private_address in (
-            yard.address("two"),
+            rig.address("two"),
             "192.168.7.7",
             "172.16.0.1",
             "169.254.169.254",
             "10.9.9.9",
             "100.64.0.1",
         ):
-            assert yard.dial(one, private_address) == REFUSED
+            assert rig.dial(one, private_address) == REFUSED
     finally:
         world.remove()
 
 
-async def test_link_local_addresses_are_closed_whatever_a_policy_allows(yard: Yard) -> None:
-    one = await yard.pod("one")
-    assert yard.dial(one, "169.254.169.254", 80) == REFUSED
+async def test_link_local_addresses_are_closed_whatever_a_policy_allows(rig: NetworkRig) -> None:
+    one = await rig.pod("one")
+    assert rig.dial(one, "169.254.169.254", 80) == REFUSED
 
 
-async def test_pod_cannot_spoof_the_address_of_another(yard: Yard) -> None:
-    one, two = await yard.pod("one"), await yard.pod("two")
+async def test_pod_cannot_spoof_the_address_of_another(rig: NetworkRig) -> None:
+    one, two = await rig.pod("one"), await rig.pod("two")
     victim = two.call(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-    three = await yard.pod("three")
-    with closing(victim), closing(two.call(lambda: udp(yard.address("two")))) as receiver:
+    three = await rig.pod("three")
+    with closing(victim), closing(two.call(lambda: udp(rig.address("two")))) as receiver:
         receiver.settimeout(20)
 
         def forge() -> None:
             # Somebody who were root in a sandbox could do no more than this.
-            subprocess.run(["ip", "addr", "add", f"{yard.address('three')}/32", "dev", "eth0"], check=True)
-            with closing(udp(yard.address("three"))) as forger:
-                forger.sendto(b"forged", (yard.address("two"), PORT))
+            subprocess.run(["ip", "addr", "add", f"{rig.address('three')}/32", "dev", "eth0"], check=True)
+            with closing(udp(rig.address("three"))) as forger:
+                forger.sendto(b"forged", (rig.address("two"), PORT))
 
         one.call(forge)
-        with closing(three.call(lambda: udp(yard.address("three")))) as honest:
-            honest.sendto(b"honest", (yard.address("two"), PORT))
+        with closing(three.call(lambda: udp(rig.address("three")))) as honest:
+            honest.sendto(b"honest", (rig.address("two"), PORT))
         assert (await asyncio.to_thread(receiver.recv, 100)) == b"honest"
 
 
-async def test_changed_label_changes_the_policy_of_a_pod(yard: Yard) -> None:
-    one, _ = await yard.pod("one"), await yard.pod("two")
-    await yard.policy("closed", {"podSelector": {"matchLabels": {"app": "closed"}}, "policyTypes": ["Ingress"]})
-    assert yard.dial(one, yard.address("two")) == OPEN
-    yard.network.enforcer.relabel("two", {"app": "closed"})
-    await yard.network.enforcer.enforce()
-    assert yard.dial(one, yard.address("two")) == REFUSED
+async def test_changed_label_changes_the_policy_of_a_pod(rig: NetworkRig) -> None:
+    one, _ = await rig.pod("one"), await rig.pod("two")
+    await rig.policy("closed", {"podSelector": {"matchLabels": {"app": "closed"}}, "policyTypes": ["Ingress"]})
+    assert rig.dial(one, rig.address("two")) == OPEN
+    rig.network.enforcer.relabel("two", {"app": "closed"})
+    await rig.network.enforcer.enforce()
+    assert rig.dial(one, rig.address("two")) == REFUSED
 
 
-async def test_dns_queries_are_answered_at_the_gateway(yard: Yard) -> None:
-    one = await yard.pod("one")
+async def test_dns_queries_are_answered_at_the_gateway(rig: NetworkRig) -> None:
+    one = await rig.pod("one")
     question = DNSRecord.question("box.default.svc.cluster.local")
-    (gateway,) = yard.network.nameservers
+    (gateway,) = rig.network.nameservers
     reply = await asyncio.to_thread(lambda: one.call(lambda: question.send(gateway, 53, timeout=20)))
     assert [str(answer.rdata) for answer in DNSRecord.parse(reply).rr] == ["192.0.2.9"]
 
 
-async def test_connection_to_a_deleted_pod_is_refused_at_once(yard: Yard) -> None:
-    one, _ = await yard.pod("one"), await yard.pod("two")
-    address = yard.address("two")
-    await yard.network.detach("two")
-    assert yard.dial(one, address) == REFUSED
-    assert yard.dial(yard.host, address) == REFUSED
+async def test_connection_to_a_deleted_pod_is_refused_at_once(rig: NetworkRig) -> None:
+    one, _ = await rig.pod("one"), await rig.pod("two")
+    address = rig.address("two")
+    await rig.network.detach("two")
+    assert rig.dial(one, address) == REFUSED
+    assert rig.dial(rig.host, address) == REFUSED
 
 
-async def test_next_process_finds_the_pods_and_their_policies(yard: Yard) -> None:
-    one, two = await yard.pod("one"), await yard.pod("two", app="closed")
-    await yard.policy("closed", {"podSelector": {"matchLabels": {"app": "closed"}}, "policyTypes": ["Ingress"]})
-    before = await yard.network.attach(pod("two", app="closed"))
-    await yard.network.stop(keep=True)
-    yard.network = yard.new_network()
-    await yard.network.start()
-    assert await yard.network.attached() == {"one", "two"}
-    assert await yard.network.attach(pod("two", app="closed")) == before
-    await yard.network.attach(pod("one"))
-    assert yard.dial(two, yard.address("one")) == OPEN
-    assert yard.dial(one, yard.address("two")) == REFUSED
+async def test_next_process_finds_the_pods_and_their_policies(rig: NetworkRig) -> None:
+    one, two = await rig.pod("one"), await rig.pod("two", app="closed")
+    await rig.policy("closed", {"podSelector": {"matchLabels": {"app": "closed"}}, "policyTypes": ["Ingress"]})
+    before = await rig.network.attach(pod("two", app="closed"))
+    await rig.network.stop(keep=True)
+    rig.network = rig.new_network()
+    await rig.network.start()
+    assert await rig.network.attached() == {"one", "two"}
+    assert await rig.network.attach(pod("two", app="closed")) == before
+    await rig.network.attach(pod("one"))
+    assert rig.dial(two, rig.address("one")) == OPEN
+    assert rig.dial(one, rig.address("two")) == REFUSED
 
 
 async def test_concurrent_attachments_leave_nothing_behind(tmp_path: Path, host: NetworkNamespace) -> None:
     before = traces(host, tmp_path)
-    yard = Yard(tmp_path / "network", host)
-    await yard.network.start()
-    attachments = await asyncio.gather(*(yard.network.attach(pod(f"pod-{n}")) for n in range(40)))
+    rig = NetworkRig(tmp_path / "network", host)
+    await rig.network.start()
+    attachments = await asyncio.gather(*(rig.network.attach(pod(f"pod-{n}")) for n in range(40)))
     assert len({attachment.addresses for attachment in attachments}) == 40
-    await asyncio.gather(*(yard.network.detach(f"pod-{n}") for n in range(0, 40, 2)))
-    await yard.network.stop()
+    await asyncio.gather(*(rig.network.detach(f"pod-{n}") for n in range(0, 40, 2)))
+    await rig.network.stop()
     assert traces(host, tmp_path) == before
-    assert not yard.directory.exists()
+    assert not rig.directory.exists()
 
 
-async def test_cancelled_attachment_leaves_nothing_behind(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, go, forget, steps = asyncio.Event(), threading.Event(), yard.network._forget, list[str]()
+async def test_cancelled_attachment_leaves_nothing_behind(rig: NetworkRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go, forget, steps = asyncio.Event(), threading.Event(), rig.network._forget, list[str]()
     loop, make = asyncio.get_running_loop(), links.make_pod_netns
 
     def made(*arguments: Any) -> None:
@@ -293,8 +293,8 @@ async def test_cancelled_attachment_leaves_nothing_behind(yard: Yard, monkeypatc
         steps.append("forgotten")
 
     monkeypatch.setattr(links, "make_pod_netns", made)
-    monkeypatch.setattr(yard.network, "_forget", forgotten)
-    attaching = asyncio.create_task(yard.network.attach(pod("brief")))
+    monkeypatch.setattr(rig.network, "_forget", forgotten)
+    attaching = asyncio.create_task(rig.network.attach(pod("brief")))
     await begun.wait()
     attaching.cancel()
     for _ in range(1000):  # nothing is forgotten meanwhile, however long it takes
@@ -303,22 +303,22 @@ async def test_cancelled_attachment_leaves_nothing_behind(yard: Yard, monkeypatc
     with pytest.raises(asyncio.CancelledError):
         await attaching
     assert steps == ["made", "forgotten"]
-    assert not any((yard.directory / "pods").glob("*"))
-    assert not yard.network.addresses._allocated
+    assert not any((rig.directory / "pods").glob("*"))
+    assert not rig.network.addresses._allocated
 
 
 async def test_missing_nft_is_reported(tmp_path: Path, host: NetworkNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name, path: None)
-    yard = Yard(tmp_path / "network", host)
+    rig = NetworkRig(tmp_path / "network", host)
     with pytest.raises(NetworkUnavailable, match="nft is not installed"):
-        await yard.network.start()
+        await rig.network.start()
     monkeypatch.undo()
-    await yard.network.stop()
+    await rig.network.stop()
 
 
-async def test_ruleset_rejected_by_nft_is_a_node_condition_until_it_is_enforced(yard: Yard) -> None:
-    one, enforcer = await yard.pod("one"), yard.network.enforcer
-    await yard.pod("two")
+async def test_ruleset_rejected_by_nft_is_a_node_condition_until_it_is_enforced(rig: NetworkRig) -> None:
+    one, enforcer = await rig.pod("one"), rig.network.enforcer
+    await rig.pod("two")
     run, refused = enforcer.run, asyncio.Event()
 
     async def refuse(script: str) -> None:
@@ -328,34 +328,34 @@ async def test_ruleset_rejected_by_nft_is_a_node_condition_until_it_is_enforced(
 
     enforcer.run = refuse
     closed = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
-    yard.policies.record_write({**named("NetworkPolicy", "closed", "default"), "spec": closed})
+    rig.policies.record_write({**named("NetworkPolicy", "closed", "default"), "spec": closed})
     await refused.wait()
-    assert yard.dial(one, yard.address("two")) == OPEN, "what was in force is"
+    assert rig.dial(one, rig.address("two")) == OPEN, "what was in force is"
     message = "network policies are not enforced as written: nft: no"
-    assert yard.network.weaknesses == {"NetworkPoliciesNotEnforced": message}
+    assert rig.network.weaknesses == {"NetworkPoliciesNotEnforced": message}
 
     async def in_force() -> bool:
-        return not yard.network.weaknesses
+        return not rig.network.weaknesses
 
     await until(in_force)
-    assert yard.dial(one, yard.address("two")) == REFUSED
+    assert rig.dial(one, rig.address("two")) == REFUSED
 
 
-async def test_attach_is_idempotent(yard: Yard) -> None:
-    first = await yard.network.attach(pod("one"))
-    assert await yard.network.attach(pod("one")) == first
+async def test_attach_is_idempotent(rig: NetworkRig) -> None:
+    first = await rig.network.attach(pod("one"))
+    assert await rig.network.attach(pod("one")) == first
 
 
-async def test_pod_port_is_reachable_at_its_address_and_loopback(yard: Yard) -> None:
-    one = await yard.pod("one")
-    await yard.policy("closed", {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]})
-    (await yard.network.dial("one", PORT)).close()
+async def test_pod_port_is_reachable_at_its_address_and_loopback(rig: NetworkRig) -> None:
+    one = await rig.pod("one")
+    await rig.policy("closed", {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]})
+    (await rig.network.dial("one", PORT)).close()
     with closing(one.call(lambda: socket.create_server(("127.0.0.1", PORT + 1)))):
-        (await yard.network.dial("one", PORT + 1, "127.0.0.1")).close()
+        (await rig.network.dial("one", PORT + 1, "127.0.0.1")).close()
     with pytest.raises(ConnectionRefusedError):
-        await yard.network.dial("one", PORT + 1)
+        await rig.network.dial("one", PORT + 1)
     with pytest.raises(ConnectionRefusedError, match="pod two is not connected"):
-        await yard.network.dial("two", PORT)
+        await rig.network.dial("two", PORT)
 
 
 def udp(address: str) -> socket.socket:
@@ -364,11 +364,11 @@ def udp(address: str) -> socket.socket:
     return sock
 
 
-def connect_world(yard: Yard, world: NetworkNamespace) -> None:
+def connect_world(rig: NetworkRig, world: NetworkNamespace) -> None:
     """Link the node to a public address. (The namespace is isolated; no packet leaves the machine.)"""
     with world.path.open() as handle:
         make = f"ip link add world type veth peer name eth0 netns /proc/{os.getpid()}/fd/{handle.fileno()}"
-        yard.host.call(
+        rig.host.call(
             lambda: subprocess.run(
                 f"{make} && ip addr add 8.8.8.2/24 dev world && ip link set world up", shell=True, check=True
             )
@@ -390,18 +390,18 @@ def traces(host: NetworkNamespace, directory: Path) -> tuple[object, ...]:
     return host.call(on_node), mounts, len(os.listdir("/proc/self/fd"))
 
 
-async def test_failed_detachment_succeeds_on_retry(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    await yard.pod("one")
-    (uid,) = await yard.network.attached()
+async def test_failed_detachment_succeeds_on_retry(rig: NetworkRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    await rig.pod("one")
+    (uid,) = await rig.network.attached()
 
     async def fail(script: str) -> None:
         raise OSError("nft: no")
 
     with monkeypatch.context() as broken:
-        broken.setattr(yard.network.enforcer, "run", fail)
+        broken.setattr(rig.network.enforcer, "run", fail)
         with pytest.raises(OSError, match="nft: no"):
-            await yard.network.detach(uid)
-    await yard.network.detach(uid)
-    assert await yard.network.attached() == set()
-    assert not any((yard.directory / "pods").iterdir())
-    assert not yard.network.addresses._allocated
+            await rig.network.detach(uid)
+    await rig.network.detach(uid)
+    assert await rig.network.attached() == set()
+    assert not any((rig.directory / "pods").iterdir())
+    assert not rig.network.addresses._allocated

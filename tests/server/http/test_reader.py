@@ -15,7 +15,7 @@ from sandpool.server.request.messages import ServerRequest
 LIMITS = HttpLimits(body=200, head=400)
 
 
-class Desk:
+class Rig:
     """A connection as the reader sees it."""
 
     limits = LIMITS
@@ -40,15 +40,15 @@ class Desk:
 
 
 def read(pieces: list[bytes]) -> tuple[list[RequestCycle], ApiError | None]:
-    desk = Desk()
-    reader = RequestReader(desk)
+    rig = Rig()
+    reader = RequestReader(rig)
     for piece in pieces:
         try:
             if not reader.feed(piece):
                 break
         except ApiError as error:
-            return desk.turns, error
-    return desk.turns, None
+            return rig.turns, error
+    return rig.turns, None
 
 
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -103,11 +103,11 @@ def test_split_reads_give_the_same_requests(sent: list[bytes], data: st.DataObje
 def test_impersonation_headers_are_kept_apart(name: bytes) -> None:
     seen: list[object] = []
 
-    class Desk2(Desk):
+    class RecordingRig(Rig):
         def identify(self, cycle: RequestCycle, impersonation: object) -> None:
             seen.append(impersonation)
 
-    reader = RequestReader(Desk2())
+    reader = RequestReader(RecordingRig())
     reader.feed(b"GET / HTTP/1.1\r\nHost: a\r\n%b: x\r\n%b: y, z\r\n\r\n" % (name, name))
     reader.feed(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
     assert seen == [[("impersonate-group", "x"), ("impersonate-group", "y, z")], ()]

@@ -24,7 +24,7 @@ class Broken(AssertionError):
     """A promise was."""
 
 
-class Ledger:
+class CommandLog:
     """Of one sandbox. ``owner`` is who to name when something is wrong."""
 
     def __init__(self, owner: str) -> None:

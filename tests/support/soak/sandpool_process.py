@@ -1,6 +1,6 @@
 """``sandpool up`` with real sandboxes, to be killed while people use it, and what there is of it on the machine.
 
-The sandboxes are in a network that ends at its door; the API and the router are on the loopback interface.
+The sandboxes are in a network namespace without a route out; the API and the router are on the loopback interface.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import AlreadyExists, NotFound
 from sandpool.testing.objects import new
-from tests.support.soak.command_log import Broken, Fate, Ledger
+from tests.support.soak.command_log import Broken, CommandLog, Fate
 from tests.support.soak.sandbox_requests import Answer, execute
 from tests.support.soak.sandpool_process import Town
 
@@ -163,7 +163,7 @@ class Stay:
         self.sandbox = sandbox
         self.place = PLACES[pool]
         self.outlives_pods = pool == "disk"
-        self.ledger = Ledger(f"{claim} in {sandbox}")
+        self.command_log = CommandLog(f"{claim} in {sandbox}")
         self._words = 0
 
     async def command(self) -> None:
@@ -182,18 +182,18 @@ class Stay:
         answer = await self.person.town.router.write(
             self.sandbox, f"{self.place}/{name}".removeprefix("/workspace/"), content
         )
-        self.ledger.wrote(name, content, answer.fate)
+        self.command_log.wrote(name, content, answer.fate)
 
     async def read(self) -> None:
-        for name in self.ledger.files[:1]:
-            self.ledger.check_file(name, await self._content(name))
+        for name in self.command_log.files[:1]:
+            self.command_log.check_file(name, await self._content(name))
 
     async def check(self) -> None:
         """Everything, against what the sandbox has."""
         journal = await self._content("journal")
-        self.ledger.check_commands((journal or b"").decode().split())
-        for name in self.ledger.files:
-            self.ledger.check_file(name, await self._content(name))
+        self.command_log.check_commands((journal or b"").decode().split())
+        for name in self.command_log.files:
+            self.command_log.check_file(name, await self._content(name))
 
     async def sleep(self) -> None:
         """Off and on again; in between nobody answers, and at once."""
@@ -201,7 +201,7 @@ class Stay:
         await self._mode("Suspended")
         await self.person.gone(POD, self.sandbox)
         if not self.outlives_pods:
-            self.ledger.lost_all()
+            self.command_log.lost_all()
         word, script = self._next()
         answer = await self.person.town.router.run(self.sandbox, script)
         if answer.fate is Fate.DONE:
@@ -216,7 +216,7 @@ class Stay:
         await self.person.until(awake, f"{self.sandbox} is awake")
 
     def _asked(self, word: str, fate: Fate) -> None:
-        self.ledger.commanded(word, fate)
+        self.command_log.commanded(word, fate)
         self.person.did(f"commands {fate.value}")
 
     def _next(self) -> tuple[str, str]:

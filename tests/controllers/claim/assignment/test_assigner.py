@@ -18,7 +18,7 @@ from sandpool.controllers.claim.assignment.wait_queue import SandboxRequest
 POOL = Key("default", "pool")
 
 
-class Desk:
+class Rig:
     """An assigner and whom it has woken."""
 
     def __init__(self) -> None:
@@ -43,8 +43,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def rig() -> Rig:
+    return Rig()
 
 
 def request(claim: str, compatibility: str | None = None, pool: Key = POOL) -> SandboxRequest:
@@ -54,131 +54,131 @@ def request(claim: str, compatibility: str | None = None, pool: Key = POOL) -> S
 # --- taking ----------------------------------------------------------------------------------------------------------
 
 
-def test_take_returns_none_without_candidates(desk: Desk) -> None:
-    assert desk.take("claim") is None
+def test_take_returns_none_without_candidates(rig: Rig) -> None:
+    assert rig.take("claim") is None
 
 
-def test_r2_two_claims_never_get_the_same_sandbox(desk: Desk) -> None:
+def test_r2_two_claims_never_get_the_same_sandbox(rig: Rig) -> None:
     for number in range(3):
-        desk.add(f"s{number}")
-    taken = [desk.take(f"c{number}") for number in range(5)]
+        rig.add(f"s{number}")
+    taken = [rig.take(f"c{number}") for number in range(5)]
     assert sorted(name for name in taken if name) == ["s0", "s1", "s2"]
     assert taken[3:] == [None, None]
 
 
-def test_r1_a_claim_that_asks_again_gets_the_same_sandbox(desk: Desk) -> None:
-    desk.add("s1")
-    desk.add("s2")
-    first = desk.assigner.take(request("claim"))
-    assert desk.assigner.take(request("claim")) is first
-    assert desk.take("other") == "s2"
+def test_r1_a_claim_that_asks_again_gets_the_same_sandbox(rig: Rig) -> None:
+    rig.add("s1")
+    rig.add("s2")
+    first = rig.assigner.take(request("claim"))
+    assert rig.assigner.take(request("claim")) is first
+    assert rig.take("other") == "s2"
 
 
-def test_r11_sandbox_of_a_same_named_pool_in_another_namespace_is_not_assigned(desk: Desk) -> None:
-    desk.add("s1", pool=Key("other", "pool"))
-    assert desk.take("claim") is None
+def test_r11_sandbox_of_a_same_named_pool_in_another_namespace_is_not_assigned(rig: Rig) -> None:
+    rig.add("s1", pool=Key("other", "pool"))
+    assert rig.take("claim") is None
 
 
-def test_r9_incompatible_sandboxes_are_not_assigned(desk: Desk) -> None:
-    desk.add("s1", compatibility="gvisor")
-    assert desk.assigner.take(request("claim", "kata")) is None
-    assert desk.assigner.take(request("claim", "gvisor")) is not None
+def test_r9_incompatible_sandboxes_are_not_assigned(rig: Rig) -> None:
+    rig.add("s1", compatibility="gvisor")
+    assert rig.assigner.take(request("claim", "kata")) is None
+    assert rig.assigner.take(request("claim", "gvisor")) is not None
 
 
-def test_r8_request_for_the_current_template_is_not_served_with_a_stale_sandbox(desk: Desk) -> None:
-    desk.add("stale", compatibility="old")
-    desk.assigner.wait(request("claim", "new"))
-    desk.add("stale-2", compatibility="old")
-    assert desk.woken == []
-    desk.add("fresh", compatibility="new")
-    assert desk.woken == ["claim"]
+def test_r8_request_for_the_current_template_is_not_served_with_a_stale_sandbox(rig: Rig) -> None:
+    rig.add("stale", compatibility="old")
+    rig.assigner.wait(request("claim", "new"))
+    rig.add("stale-2", compatibility="old")
+    assert rig.woken == []
+    rig.add("fresh", compatibility="new")
+    assert rig.woken == ["claim"]
 
 
-def test_r6_unready_sandbox_is_not_assigned_unless_starting_is_passed(desk: Desk) -> None:
-    desk.add("coming", Stage.PENDING)
-    desk.add("booting", Stage.STARTING)
-    assert desk.take("claim") is None
-    assert desk.take("claim", starting=True) == "booting"
-    assert desk.take("other", starting=True) is None
+def test_r6_unready_sandbox_is_not_assigned_unless_starting_is_passed(rig: Rig) -> None:
+    rig.add("coming", Stage.PENDING)
+    rig.add("booting", Stage.STARTING)
+    assert rig.take("claim") is None
+    assert rig.take("claim", starting=True) == "booting"
+    assert rig.take("other", starting=True) is None
 
 
-def test_ready_sandbox_is_preferred_over_a_starting_one(desk: Desk) -> None:
-    desk.add("booting", Stage.STARTING)
-    desk.add("ready")
-    assert desk.take("claim", starting=True) == "ready"
+def test_ready_sandbox_is_preferred_over_a_starting_one(rig: Rig) -> None:
+    rig.add("booting", Stage.STARTING)
+    rig.add("ready")
+    assert rig.take("claim", starting=True) == "ready"
 
 
-def test_sandbox_that_is_no_longer_ready_is_not_assigned(desk: Desk) -> None:
-    desk.add("s1")
-    desk.add("s1", Stage.STARTING)
-    assert desk.take("claim") is None
+def test_sandbox_that_is_no_longer_ready_is_not_assigned(rig: Rig) -> None:
+    rig.add("s1")
+    rig.add("s1", Stage.STARTING)
+    assert rig.take("claim") is None
 
 
-def test_sandbox_that_moves_to_another_pool_is_assigned_by_that_pool(desk: Desk) -> None:
-    desk.add("s1")
-    desk.add("s1", pool=Key("default", "other"))
-    assert desk.take("claim") is None
-    assert desk.assigner.take(request("claim", None, Key("default", "other"))) is not None
+def test_sandbox_that_moves_to_another_pool_is_assigned_by_that_pool(rig: Rig) -> None:
+    rig.add("s1")
+    rig.add("s1", pool=Key("default", "other"))
+    assert rig.take("claim") is None
+    assert rig.assigner.take(request("claim", None, Key("default", "other"))) is not None
 
 
-def test_assignments_alternate_between_nodes(desk: Desk) -> None:
+def test_assignments_alternate_between_nodes(rig: Rig) -> None:
     for number in range(6):
-        desk.add(f"s{number}", node="ab"[number % 2])
-    nodes = [int((desk.take(f"c{number}") or "")[1:]) % 2 for number in range(6)]
+        rig.add(f"s{number}", node="ab"[number % 2])
+    nodes = [int((rig.take(f"c{number}") or "")[1:]) % 2 for number in range(6)]
     assert nodes == [0, 1, 0, 1, 0, 1]
 
 
-def test_assigner_has_no_capacity_limit(desk: Desk) -> None:
+def test_assigner_has_no_capacity_limit(rig: Rig) -> None:
     for number in range(3000):
-        desk.add(f"s{number}")
-    assert len({desk.take(f"c{number}") for number in range(3000)} - {None}) == 3000
+        rig.add(f"s{number}")
+    assert len({rig.take(f"c{number}") for number in range(3000)} - {None}) == 3000
 
 
 # --- leases ----------------------------------------------------------------------------------------------------------
 
 
-def test_reserved_sandbox_is_not_exchanged_for_a_better_match(desk: Desk) -> None:
+def test_reserved_sandbox_is_not_exchanged_for_a_better_match(rig: Rig) -> None:
     """Two claims that would rather have a new sandbox wait; what becomes ready is an old one. The first keeps it:
     handed on, it would go from one to the other for ever."""
-    desk.add("s1", Stage.PENDING, compatibility="old")
+    rig.add("s1", Stage.PENDING, compatibility="old")
     for claim in ("first", "second"):
-        desk.assigner.wait(request(claim))
-    desk.add("s1", compatibility="old")
-    assert desk.woken == ["first"]
-    lease = desk.assigner.take(request("first", "new"), request("first"))
+        rig.assigner.wait(request(claim))
+    rig.add("s1", compatibility="old")
+    assert rig.woken == ["first"]
+    lease = rig.assigner.take(request("first", "new"), request("first"))
     assert lease is not None and lease.sandbox[1] == "s1"
-    assert desk.woken == ["first"]
+    assert rig.woken == ["first"]
 
 
-def test_leased_sandbox_is_not_exchanged_for_a_better_match(desk: Desk) -> None:
-    desk.add("s1", compatibility="old")
-    lease = desk.assigner.take(request("claim", "new"), request("claim"))
-    desk.add("s2", compatibility="new")
+def test_leased_sandbox_is_not_exchanged_for_a_better_match(rig: Rig) -> None:
+    rig.add("s1", compatibility="old")
+    lease = rig.assigner.take(request("claim", "new"), request("claim"))
+    rig.add("s2", compatibility="new")
     assert lease is not None
-    assert desk.assigner.take(request("claim", "new"), request("claim")) is lease
+    assert rig.assigner.take(request("claim", "new"), request("claim")) is lease
 
 
-def test_r5_returned_sandbox_is_assigned_next(desk: Desk) -> None:
-    desk.add("s1")
-    desk.add("s2")
-    lease = desk.assigner.take(request("claim"))
+def test_r5_returned_sandbox_is_assigned_next(rig: Rig) -> None:
+    rig.add("s1")
+    rig.add("s2")
+    lease = rig.assigner.take(request("claim"))
     assert lease is not None
     lease.give_back()
-    assert desk.take("other") == "s1"
+    assert rig.take("other") == "s1"
 
 
-def test_lease_without_done_returns_the_sandbox(desk: Desk) -> None:
-    desk.add("s1")
-    lease = desk.assigner.take(request("claim"))
+def test_lease_without_done_returns_the_sandbox(rig: Rig) -> None:
+    rig.add("s1")
+    lease = rig.assigner.take(request("claim"))
     assert lease is not None
     with pytest.raises(RuntimeError), lease:
         raise RuntimeError
-    assert desk.take("other") == "s1"
+    assert rig.take("other") == "s1"
 
 
-async def test_e40_r42_cancelled_reconcile_returns_its_sandbox(desk: Desk) -> None:
-    desk.add("s1")
-    lease = desk.assigner.take(request("claim"))
+async def test_e40_r42_cancelled_reconcile_returns_its_sandbox(rig: Rig) -> None:
+    rig.add("s1")
+    lease = rig.assigner.take(request("claim"))
     assert lease is not None
 
     async def write() -> None:
@@ -190,161 +190,161 @@ async def test_e40_r42_cancelled_reconcile_returns_its_sandbox(desk: Desk) -> No
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert desk.take("other") == "s1"
+    assert rig.take("other") == "s1"
 
 
-def test_lease_with_done_keeps_the_sandbox(desk: Desk) -> None:
-    desk.add("s1")
-    lease = desk.assigner.take(request("claim"))
+def test_lease_with_done_keeps_the_sandbox(rig: Rig) -> None:
+    rig.add("s1")
+    lease = rig.assigner.take(request("claim"))
     assert lease is not None
     with lease:
         lease.done()
     assert lease.has_ended
-    assert desk.take("other") is None
+    assert rig.take("other") is None
 
 
-def test_r14_event_older_than_the_write_does_not_make_a_taken_sandbox_free(desk: Desk) -> None:
-    desk.add("s1")
-    lease = desk.assigner.take(request("claim"))
+def test_r14_event_older_than_the_write_does_not_make_a_taken_sandbox_free(rig: Rig) -> None:
+    rig.add("s1")
+    lease = rig.assigner.take(request("claim"))
     assert lease is not None
-    desk.add("s1", node="elsewhere")
+    rig.add("s1", node="elsewhere")
     lease.done()
-    desk.add("s1")
-    assert desk.take("other") is None
-    desk.assigner.forget(Key("default", "s1"))
-    assert len(desk.assigner) == 0
+    rig.add("s1")
+    assert rig.take("other") is None
+    rig.assigner.forget(Key("default", "s1"))
+    assert len(rig.assigner) == 0
 
 
-def test_new_sandbox_of_the_same_name_can_be_assigned(desk: Desk) -> None:
-    desk.add("s1")
-    lease = desk.assigner.take(request("claim"))
+def test_new_sandbox_of_the_same_name_can_be_assigned(rig: Rig) -> None:
+    rig.add("s1")
+    lease = rig.assigner.take(request("claim"))
     assert lease is not None
     lease.done()
-    desk.add("s1", uid="another")
-    assert desk.take("other") == "s1"
+    rig.add("s1", uid="another")
+    assert rig.take("other") == "s1"
 
 
-def test_change_during_the_lease_applies_after_the_return(desk: Desk) -> None:
-    desk.add("s1")
-    lease = desk.assigner.take(request("claim"))
+def test_change_during_the_lease_applies_after_the_return(rig: Rig) -> None:
+    rig.add("s1")
+    lease = rig.assigner.take(request("claim"))
     assert lease is not None
-    desk.add("s1", Stage.PENDING)
+    rig.add("s1", Stage.PENDING)
     lease.give_back()
-    assert desk.take("other") is None
-    assert desk.assigner.is_worth_waiting(request("other"))
+    assert rig.take("other") is None
+    assert rig.assigner.is_worth_waiting(request("other"))
 
 
-def test_r15_deleted_sandbox_ends_its_lease(desk: Desk) -> None:
-    desk.add("s1")
-    lease = desk.assigner.take(request("claim"))
+def test_r15_deleted_sandbox_ends_its_lease(rig: Rig) -> None:
+    rig.add("s1")
+    lease = rig.assigner.take(request("claim"))
     assert lease is not None
-    desk.assigner.forget(Key("default", "s1"))
+    rig.assigner.forget(Key("default", "s1"))
     assert lease.has_ended
     lease.give_back()
     lease.done()
-    assert desk.take("other") is None
-    desk.add("s2")
-    assert desk.take("claim") == "s2"
+    assert rig.take("other") is None
+    rig.add("s2")
+    assert rig.take("claim") == "s2"
 
 
-def test_forgetting_an_unknown_sandbox_does_nothing(desk: Desk) -> None:
-    desk.assigner.forget(Key("default", "s1"))
-    assert len(desk.assigner) == 0
+def test_forgetting_an_unknown_sandbox_does_nothing(rig: Rig) -> None:
+    rig.assigner.forget(Key("default", "s1"))
+    assert len(rig.assigner) == 0
 
 
-def test_claim_that_changes_its_pool_returns_its_sandbox(desk: Desk) -> None:
-    desk.add("s1")
-    desk.add("s2", pool=Key("default", "other"))
-    assert desk.take("claim") == "s1"
-    lease = desk.assigner.take(request("claim", None, Key("default", "other")))
+def test_claim_that_changes_its_pool_returns_its_sandbox(rig: Rig) -> None:
+    rig.add("s1")
+    rig.add("s2", pool=Key("default", "other"))
+    assert rig.take("claim") == "s1"
+    lease = rig.assigner.take(request("claim", None, Key("default", "other")))
     assert lease is not None
     assert lease.sandbox[1] == "s2"
-    assert desk.take("another") == "s1"
+    assert rig.take("another") == "s1"
 
 
 # --- waiting ---------------------------------------------------------------------------------------------------------
 
 
-def test_claims_wait_in_arrival_order_and_are_enqueued_when_a_sandbox_is_ready(desk: Desk) -> None:
+def test_claims_wait_in_arrival_order_and_are_enqueued_when_a_sandbox_is_ready(rig: Rig) -> None:
     for number in range(3):
-        desk.add(f"s{number}", Stage.PENDING)
+        rig.add(f"s{number}", Stage.PENDING)
     for name in "abc":
-        assert desk.take(name) is None
-        assert desk.assigner.is_worth_waiting(request(name))
-        desk.assigner.wait(request(name))
+        assert rig.take(name) is None
+        assert rig.assigner.is_worth_waiting(request(name))
+        rig.assigner.wait(request(name))
     for number in (2, 0, 1):
-        desk.add(f"s{number}")
-    assert desk.woken == ["a", "b", "c"]
-    assert [desk.take(name) for name in "abc"] == ["s2", "s0", "s1"]
+        rig.add(f"s{number}")
+    assert rig.woken == ["a", "b", "c"]
+    assert [rig.take(name) for name in "abc"] == ["s2", "s0", "s1"]
 
 
-def test_new_claim_does_not_overtake_an_enqueued_waiter(desk: Desk) -> None:
-    desk.assigner.wait(request("a"))
-    desk.add("s1")
-    assert desk.take("newcomer") is None
-    assert desk.take("a") == "s1"
+def test_new_claim_does_not_overtake_an_enqueued_waiter(rig: Rig) -> None:
+    rig.assigner.wait(request("a"))
+    rig.add("s1")
+    assert rig.take("newcomer") is None
+    assert rig.take("a") == "s1"
 
 
-def test_pending_sandbox_is_worth_waiting_for_by_one_claim_only(desk: Desk) -> None:
-    desk.add("s1", Stage.PENDING)
-    assert desk.assigner.is_worth_waiting(request("a"))
-    desk.assigner.wait(request("a"))
-    assert not desk.assigner.is_worth_waiting(request("b"))
-    assert desk.assigner.is_worth_waiting(request("a"))
-    desk.assigner.forget(Key("default", "s1"))
-    assert not desk.assigner.is_worth_waiting(request("a"))
+def test_pending_sandbox_is_worth_waiting_for_by_one_claim_only(rig: Rig) -> None:
+    rig.add("s1", Stage.PENDING)
+    assert rig.assigner.is_worth_waiting(request("a"))
+    rig.assigner.wait(request("a"))
+    assert not rig.assigner.is_worth_waiting(request("b"))
+    assert rig.assigner.is_worth_waiting(request("a"))
+    rig.assigner.forget(Key("default", "s1"))
+    assert not rig.assigner.is_worth_waiting(request("a"))
 
 
-def test_returned_sandbox_goes_to_the_first_waiter(desk: Desk) -> None:
-    desk.add("s1")
-    lease = desk.assigner.take(request("a"))
-    desk.assigner.wait(request("b"))
+def test_returned_sandbox_goes_to_the_first_waiter(rig: Rig) -> None:
+    rig.add("s1")
+    lease = rig.assigner.take(request("a"))
+    rig.assigner.wait(request("b"))
     assert lease is not None
     lease.give_back()
-    assert desk.woken == ["b"]
-    assert desk.take("a") is None
-    assert desk.take("b") == "s1"
+    assert rig.woken == ["b"]
+    assert rig.take("a") is None
+    assert rig.take("b") == "s1"
 
 
-def test_r41_deleted_claim_passes_its_reservation_to_the_next_waiter(desk: Desk) -> None:
-    desk.assigner.wait(request("a"))
-    desk.assigner.wait(request("b"))
-    desk.add("s1")
-    desk.assigner.withdraw(Key("default", "a"))
-    assert desk.woken == ["a", "b"]
-    assert desk.take("b") == "s1"
+def test_r41_deleted_claim_passes_its_reservation_to_the_next_waiter(rig: Rig) -> None:
+    rig.assigner.wait(request("a"))
+    rig.assigner.wait(request("b"))
+    rig.add("s1")
+    rig.assigner.withdraw(Key("default", "a"))
+    assert rig.woken == ["a", "b"]
+    assert rig.take("b") == "s1"
 
 
-def test_waiter_keeps_its_place_when_its_reserved_sandbox_is_deleted(desk: Desk) -> None:
+def test_waiter_keeps_its_place_when_its_reserved_sandbox_is_deleted(rig: Rig) -> None:
     for name in "abc":
-        desk.assigner.wait(request(name))
-    desk.add("s1")
-    desk.add("s2")
-    desk.assigner.forget(Key("default", "s1"))
-    desk.assigner.forget(Key("default", "s2"))
-    desk.woken.clear()
+        rig.assigner.wait(request(name))
+    rig.add("s1")
+    rig.add("s2")
+    rig.assigner.forget(Key("default", "s1"))
+    rig.assigner.forget(Key("default", "s2"))
+    rig.woken.clear()
     for number in range(3):
-        desk.add(f"t{number}")
-    assert desk.woken == ["a", "b", "c"]
+        rig.add(f"t{number}")
+    assert rig.woken == ["a", "b", "c"]
 
 
-def test_claim_that_took_its_reservation_leaves_the_wait_queue(desk: Desk) -> None:
-    desk.assigner.wait(request("a"))
-    desk.add("s1")
-    assert desk.take("a") == "s1"
-    desk.assigner.forget(Key("default", "s1"))
-    desk.woken.clear()
-    desk.add("s2")
-    assert desk.woken == []
-    assert desk.take("b") == "s2"
+def test_claim_that_took_its_reservation_leaves_the_wait_queue(rig: Rig) -> None:
+    rig.assigner.wait(request("a"))
+    rig.add("s1")
+    assert rig.take("a") == "s1"
+    rig.assigner.forget(Key("default", "s1"))
+    rig.woken.clear()
+    rig.add("s2")
+    assert rig.woken == []
+    assert rig.take("b") == "s2"
 
 
-def test_claim_that_waits_while_a_sandbox_is_free_is_enqueued_at_once(desk: Desk) -> None:
-    desk.add("s1")
-    desk.assigner.wait(request("a"))
-    assert desk.woken == ["a"]
-    desk.assigner.wait(request("a"))
-    assert desk.take("a") == "s1"
+def test_claim_that_waits_while_a_sandbox_is_free_is_enqueued_at_once(rig: Rig) -> None:
+    rig.add("s1")
+    rig.assigner.wait(request("a"))
+    assert rig.woken == ["a"]
+    rig.assigner.wait(request("a"))
+    assert rig.take("a") == "s1"
 
 
 # --- cost ------------------------------------------------------------------------------------------------------------
@@ -384,17 +384,17 @@ def operations(action: Callable[[], object]) -> int:
 
 def cost_of_a_claim(sandboxes: int) -> list[int]:
     """What it costs to take, to finish and to forget a sandbox, and to replace it, a few times over."""
-    desk = Desk()
+    rig = Rig()
     for number in range(sandboxes):
-        desk.add(CountedName(f"s{number}"), node=f"node-{number % 100}")
+        rig.add(CountedName(f"s{number}"), node=f"node-{number % 100}")
 
     def claim(number: int) -> None:
-        lease = desk.assigner.take(request(f"c{number}"))
+        lease = rig.assigner.take(request(f"c{number}"))
         assert lease is not None
         lease.done()
-        desk.assigner.forget(lease.sandbox)
-        desk.add(CountedName(f"t{number}"), Stage.PENDING, node="")
-        desk.add(CountedName(f"t{number}"), node=f"node-{number % 100}")
+        rig.assigner.forget(lease.sandbox)
+        rig.add(CountedName(f"t{number}"), Stage.PENDING, node="")
+        rig.add(CountedName(f"t{number}"), node=f"node-{number % 100}")
 
     return [operations(partial(claim, number)) for number in range(20)]
 
