@@ -15,6 +15,7 @@ import pytest
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import LEASE, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.controllers.leader import ControllerProcess
+from sandpool.controllers.middleware import log_reconciles
 from sandpool.controllers.options import ProcessOptions
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.jsonl import JsonlWriter
@@ -240,7 +241,9 @@ async def test_failure_of_an_informer_ends_the_process(server: ApiServer) -> Non
 async def test_reconciles_are_logged_if_requested(server: ApiServer, tmp_path: Path) -> None:
     log = JsonlWriter(tmp_path / "passes.log")
     clock = SystemClock()
-    process = ControllerProcess(server.client(name="controllers").transport, clock, Random(1), passes=log)
+    process = ControllerProcess(
+        server.client(name="controllers").transport, clock, Random(1), middleware=[log_reconciles(log, clock)]
+    )
     node = asyncio.create_task(SimulatedNode(server.client(), clock).run())
     await process.start()
     await people_want_one(server)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sandpool.api.conditions import READY
 from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.labels import CREATED_BY, LAUNCH_TYPE, TEMPLATE_REF
+from sandpool.api.metrics import SANDBOXES
 from sandpool.api.resource import Object
 from sandpool.api.views import SandboxView
 from sandpool.controllers.metrics import SandboxCounts
@@ -31,6 +32,12 @@ WARM = {
     "labels": {LAUNCH_TYPE: "warm", CREATED_BY: "controller"},
     "annotations": {TEMPLATE_REF: "python"},
 }
+
+
+def counts_of(cache: Cache[SandboxView]) -> SandboxCounts:
+    counts = SandboxCounts()
+    counts.subscribe(cache)
+    return counts
 
 
 async def shown(metrics: MetricsRegistry) -> list[str]:
@@ -67,7 +74,7 @@ def line(**labels: str) -> str:
 )
 async def test_sandbox_is_counted_by_its_state(object: Object, expected: str) -> None:
     cache, metrics = Cache(SandboxView.from_object), MetricsRegistry()
-    SandboxCounts(cache, metrics)
+    metrics.collect(SANDBOXES, counts_of(cache).samples)
     cache.observe(object)
     assert await shown(metrics) == [f"{expected} 1.0"]
 
@@ -75,7 +82,7 @@ async def test_sandbox_is_counted_by_its_state(object: Object, expected: str) ->
 async def test_counts_follow_changes_and_zero_counts_are_not_exported() -> None:
     cache, metrics = Cache(SandboxView.from_object), MetricsRegistry()
     cache.observe(sandbox("before"))
-    SandboxCounts(cache, metrics)
+    metrics.collect(SANDBOXES, counts_of(cache).samples)
     cache.observe(sandbox("after"))
     assert await shown(metrics) == [f"{line()} 2.0"]
     ready = sandbox("after", metadata={"resourceVersion": "2"}, status=condition("True"))
@@ -96,8 +103,8 @@ STATES: tuple[dict[str, Any], ...] = (
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from([None, *range(len(STATES))])), max_size=60))
 def test_incremental_counts_equal_a_full_count(steps: list[tuple[int, int | None]]) -> None:
-    cache, metrics = Cache(SandboxView.from_object), MetricsRegistry()
-    counted = SandboxCounts(cache, metrics)
+    cache = Cache(SandboxView.from_object)
+    counted = counts_of(cache)
     for version, (number, state) in enumerate(steps, start=1):
         fields: Any = {**STATES[state or 0]}
         fields["metadata"] = {**fields.get("metadata", {}), "resourceVersion": str(version)}
@@ -106,6 +113,5 @@ def test_incremental_counts_equal_a_full_count(steps: list[tuple[int, int | None
             cache.observe_deletion(object)
         else:
             cache.observe(object)
-    anew = SandboxCounts(cache, MetricsRegistry())
-    assert counted._collect() == anew._collect()
-    assert sum(counted._collect().values()) == len(cache)
+    assert counted.samples() == counts_of(cache).samples()
+    assert sum(counted.samples().values()) == len(cache)

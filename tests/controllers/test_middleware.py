@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from sandpool.api.resource import Key
-from sandpool.controllers.middleware import span_attributes, with_reconcile_log
+from sandpool.controllers.middleware import log_reconciles, span_attributes
 from sandpool.engine.controller import DONE, Result
 from sandpool.engine.jsonl import JsonlWriter
 from sandpool.testing.clock import ManualClock
@@ -133,7 +133,7 @@ async def note(path: Path, ends: Result | Exception) -> Any:
         return ends
 
     try:
-        await with_reconcile_log(reconcile, "sandbox", log, clock)(BOX)
+        await log_reconciles(log, clock)("sandbox", reconcile)(BOX)
     finally:
         log.close()
 

@@ -19,6 +19,7 @@ from sandpool.cli.addresses import address
 from sandpool.cli.flags import duration, switch
 from sandpool.cli.go_flags import accept_go_flags, warn
 from sandpool.controllers.leader import ControllerProcess
+from sandpool.controllers.middleware import log_reconciles
 from sandpool.controllers.options import ControllerOptions, ProcessOptions
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.leaderelection import LeaderElector, LeaseLost, LeaseTiming, unique_identity
@@ -180,7 +181,7 @@ async def _control(options: Options, settings: ControllerOptions, stopping: asyn
     # A transport of its own, so that a lease renewal never queues behind a burst of writes.
     voting = MeasuredTransport(HttpTransport(options.connection), metrics, clock, host)
     tracing = observability.traces(options.tracing)
-    passes = observability.passes(options.pass_log)
+    reconcile_log = observability.reconcile_log(options.pass_log)
     election = None
     if options.terms is not None:
         election = LeaderElector(
@@ -200,7 +201,7 @@ async def _control(options: Options, settings: ControllerOptions, stopping: asyn
         metrics=metrics,
         election=election,
         tracing=tracing,
-        passes=passes,
+        middleware=() if reconcile_log is None else (log_reconciles(reconcile_log, clock),),
     )
     try:
         await process.start()
@@ -212,7 +213,7 @@ async def _control(options: Options, settings: ControllerOptions, stopping: asyn
     finally:
         await transport.close()
         await voting.close()
-        if passes is not None:
-            await asyncio.to_thread(passes.close)
+        if reconcile_log is not None:
+            await asyncio.to_thread(reconcile_log.close)
         if tracing is not None:
             await asyncio.to_thread(tracing.close)

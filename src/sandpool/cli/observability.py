@@ -44,7 +44,7 @@ def begin(log_format: str, log_level: str) -> None:
 
 
 def pass_option(command: F) -> F:
-    """Add ``--pass-log``, the argument of ``passes``."""
+    """Add ``--pass-log``, the argument of ``reconcile_log``."""
     return click.option(
         "--pass-log",
         type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
@@ -52,7 +52,7 @@ def pass_option(command: F) -> F:
     )(command)
 
 
-def passes(path: Path | None) -> JsonlWriter | None:
+def reconcile_log(path: Path | None) -> JsonlWriter | None:
     """Open the reconcile log. Raises ``OSError`` if it cannot be written."""
     return JsonlWriter(path) if path is not None else None
 

@@ -23,6 +23,7 @@ from sandpool.cli.home_report import report
 from sandpool.cli.nodes import NAMES, NODELESS, Choice, keep_option, node_options, nodes
 from sandpool.cli.start_request import StartRequest, UpCommand, preferred, preferred_port
 from sandpool.controllers.leader import ControllerProcess
+from sandpool.controllers.middleware import log_reconciles
 from sandpool.controllers.options import ControllerOptions, ProcessOptions
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.health import HealthServer
@@ -146,7 +147,14 @@ async def _up(
         transport = MeasuredTransport(own, metrics, clock, daemon.server.address)
         # Reconciles are logged in the audit log, so one file has the whole timeline of a claim.
         process = ControllerProcess(
-            transport, clock, Random(), settings, process_options, metrics=metrics, tracing=tracing, passes=daemon.audit
+            transport,
+            clock,
+            Random(),
+            settings,
+            process_options,
+            metrics=metrics,
+            tracing=tracing,
+            middleware=() if daemon.audit is None else (log_reconciles(daemon.audit, clock),),
         )
         async with contextlib.AsyncExitStack() as stack:
             announcement.step("preparing the node")

@@ -15,19 +15,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from random import Random
 from typing import Final
 
+from sandpool.api.resource import Key
 from sandpool.controllers.informers import Caches, InformerSet
 from sandpool.controllers.manager import ControllerManager
-from sandpool.controllers.middleware import with_reconcile_log
 from sandpool.controllers.options import ControllerOptions, ProcessOptions
 from sandpool.controllers.preflight import find_missing
 from sandpool.engine.background import BackgroundGate
 from sandpool.engine.clock import Clock
+from sandpool.engine.controller import Middleware
 from sandpool.engine.events import EventRecorder
 from sandpool.engine.health import Checks, HealthServer, metrics_page
-from sandpool.engine.jsonl import JsonlWriter
 from sandpool.engine.leaderelection import LeaderElector
 from sandpool.engine.metrics.process import export_build_info, export_event_counts, export_leadership, export_watch_age
 from sandpool.engine.metrics.registry import MetricsRegistry
@@ -58,9 +59,9 @@ class ControllerProcess:
         metrics: MetricsRegistry | None = None,
         election: LeaderElector | None = None,
         tracing: Tracing | None = None,
-        passes: JsonlWriter | None = None,
+        middleware: Sequence[Middleware[Key]] = (),
     ) -> None:
-        """``passes`` receives a record of every reconcile."""
+        """``middleware`` wraps the reconciles of all controllers, the first of it outermost."""
         self.clock = clock
         self.rng = rng
         self.options = options = options or ControllerOptions()
@@ -68,7 +69,7 @@ class ControllerProcess:
         self.metrics = metrics = metrics or MetricsRegistry()
         self.election = election
         self.tracing = tracing
-        self.passes = passes
+        self.middleware = middleware
         self.working = asyncio.Event()
         self._stopping = False
         self._missing = _NOT_ASKED  # what the preflight check misses; empty once it misses nothing
@@ -160,9 +161,8 @@ class ControllerProcess:
             recorder=self.recorder,
             gate=self.gate,
             tracing=self.tracing,
+            middleware=self.middleware,
         )
-        if self.passes is not None:
-            _note_passes(controllers, self.passes, self.clock)
         await controllers.start()
         self.working.set()
         try:
@@ -189,18 +189,6 @@ class ControllerProcess:
             export_leadership(self.metrics, self.election)
         for reflector in self.informers.reflectors:
             export_watch_age(self.metrics, reflector.type.plural, reflector.age)
-
-
-def _note_passes(controllers: ControllerManager, log: JsonlWriter, clock: Clock) -> None:
-    claims, pools = controllers.claims, controllers.warm_pools
-    for each in (
-        claims.controller,
-        claims.annotations,
-        pools.controller,
-        controllers.sandboxes.controller,
-        controllers.templates.controller,
-    ):
-        each.reconcile = with_reconcile_log(each.reconcile, each.name, log, clock)
 
 
 async def _end(task: asyncio.Task[None]) -> None:

@@ -11,31 +11,29 @@ warm that way, and can still write its last events after it has released the lea
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 from sandpool.api.events import EventSpec
-from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE
-from sandpool.controllers.claim.controller import ClaimController, ClaimDependencies
+from sandpool.api.metrics import SANDBOXES
+from sandpool.api.resource import Key
+from sandpool.controllers.claim.controller import ClaimController
+from sandpool.controllers.dependencies import Dependencies
 from sandpool.controllers.informers import Caches, InformerSet
 from sandpool.controllers.metrics import SandboxCounts
-from sandpool.controllers.middleware import with_tracing
+from sandpool.controllers.middleware import trace_reconciles
 from sandpool.controllers.options import ControllerOptions
-from sandpool.controllers.revision import TemplateRevisions
 from sandpool.controllers.sandbox.controller import SandboxController
 from sandpool.controllers.template.controller import TemplateController
 from sandpool.controllers.warmpool.controller import WarmPoolController
-from sandpool.controllers.writer import ApiWriter
 from sandpool.engine.background import BackgroundGate
 from sandpool.engine.clock import Clock
-from sandpool.engine.controller import Controller
+from sandpool.engine.controller import Controller, Middleware
 from sandpool.engine.events import EventRecorder, ObjectReference
-from sandpool.engine.metrics.controller import ControllerMetrics
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.tracing import Tracing
-from sandpool.engine.transports import BackgroundTransport
-from sandpool.engine.workqueue.metrics import QueueMetrics
-from sandpool.engine.workqueue.queue import WorkQueue
 from sandpool.kube.client import Client
 
 
@@ -51,6 +49,7 @@ class ControllerManager:
     raises if one of them fails, and so does ``start`` if they cannot begin.
 
     The caller runs ``informers`` and ``recorder`` if it passes them, before ``start`` and after ``stop``.
+    ``middleware`` wraps the reconciles of all controllers, the first of it outermost.
     """
 
     def __init__(
@@ -65,6 +64,7 @@ class ControllerManager:
         recorder: EventRecorder | None = None,
         gate: BackgroundGate | None = None,
         tracing: Tracing | None = None,
+        middleware: Sequence[Middleware[Key]] = (),
     ) -> None:
         self.options = options = options or ControllerOptions()
         self.metrics = metrics = metrics or MetricsRegistry()
@@ -81,53 +81,29 @@ class ControllerManager:
         self.caches = self.informers.caches
         # Background work yields to claims: refills of pools, annotations, events.
         self.gate = gate = gate if gate is not None else BackgroundGate(clock)
-        background = Client(BackgroundTransport(client.transport, gate), field_manager=client.field_manager)
-        writer, background_writer = ApiWriter(client, self.caches), ApiWriter(background, self.caches)
         self.recorder = recorder or EventRecorder(client, clock, options.instance, gate=gate)
-        revisions = TemplateRevisions(self.caches)
-        self.sandboxes = SandboxController(
+        if tracing is not None:
+            middleware = (*middleware, trace_reconciles(tracing, self.caches))
+        shared = Dependencies.of(
             client,
             self.caches,
             self.recorder,
             clock,
             rng,
-            options=options.sandbox,
-            workers=options.sandbox_workers,
-            observer=ControllerMetrics("sandbox", options.sandbox_workers, metrics),
-            queue_metrics=QueueMetrics("sandbox", metrics, clock),
             gate=gate,
+            metrics=metrics,
             tracing=tracing,
+            middleware=middleware,
         )
-        self.templates = TemplateController(
-            self.caches,
-            writer,
-            clock,
-            rng,
-            workers=options.template_workers,
-            observer=ControllerMetrics("sandboxtemplate", options.template_workers, metrics),
-            queue=WorkQueue(observer=QueueMetrics("sandboxtemplate", metrics, clock)),
-        )
-        measured = (metrics, clock, rng)
-        self.warm_pools = WarmPoolController(
-            self.caches,
-            revisions,
-            background_writer,
-            self.recorder,
-            *measured,
-            options.warm_pool,
-            workers=options.warm_pool_workers,
-            gate=gate,
-            direct_writer=writer,
-        )
+        self.sandboxes = SandboxController(shared, options.sandbox, workers=options.sandbox_workers)
+        self.templates = TemplateController(shared, workers=options.template_workers)
+        self.warm_pools = WarmPoolController(shared, options.warm_pool, workers=options.warm_pool_workers)
         claim_recorder = self.recorder if options.claim_events else DiscardingRecorder(client, clock, options.instance)
-        self.claims = ClaimController(
-            ClaimDependencies(
-                self.caches, revisions, writer, background_writer, claim_recorder, *measured, tracing=tracing
-            ),
-            options.claim,
-        )
+        self.claims = ClaimController(replace(shared, recorder=claim_recorder), options.claim)
         gate.yield_to(self.claims.controller.queue)
-        self.population = SandboxCounts(self.caches.sandboxes, metrics)
+        counts = SandboxCounts()
+        counts.subscribe(self.caches.sandboxes)
+        metrics.collect(SANDBOXES, counts.samples)
         # In the order in which they stop: first those that clients wait for.
         self._controllers: tuple[Controller[Any], ...] = (
             self.claims.controller,
@@ -136,19 +112,8 @@ class ControllerManager:
             self.templates.controller,
             self.claims.annotations,
         )
-        if tracing is not None:
-            self._trace(tracing)
         self._reflecting: asyncio.Task[None] | None = None
         self._working: list[asyncio.Task[None]] = []
-
-    def _trace(self, tracing: Tracing) -> None:
-        """Pools are not traced: no client waits for their reconciles."""
-        for kind, controller, cache in (
-            (SANDBOX, self.sandboxes.controller, self.caches.sandboxes),
-            (SANDBOX_CLAIM, self.claims.controller, self.caches.claims),
-            (SANDBOX_TEMPLATE, self.templates.controller, self.caches.templates),
-        ):
-            controller.reconcile = with_tracing(controller.reconcile, kind, cache, tracing)
 
     async def start(self) -> None:
         if self._own_recorder:

@@ -12,22 +12,27 @@ from typing import Final
 from sandpool.api import labels
 from sandpool.api.conditions import READY, SANDBOX_EXPIRED
 from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
-from sandpool.api.metrics import OWNED_BY_NOBODY, SANDBOXES, UNKNOWN_TEMPLATE
+from sandpool.api.metrics import OWNED_BY_NOBODY, UNKNOWN_TEMPLATE
 from sandpool.api.resource import Key
 from sandpool.api.views import SandboxView
 from sandpool.engine.cache.store import Cache
-from sandpool.engine.metrics.registry import Labels, MetricsRegistry, Samples
+from sandpool.engine.metrics.registry import Labels, Samples
 
 _EXPIRED: Final = SANDBOX_EXPIRED[0]
 
 
 class SandboxCounts:
-    """Counts of the sandboxes of a cache."""
+    """Counts of the sandboxes of a cache: samples of the metric ``SANDBOXES``."""
 
-    def __init__(self, sandboxes: Cache[SandboxView], metrics: MetricsRegistry) -> None:
+    def __init__(self) -> None:
         self._counts: Counter[Labels] = Counter()  # by the labels of the metric; zero counts are removed
-        metrics.collect(SANDBOXES, self._collect)
+
+    def subscribe(self, sandboxes: Cache[SandboxView]) -> None:
+        """Count the sandboxes of a cache, now and with every change."""
         sandboxes.subscribe(self._changed, on_change_of=_labels)
+
+    def samples(self) -> Samples:
+        return dict(self._counts)
 
     def _changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
         if new is not None:
@@ -37,9 +42,6 @@ class SandboxCounts:
             self._counts[before] -= 1
             if not self._counts[before]:
                 del self._counts[before]
-
-    def _collect(self) -> Samples:
-        return dict(self._counts)
 
 
 def _labels(sandbox: SandboxView) -> Labels:

@@ -1,34 +1,48 @@
-"""Middleware around a reconcile: a tracing span in the trace of the object, or a line in a log of reconciles."""
+"""Middleware for reconciles: a tracing span in the trace of the object, and a line in a log of reconciles."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping
 from typing import Any
 
-from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
+from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE
 from sandpool.api.labels import CREATED_BY, TRACE_CONTEXT, normal_creator
 from sandpool.api.resource import Key, ResourceType
 from sandpool.api.views.metadata import View
+from sandpool.controllers.informers import Caches
 from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock
-from sandpool.engine.controller import Result
+from sandpool.engine.controller import Middleware, Reconcile, Result
 from sandpool.engine.jsonl import JsonlWriter, ReconcileRecord
 from sandpool.engine.tracing import Tracing
 
-Reconcile = Callable[[Key], Awaitable[Result]]
 
+def trace_reconciles(tracing: Tracing, caches: Caches) -> Middleware[Key]:
+    """Trace each reconcile in a span. An annotation of the object names the trace that the span belongs to.
 
-def with_tracing(reconcile: Reconcile, kind: ResourceType, cache: Cache[Any], tracing: Tracing) -> Reconcile:
-    """Wrap each reconcile in a span. An annotation of the object, found in ``cache``, names the trace it belongs to."""
-    span = f"Reconcile{kind.kind}"
+    Reconciles of pools and of annotations are not traced: no client waits for them.
+    """
+    traced: Mapping[str, tuple[ResourceType, Cache[Any]]] = {
+        "sandbox": (SANDBOX, caches.sandboxes),
+        "sandboxclaim": (SANDBOX_CLAIM, caches.claims),
+        "sandboxtemplate": (SANDBOX_TEMPLATE, caches.templates),
+    }
 
-    async def traced_reconcile(key: Key) -> Result:
-        view = cache.get(key)
-        parent = view.annotations.get(TRACE_CONTEXT, "") if view is not None else ""
-        with tracing.span(span, parent, span_attributes(kind, key, view)):
-            return await reconcile(key)
+    def wrap(controller: str, reconcile: Reconcile[Key]) -> Reconcile[Key]:
+        if controller not in traced:
+            return reconcile
+        kind, cache = traced[controller]
+        span = f"Reconcile{kind.kind}"
 
-    return traced_reconcile
+        async def traced_reconcile(key: Key) -> Result:
+            view = cache.get(key)
+            parent = view.annotations.get(TRACE_CONTEXT, "") if view is not None else ""
+            with tracing.span(span, parent, span_attributes(kind, key, view)):
+                return await reconcile(key)
+
+        return traced_reconcile
+
+    return wrap
 
 
 def span_attributes(kind: ResourceType, key: Key, view: View | None) -> dict[str, str]:
@@ -44,18 +58,22 @@ def span_attributes(kind: ResourceType, key: Key, view: View | None) -> dict[str
     return attributes
 
 
-def with_reconcile_log(reconcile: Reconcile, controller: str, log: JsonlWriter, clock: Clock) -> Reconcile:
+def log_reconciles(log: JsonlWriter, clock: Clock) -> Middleware[Key]:
     """Log each reconcile and its result. A cancelled reconcile is not logged, since it has no result."""
 
-    async def noted_reconcile(key: Key) -> Result:
-        begin = clock.monotonic()
-        try:
-            result = await reconcile(key)
-        except Exception as error:
-            problem = str(error) or type(error).__name__
-            log.note(ReconcileRecord(controller, *key, clock.now(), clock.monotonic() - begin, None, problem))
-            raise
-        log.note(ReconcileRecord(controller, *key, clock.now(), clock.monotonic() - begin, result.requeue_after, ""))
-        return result
+    def wrap(controller: str, reconcile: Reconcile[Key]) -> Reconcile[Key]:
+        async def logged_reconcile(key: Key) -> Result:
+            begin = clock.monotonic()
+            try:
+                result = await reconcile(key)
+            except Exception as error:
+                problem = str(error) or type(error).__name__
+                log.note(ReconcileRecord(controller, *key, clock.now(), clock.monotonic() - begin, None, problem))
+                raise
+            seconds = clock.monotonic() - begin
+            log.note(ReconcileRecord(controller, *key, clock.now(), seconds, result.requeue_after, ""))
+            return result
 
-    return noted_reconcile
+        return logged_reconcile
+
+    return wrap

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final, Generic, Protocol, TypeVar
@@ -87,6 +87,11 @@ class Result:
 
 DONE: Final = Result()
 
+Reconcile = Callable[[K], Awaitable[Result]]
+
+#: Wraps a reconcile, for example in a tracing span. The first argument is the name of the controller.
+Middleware = Callable[[str, Reconcile[K]], Reconcile[K]]
+
 
 class ReconcileObserver(Protocol):
     """Observes every reconcile, for example to export metrics, in the terms of ``metrics.controller``."""
@@ -104,12 +109,12 @@ class _NoObserver:
 
 class Controller(Generic[K]):
     """``name`` identifies the controller in metrics and logs. ``per_second`` limits the reconciles of one key, see
-    ``PerKeyRateLimit``."""
+    ``PerKeyRateLimit``. The first of ``middleware`` is the outermost."""
 
     def __init__(
         self,
         name: str,
-        reconcile: Callable[[K], Awaitable[Result]],
+        reconcile: Reconcile[K],
         clock: Clock,
         rng: Random,
         *,
@@ -117,7 +122,10 @@ class Controller(Generic[K]):
         queue: WorkQueue[K] | None = None,
         observer: ReconcileObserver | None = None,
         per_second: int | None = None,
+        middleware: Sequence[Middleware[K]] = (),
     ) -> None:
+        for wrap in reversed(middleware):
+            reconcile = wrap(name, reconcile)
         self.name = name
         self.reconcile = reconcile
         self.clock = clock

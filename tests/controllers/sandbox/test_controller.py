@@ -25,6 +25,7 @@ from sandpool.api.labels import (
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Key, Object, ResourceType
 from sandpool.api.views import SandboxView
+from sandpool.controllers.dependencies import Dependencies
 from sandpool.controllers.informers import Caches, InformerSet
 from sandpool.controllers.options import SandboxOptions
 from sandpool.controllers.sandbox.controller import SandboxController, is_foreground
@@ -60,7 +61,7 @@ class Rig:
         self.recorder = EventRecorder(Client(self.events_wire), clock, "test")
         controller = Client(self.wire)
         self.informers = InformerSet(self.caches, controller, clock, Random(0))
-        self.sandboxes = SandboxController(controller, self.caches, self.recorder, clock, Random(0))
+        self.sandboxes = SandboxController(Dependencies.of(controller, self.caches, self.recorder, clock, Random(0)))
 
     @property
     def wires(self) -> tuple[FaultyTransport, ...]:
@@ -584,7 +585,7 @@ async def test_successor_controller_writes_nothing(rig: Rig) -> None:
     """One that takes over looks at everything and finds it in order."""
     await rig.sandbox(service=True)
     rig.writes()
-    successor = SandboxController(Client(rig.wire), rig.caches, rig.recorder, rig.clock, Random(0))
+    successor = SandboxController(Dependencies.of(Client(rig.wire), rig.caches, rig.recorder, rig.clock, Random(0)))
     assert await successor.reconcile(Key("default", "box")) == DONE
     assert rig.writes() == []
 
@@ -598,7 +599,7 @@ async def test_children_of_a_deleted_sandbox_are_not_created_again(rig: Rig) -> 
     rig.writes()
     caches, key = Caches(), Key("default", "box")
     caches.sandboxes.observe(box)
-    lagging = SandboxController(Client(rig.wire), caches, rig.recorder, rig.clock, Random(0))
+    lagging = SandboxController(Dependencies.of(Client(rig.wire), caches, rig.recorder, rig.clock, Random(0)))
     await lagging.reconcile(key)
     assert rig.writes() == ["POST pods", "POST services"]
     for cache in (caches.pods, caches.services):

@@ -14,9 +14,10 @@ from sandpool.api.kinds import NETWORK_POLICY, SANDBOX_TEMPLATE
 from sandpool.api.labels import TEMPLATE_REF_HASH
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
+from sandpool.controllers.dependencies import Dependencies
 from sandpool.controllers.informers import Caches, InformerSet
 from sandpool.controllers.template.controller import TemplateController
-from sandpool.controllers.writer import ApiWriter
+from sandpool.engine.events import EventRecorder
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
 from sandpool.server.api_server import ApiServer
@@ -37,7 +38,9 @@ class Rig:
         self.wire = FaultyTransport(server.client(name="controller").transport)
         client, caches = Client(self.wire), Caches()
         self.informers = InformerSet(caches, client, clock, Random(0))
-        self.templates = TemplateController(caches, ApiWriter(client, caches), clock, Random(0))
+        self.templates = TemplateController(
+            Dependencies.of(client, caches, EventRecorder(client, clock, "test"), clock, Random(0))
+        )
 
     async def settle(self) -> None:
         await settle(self.clock, self.wire)

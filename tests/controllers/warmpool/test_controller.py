@@ -12,12 +12,10 @@ from sandpool.api.labels import LAUNCH_TYPE
 from sandpool.api.names import generate_name
 from sandpool.api.resource import Key, Object
 from sandpool.api.warmpool import RECREATE, ROLLING_UPDATE
+from sandpool.controllers.dependencies import Dependencies
 from sandpool.controllers.informers import Caches
-from sandpool.controllers.revision import TemplateRevisions
 from sandpool.controllers.warmpool.controller import WarmPoolController
-from sandpool.controllers.writer import ApiWriter
 from sandpool.engine.events import EventRecorder
-from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ServiceUnavailable
 from sandpool.kube.transport import Request, WatchEvent
@@ -294,15 +292,8 @@ async def test_r38_failing_status_write_is_retried_with_growing_backoff() -> Non
     clock, api, caches = ManualClock(), Deaf(), Caches()
     client = Client(api)
     caches.templates.observe(template())
-    pools = WarmPoolController(
-        caches,
-        TemplateRevisions(caches),
-        ApiWriter(client, caches),
-        EventRecorder(client, clock, "test"),
-        MetricsRegistry(),
-        clock,
-        Random(0),
-    )
+    recorder = EventRecorder(client, clock, "test")
+    pools = WarmPoolController(Dependencies.of(client, caches, recorder, clock, Random(0)))
     empty = warm_pool()
     empty["spec"]["replicas"] = 0
     caches.pools.observe(empty)

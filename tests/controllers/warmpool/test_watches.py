@@ -14,14 +14,11 @@ from sandpool.api.kinds import CONFIG_MAP
 from sandpool.api.labels import WARM_POOL
 from sandpool.api.resource import Key, Object
 from sandpool.api.warmpool import RECREATE
+from sandpool.controllers.dependencies import Dependencies
 from sandpool.controllers.informers import Caches
-from sandpool.controllers.revision import TemplateRevisions
 from sandpool.controllers.warmpool.controller import WarmPoolController
-from sandpool.controllers.writer import ApiWriter
 from sandpool.engine.background import BackgroundGate
 from sandpool.engine.events import EventRecorder
-from sandpool.engine.metrics.registry import MetricsRegistry
-from sandpool.engine.transports import BackgroundTransport
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ServiceUnavailable
 from sandpool.kube.transport import Request, WatchEvent
@@ -89,17 +86,9 @@ class Scenery:
         """What a pass asks to be deleted if something happens while it waits."""
         clock, api = ManualClock(), Refusing()
         gate = Delay(clock, meanwhile)
-        pools = WarmPoolController(
-            self.caches,
-            TemplateRevisions(self.caches),
-            ApiWriter(Client(BackgroundTransport(api, gate)), self.caches),
-            EventRecorder(Client(api), clock, "test"),
-            MetricsRegistry(),
-            clock,
-            Random(0),
-            gate=gate,
-            direct_writer=ApiWriter(Client(api), self.caches),
-        )
+        client = Client(api)
+        recorder = EventRecorder(client, clock, "test")
+        pools = WarmPoolController(Dependencies.of(client, self.caches, recorder, clock, Random(0), gate=gate))
         with suppress(ServiceUnavailable):
             await pools.reconcile(Key(self.pool["metadata"]["namespace"], "pool"))
         assert gate.came >= 2, "something was to happen"

@@ -21,8 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from random import Random
+from dataclasses import replace
 from typing import Final
 
 from sandpool.api.events import duplicates_deleted
@@ -55,17 +54,13 @@ from sandpool.controllers.claim.plan import (
 from sandpool.controllers.claim.reporter import AnnotationWriter, StatusReporter, early_annotations
 from sandpool.controllers.claim.state import ClaimState, ClaimStates
 from sandpool.controllers.claim.watches import CandidateFeed, ClaimWatches
-from sandpool.controllers.informers import Caches, key_of
+from sandpool.controllers.dependencies import Dependencies
+from sandpool.controllers.informers import key_of
 from sandpool.controllers.options import ClaimOptions
-from sandpool.controllers.revision import TemplateRevisions
-from sandpool.controllers.writer import ApiWriter, Delete, OwnerLivenessCheck, Patch, is_ambiguous
-from sandpool.engine.clock import Clock
+from sandpool.controllers.writer import Delete, OwnerLivenessCheck, Patch, is_ambiguous
 from sandpool.engine.controller import DONE, Controller, Result
-from sandpool.engine.events import EventRecorder
 from sandpool.engine.metrics.controller import ControllerMetrics
-from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.ratelimit import RECONCILES_PER_SECOND
-from sandpool.engine.tracing import NoTracing, Tracing
 from sandpool.engine.workqueue.metrics import QueueMetrics
 from sandpool.engine.workqueue.queue import WorkQueue
 from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
@@ -74,32 +69,17 @@ _log = logging.getLogger(__name__)
 _AGAIN: Final = Result(0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimDependencies:
-    """What the claim controller works with. ``background`` writes what no client waits for."""
-
-    caches: Caches
-    revisions: TemplateRevisions
-    writer: ApiWriter
-    background: ApiWriter
-    recorder: EventRecorder
-    metrics: MetricsRegistry
-    clock: Clock
-    rng: Random
-    tracing: Tracing | None = None
-
-
 class ClaimController:
     """Run ``controller`` and, beside it, ``annotations``."""
 
-    def __init__(self, dependencies: ClaimDependencies, options: ClaimOptions | None = None) -> None:
+    def __init__(self, dependencies: Dependencies, options: ClaimOptions | None = None) -> None:
         given, clock = dependencies, dependencies.clock
         self.options = options = options or ClaimOptions()
         self.caches = given.caches
         self.revisions = given.revisions
         self.writer = given.writer
         self.clock = clock
-        self.tracing = given.tracing or NoTracing()
+        self.tracing = given.tracing
         # Namespaces take turns, so that a burst in one does not delay the others.
         queue_metrics: QueueMetrics[Key] = QueueMetrics("sandboxclaim", given.metrics, clock)
         self.controller: Controller[Key] = Controller(
@@ -111,19 +91,16 @@ class ClaimController:
             queue=WorkQueue(group=lambda key: key.namespace, observer=queue_metrics),
             observer=ControllerMetrics(queue_metrics.name, options.workers, given.metrics),
             per_second=RECONCILES_PER_SECOND,
+            middleware=given.middleware,
         )
         self.states = ClaimStates(given.rng)
         self.assigner = Assigner(self.controller.enqueue)
         self.node_health = NodeHealth(clock, self.assigner.deprioritize, self.assigner.restore)
         self._owners = OwnerLivenessCheck(SANDBOX_CLAIM, given.writer)
-        annotation_writer = AnnotationWriter(
-            given.background, self.states, clock, given.rng, workers=options.annotation_workers
-        )
+        annotation_writer = AnnotationWriter(given, self.states, workers=options.annotation_workers)
         self.annotations = annotation_writer.controller
         self._annotating: set[asyncio.Task[Observed | None]] = set()  # the loop itself only holds weak references
-        self.reporter = StatusReporter(
-            given.writer, given.recorder, given.metrics, clock, self.states, annotation_writer
-        )
+        self.reporter = StatusReporter(given, self.states, annotation_writer)
         CandidateFeed(given.caches, given.revisions, self.assigner, self.node_health).subscribe()
         ClaimWatches(given.caches, self.states, clock, self.controller.enqueue, self.controller.notice).subscribe()
 

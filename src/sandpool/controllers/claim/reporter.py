@@ -18,7 +18,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from random import Random
 from typing import Final
 
 from sandpool.api import labels
@@ -33,31 +32,22 @@ from sandpool.controllers.claim.ownership import launch_type
 from sandpool.controllers.claim.plan import Observed
 from sandpool.controllers.claim.state import ClaimState, ClaimStates, PendingAdoption, PendingAnnotations
 from sandpool.controllers.claim.status import ClaimStatus, compute_status
+from sandpool.controllers.dependencies import Dependencies
 from sandpool.controllers.informers import key_of
-from sandpool.controllers.writer import ApiWriter, Patch
-from sandpool.engine.clock import Clock
+from sandpool.controllers.writer import Patch
 from sandpool.engine.controller import DONE, Controller, Result
-from sandpool.engine.events import EventRecorder, ObjectReference
-from sandpool.engine.metrics.registry import MetricsRegistry
+from sandpool.engine.events import ObjectReference
 from sandpool.kube.errors import Conflict, Invalid, NotFound
 
 _AGAIN: Final = Result(0.0)
 
 
 class StatusReporter:
-    def __init__(
-        self,
-        writer: ApiWriter,
-        recorder: EventRecorder,
-        metrics: MetricsRegistry,
-        clock: Clock,
-        states: ClaimStates,
-        annotation_writer: AnnotationWriter,
-    ) -> None:
-        self.writer = writer
-        self.recorder = recorder
-        self.metrics = metrics
-        self.clock = clock
+    def __init__(self, dependencies: Dependencies, states: ClaimStates, annotation_writer: AnnotationWriter) -> None:
+        self.writer = dependencies.writer
+        self.recorder = dependencies.recorder
+        self.metrics = dependencies.metrics
+        self.clock = dependencies.clock
         self.states = states
         self.annotation_writer = annotation_writer
 
@@ -152,11 +142,16 @@ class AnnotationWriter:
     that UID, the patch is retried.
     """
 
-    def __init__(self, writer: ApiWriter, states: ClaimStates, clock: Clock, rng: Random, *, workers: int) -> None:
-        self.writer = writer
+    def __init__(self, dependencies: Dependencies, states: ClaimStates, *, workers: int) -> None:
+        self.writer = dependencies.background
         self.states = states
         self.controller: Controller[Key] = Controller(
-            "sandboxclaim-annotations", self._write, clock, rng, workers=workers
+            "sandboxclaim-annotations",
+            self._write,
+            dependencies.clock,
+            dependencies.rng,
+            workers=workers,
+            middleware=dependencies.middleware,
         )
 
     async def _write(self, claim: Key) -> Result:

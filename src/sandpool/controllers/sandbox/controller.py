@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from random import Random
 from typing import Final, NamedTuple
 
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM, SANDBOX_FIELD_MANAGER, TRACE_CONTEXT
 from sandpool.api.resource import Key, Object
 from sandpool.api.views import PodView, SandboxView
-from sandpool.controllers.informers import Caches, key_of
+from sandpool.controllers.dependencies import Dependencies
+from sandpool.controllers.informers import key_of
 from sandpool.controllers.options import SandboxOptions
 from sandpool.controllers.own_writes import OwnWriteFilter
 from sandpool.controllers.sandbox.expiry import ExpiryPlan
@@ -37,14 +37,13 @@ from sandpool.controllers.sandbox.plan import (
 from sandpool.controllers.sandbox.volumes import volume_claim_names
 from sandpool.controllers.sandbox.watches import watch
 from sandpool.controllers.writer import ApiWriter, Create, OwnerLivenessCheck, Patch, Write
-from sandpool.engine.background import BackgroundGate, ParkingQueue
-from sandpool.engine.clock import Clock
-from sandpool.engine.controller import DONE, Controller, ReconcileIncomplete, ReconcileObserver, Result
-from sandpool.engine.events import EventRecorder, ObjectReference
+from sandpool.engine.background import ParkingQueue
+from sandpool.engine.controller import DONE, Controller, ReconcileIncomplete, Result
+from sandpool.engine.events import ObjectReference
+from sandpool.engine.metrics.controller import ControllerMetrics
 from sandpool.engine.ratelimit import RECONCILES_PER_SECOND
-from sandpool.engine.tracing import NoTracing, Span, Tracing
+from sandpool.engine.tracing import Span
 from sandpool.engine.workqueue.metrics import QueueMetrics
-from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, is_namespace_terminating
 
 # Planning again more often would mean that an object appears and vanishes all the time, which is an error.
@@ -68,43 +67,32 @@ class SandboxController:
     """Run ``controller`` once the caches are synced."""
 
     def __init__(
-        self,
-        client: Client,
-        caches: Caches,
-        recorder: EventRecorder,
-        clock: Clock,
-        rng: Random,
-        *,
-        options: SandboxOptions | None = None,
-        workers: int = 100,
-        observer: ReconcileObserver | None = None,
-        queue_metrics: QueueMetrics[Key] | None = None,
-        gate: BackgroundGate | None = None,
-        tracing: Tracing | None = None,
+        self, dependencies: Dependencies, options: SandboxOptions | None = None, *, workers: int = 100
     ) -> None:
-        self.caches = caches
-        self.recorder = recorder
-        self.clock = clock
+        given = dependencies
+        self.caches = given.caches
+        self.recorder = given.recorder
+        self.clock = given.clock
         self.options = options or SandboxOptions()
-        self.writer = ApiWriter(client, caches, field_manager=SANDBOX_FIELD_MANAGER)
-        self.tracing = tracing or NoTracing()
-        if gate is None:
-            gate = BackgroundGate(clock)
+        self.writer = ApiWriter(given.writer.client, given.caches, field_manager=SANDBOX_FIELD_MANAGER)
+        self.tracing = given.tracing
+        queue_metrics: QueueMetrics[Key] = QueueMetrics("sandbox", given.metrics, given.clock)
         self.controller: Controller[Key] = Controller(
-            "sandbox",
+            queue_metrics.name,
             self.reconcile,
-            clock,
-            rng,
+            given.clock,
+            given.rng,
             workers=workers,
-            queue=ParkingQueue(self._is_background, gate.submit, observer=queue_metrics),
-            observer=observer,
+            queue=ParkingQueue(self._is_background, given.gate.submit, observer=queue_metrics),
+            observer=ControllerMetrics(queue_metrics.name, workers, given.metrics),
             per_second=RECONCILES_PER_SECOND,
+            middleware=given.middleware,
         )
         # Writes that the last reconcile delayed; a sandbox without any is absent.
         self._pending: dict[Key, PendingWrites] = {}
         self._owner_check = OwnerLivenessCheck(SANDBOX, self.writer)
         self._own_writes = OwnWriteFilter(self.controller.enqueue, self._has_work)
-        watch(caches, self._own_writes.enqueue, self._enqueue_later)
+        watch(given.caches, self._own_writes.enqueue, self._enqueue_later)
 
     def _enqueue_later(self, key: Key) -> None:
         """Enqueue a sandbox after a change of its pod that is written if it lasts, counted from now and not from the

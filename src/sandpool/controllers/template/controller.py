@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
 from typing import Final
 
 from sandpool.api.kinds import SANDBOX_TEMPLATE
@@ -10,13 +9,14 @@ from sandpool.api.labels import TEMPLATE_REF_HASH
 from sandpool.api.names import network_policy_name
 from sandpool.api.resource import Key
 from sandpool.api.views import NetworkPolicyView, TemplateView
-from sandpool.controllers.informers import Caches
+from sandpool.controllers.dependencies import Dependencies
 from sandpool.controllers.own_writes import OwnWriteFilter
 from sandpool.controllers.template.plan import TemplatePlan, plan_template
-from sandpool.controllers.writer import ApiWriter, Create, OwnerLivenessCheck, Write
-from sandpool.engine.clock import Clock
-from sandpool.engine.controller import DONE, Controller, ReconcileIncomplete, ReconcileObserver, Result
+from sandpool.controllers.writer import Create, OwnerLivenessCheck, Write
+from sandpool.engine.controller import DONE, Controller, ReconcileIncomplete, Result
+from sandpool.engine.metrics.controller import ControllerMetrics
 from sandpool.engine.ratelimit import RECONCILES_PER_SECOND
+from sandpool.engine.workqueue.metrics import QueueMetrics
 from sandpool.engine.workqueue.queue import WorkQueue
 
 _SUFFIX: Final = network_policy_name("")
@@ -25,33 +25,26 @@ _SUFFIX: Final = network_policy_name("")
 class TemplateController:
     """Run ``controller`` once the caches are synced."""
 
-    def __init__(
-        self,
-        caches: Caches,
-        writer: ApiWriter,
-        clock: Clock,
-        rng: Random,
-        *,
-        workers: int = 1,
-        observer: ReconcileObserver | None = None,
-        queue: WorkQueue[Key] | None = None,
-    ) -> None:
-        self.caches = caches
-        self.writer = writer
+    def __init__(self, dependencies: Dependencies, *, workers: int = 1) -> None:
+        given = dependencies
+        self.caches = given.caches
+        self.writer = given.writer
+        queue_metrics: QueueMetrics[Key] = QueueMetrics("sandboxtemplate", given.metrics, given.clock)
         self.controller: Controller[Key] = Controller(
-            "sandboxtemplate",
+            queue_metrics.name,
             self.reconcile,
-            clock,
-            rng,
+            given.clock,
+            given.rng,
             workers=workers,
-            queue=queue,
-            observer=observer,
+            queue=WorkQueue(observer=queue_metrics),
+            observer=ControllerMetrics(queue_metrics.name, workers, given.metrics),
             per_second=RECONCILES_PER_SECOND,
+            middleware=given.middleware,
         )
-        self._owner_check = OwnerLivenessCheck(SANDBOX_TEMPLATE, writer)
+        self._owner_check = OwnerLivenessCheck(SANDBOX_TEMPLATE, given.writer)
         self._own_writes = OwnWriteFilter(self.controller.enqueue, self._has_work)
-        caches.templates.subscribe(self._template_changed, on_change_of=_template_reads)
-        caches.network_policies.subscribe(self._policy_changed, on_change_of=_policy_reads)
+        given.caches.templates.subscribe(self._template_changed, on_change_of=_template_reads)
+        given.caches.network_policies.subscribe(self._policy_changed, on_change_of=_policy_reads)
 
     def _template_changed(self, key: Key, old: TemplateView | None, new: TemplateView | None) -> None:
         if new is not None:

@@ -11,26 +11,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
-from random import Random
 from typing import Final
 
 from sandpool.api.events import EventSpec
 from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.api.resource import Key
 from sandpool.api.views import SandboxView, WarmPoolView
-from sandpool.controllers.informers import Caches, key_of
+from sandpool.controllers.dependencies import Dependencies
+from sandpool.controllers.informers import key_of
 from sandpool.controllers.options import WarmPoolOptions
-from sandpool.controllers.revision import TemplateRevision, TemplateRevisions
+from sandpool.controllers.revision import TemplateRevision
 from sandpool.controllers.warmpool.member_writer import MemberWriter
 from sandpool.controllers.warmpool.plan import Observed, Plan, PoolState, plan
 from sandpool.controllers.warmpool.watches import DecisionSnapshot, WarmPoolWatches
-from sandpool.controllers.writer import ApiWriter, Delete, OwnerLivenessCheck, Patch
-from sandpool.engine.background import BackgroundGate
-from sandpool.engine.clock import Clock
+from sandpool.controllers.writer import Delete, OwnerLivenessCheck, Patch
 from sandpool.engine.controller import DONE, Controller, Result
-from sandpool.engine.events import EventRecorder, ObjectReference
+from sandpool.engine.events import ObjectReference
 from sandpool.engine.metrics.controller import ControllerMetrics
-from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.workqueue.metrics import QueueMetrics
 from sandpool.engine.workqueue.queue import WorkQueue
 from sandpool.kube.errors import Conflict
@@ -43,50 +40,37 @@ _LONGEST_PAUSE: Final = 1.0
 
 
 class WarmPoolController:
-    """Requests of ``writer`` wait for the background gate; ``direct_writer`` is for requests that have passed it."""
+    """Run ``controller`` once the caches are synced. ``direct_writer`` is for requests that have passed the background
+    gate already."""
 
-    def __init__(
-        self,
-        caches: Caches,
-        revisions: TemplateRevisions,
-        writer: ApiWriter,
-        recorder: EventRecorder,
-        metrics: MetricsRegistry,
-        clock: Clock,
-        rng: Random,
-        options: WarmPoolOptions | None = None,
-        *,
-        workers: int = 4,
-        gate: BackgroundGate | None = None,
-        direct_writer: ApiWriter | None = None,
-    ) -> None:
-        self.caches = caches
-        self.revisions = revisions
-        self.writer = writer
-        self.recorder = recorder
-        self.clock = clock
-        self.rng = rng
+    def __init__(self, dependencies: Dependencies, options: WarmPoolOptions | None = None, *, workers: int = 4) -> None:
+        given = dependencies
+        self.caches = given.caches
+        self.revisions = given.revisions
+        self.writer = given.background
+        self.direct_writer = given.writer
+        self.recorder = given.recorder
+        self.clock = given.clock
+        self.rng = given.rng
         self.options = options or WarmPoolOptions()
-        self.direct_writer = direct_writer if direct_writer is not None else writer
-        self.member_writer = MemberWriter(
-            caches, writer, self.direct_writer, clock, rng, enable_eviction=self.options.enable_eviction
-        )
-        queue_metrics: QueueMetrics[Key] = QueueMetrics("sandboxwarmpool", metrics, clock)
+        self.member_writer = MemberWriter(given, enable_eviction=self.options.enable_eviction)
+        queue_metrics: QueueMetrics[Key] = QueueMetrics("sandboxwarmpool", given.metrics, given.clock)
         self.controller: Controller[Key] = Controller(
             queue_metrics.name,
             self.reconcile,
-            clock,
-            rng,
+            given.clock,
+            given.rng,
             workers=workers,
             queue=WorkQueue(group=lambda key: key.namespace, observer=queue_metrics),
-            observer=ControllerMetrics(queue_metrics.name, workers, metrics),
+            observer=ControllerMetrics(queue_metrics.name, workers, given.metrics),
+            middleware=given.middleware,
         )
-        self._gate = gate if gate is not None else BackgroundGate(clock)
+        self._gate = given.gate
         self._states: dict[str, PoolState] = {}  # by the UID of the pool
-        self._owner_check = OwnerLivenessCheck(SANDBOX_WARM_POOL, writer)
-        self._watches = WarmPoolWatches(caches, self.controller, self.member_writer)
+        self._owner_check = OwnerLivenessCheck(SANDBOX_WARM_POOL, self.writer)
+        self._watches = WarmPoolWatches(given.caches, self.controller, self.member_writer)
         self._watches.subscribe()
-        caches.pools.subscribe(self._pool_replaced, on_change_of=lambda pool: pool.uid)
+        given.caches.pools.subscribe(self._pool_replaced, on_change_of=lambda pool: pool.uid)
 
     def _pool_replaced(self, key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
         """Drop what is remembered of a pool that is gone."""

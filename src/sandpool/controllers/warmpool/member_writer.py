@@ -14,18 +14,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Set
 from datetime import datetime
-from random import Random
 
 from sandpool.api.kinds import SANDBOX
 from sandpool.api.names import generate_name
 from sandpool.api.resource import Key
 from sandpool.api.views import SandboxView, WarmPoolView
-from sandpool.controllers.informers import Caches
+from sandpool.controllers.dependencies import Dependencies
 from sandpool.controllers.revision import TemplateRevision
 from sandpool.controllers.warmpool.members import new_member
 from sandpool.controllers.warmpool.scaling import CreationOutcome, slow_start
-from sandpool.controllers.writer import ApiWriter, Create, Delete, is_ambiguous
-from sandpool.engine.clock import Clock
+from sandpool.controllers.writer import Create, Delete, is_ambiguous
 from sandpool.engine.expectations import Expectations
 from sandpool.kube.errors import AlreadyExists, ApiError, NotFound, is_namespace_terminating
 
@@ -34,23 +32,14 @@ class MemberWriter:
     """All state is kept by the UID of the pool. Requests of ``writer`` wait for the background gate. A delete has
     passed the gate already and uses ``direct_writer``."""
 
-    def __init__(
-        self,
-        caches: Caches,
-        writer: ApiWriter,
-        direct_writer: ApiWriter,
-        clock: Clock,
-        rng: Random,
-        *,
-        enable_eviction: bool,
-    ) -> None:
-        self.caches = caches
-        self.writer = writer
-        self.direct_writer = direct_writer
-        self.clock = clock
-        self.rng = rng
+    def __init__(self, dependencies: Dependencies, *, enable_eviction: bool) -> None:
+        self.caches = dependencies.caches
+        self.writer = dependencies.background
+        self.direct_writer = dependencies.writer
+        self.clock = dependencies.clock
+        self.rng = dependencies.rng
         self.enable_eviction = enable_eviction
-        self.expectations: Expectations[str] = Expectations(clock)
+        self.expectations: Expectations[str] = Expectations(dependencies.clock)
         # Names and UIDs of members whose creation (without UID) or deletion was not answered. While there are any, the
         # expectations of the pool are not met.
         self._ambiguous: dict[str, dict[str, str]] = {}
