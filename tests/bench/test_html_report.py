@@ -120,7 +120,7 @@ def test_unknown_figures_and_unserved_claims_are_stated() -> None:
         left_out=["requests are not known"],
     )
     seen = Reader(page(document(nobody)))
-    assert {"Nobody was served.", "requests are not known"} <= set(seen.texts)
+    assert {"No claim was served.", "requests are not known"} <= set(seen.texts)
     assert seen.texts.count("-") == 4
 
 

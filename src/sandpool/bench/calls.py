@@ -17,7 +17,7 @@ from sandpool.explain.request import AuditedRequest
 from sandpool.explain.timeline import RelatedObjects, timeline
 
 _CREATED: Final = "create sandboxclaims"
-#: What a call is for, where that can be said of every controller; otherwise it is called what it is.
+#: Purposes of calls that are the same for every controller. Other calls are shown as verb and resource.
 PURPOSES: Final = {
     _CREATED: "claim created",
     "patch sandboxes": "sandbox adopted",

@@ -76,7 +76,7 @@ class Component:
         return self.wait(within)
 
     def wait(self, within: float = 30.0) -> int:
-        """Wait for the process and return its exit status. Raises ``ComponentFailed`` if it goes on."""
+        """Wait for the process and return its exit status. Raises ``ComponentFailed`` on a timeout."""
         if self._process is None:
             raise RuntimeError(f"{self.name} is not running")
         try:

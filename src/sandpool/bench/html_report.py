@@ -44,7 +44,7 @@ _WAY: Final = (
     ("seen until it has a sandbox", "seen", "assigned"),
     ("has a sandbox until ready", "assigned", "ready"),
 )
-_NO_SAMPLES: Final = '<p class="soft">Nobody was served.</p>'
+_NO_SAMPLES: Final = '<p class="soft">No claim was served.</p>'
 
 
 def page(document: Mapping[str, Any]) -> str:

@@ -99,7 +99,7 @@ class Load:
         self.tell = tell
         self.outcome = Outcome()
         self._waiting: dict[str, Claim] = {}  # by name, claims that are not known to be ready
-        self._settled = asyncio.Event()  # set whenever nobody waits
+        self._settled = asyncio.Event()  # set while no claim waits
         self._watching: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Load:

@@ -1,8 +1,8 @@
-"""The load: when claims are made, and how large a pool they meet.
+"""Load scenarios: when claims are created, and the size of their pool.
 
-A scenario is waves of claims. Each claim of a wave is made at its own time, whether or not those before it have been
-served (an open loop: a slow server does not slow down those who come), and a wave begins when the claims of the one
-before are all ready.
+A scenario consists of waves of claims. Each claim of a wave is created at its own time, whether or not earlier claims
+are ready (an open loop: a slow server does not slow down the arrivals). A wave begins when all claims of the previous
+one are ready.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-Wave = Sequence[float]  # seconds after its beginning, in order, at which a claim is made
+Wave = Sequence[float]  # the seconds after its beginning at which claims are created, in order
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Stream:
 
     @property
     def at_once(self) -> int:
-        """They come one by one."""
+        """Return 1: claims arrive one by one."""
         return 1
 
     @property
@@ -77,10 +77,12 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """``load`` meets a pool of so many replicas. With ``refill`` a wave waits until the pool is full again, not only
-    until the one before is served. ``rollout_after`` is how many seconds after the load begins the template changes.
-    Claims are waited for until ``patience`` seconds after the last of their wave. With ``depart`` all claims are
-    deleted at the end, and what that costs is measured too."""
+    """A load on a pool of ``pool`` replicas.
+
+    With ``refill`` a wave also waits until the pool is full again. The template changes ``rollout_after`` seconds after
+    the load begins. A claim that is not ready ``patience`` seconds after the last arrival of its wave counts as not
+    served. With ``depart`` all claims are deleted at the end, and the cost of that is measured too.
+    """
 
     name: str
     load: Bursts | Stream

@@ -1,7 +1,7 @@
-"""Runs scripts with the SDK: this file is executed by the Python that has it, which has nothing of ours.
+"""Runs scripts with the published SDK, in an interpreter that has the SDK and not this package.
 
-A line of input is a script, JSON with ``source``, ``name``, ``arguments`` and the ``config`` of the connection; a line
-of output is what it returned, or what it failed with. A script is a function whose first parameter is a ``Sdk``.
+A line of input is a script as JSON, with ``source``, ``name``, ``arguments`` and the ``config`` of the connection. A
+line of output is its result or its exception. A script is a function whose first parameter is a ``Sdk``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 
 class Sdk:
-    """What a script works with: ``client`` connects in the mode under test, ``package`` is the SDK itself."""
+    """The first argument of a script: ``client`` connects in the mode under test, ``package`` is the SDK itself."""
 
     def __init__(self, config: dict[str, Any], loop: asyncio.AbstractEventLoop | None) -> None:
         import k8s_agent_sandbox
@@ -30,7 +30,7 @@ class Sdk:
         self.client = self.connected(self.config)
 
     def connected(self, config: Any, **options: Any) -> Any:
-        """Another client, whichever of the two kinds this worker is about."""
+        """Return another client, blocking or asynchronous as this worker is."""
         if self._loop is None:
             return self.package.SandboxClient(connection_config=config, **options)
         client = self._loop.run_until_complete(_made(self.package.AsyncSandboxClient, config, options))
@@ -41,10 +41,10 @@ class Sdk:
         return file if self._loop is None else _Sink(file)
 
     def fails(self, kind: str, function: Any, *arguments: Any, **named: Any) -> Exception:
-        """What a call fails with, which must be an exception of this name."""
+        """Return the exception of a call, whose type or a base class of it must have the name ``kind``."""
         try:
             returned = function(*arguments, **named)
-        except Exception as error:  # noqa: BLE001 - it is what the script is about
+        except Exception as error:  # noqa: BLE001 - the script examines it
             names = [each.__name__ for each in type(error).__mro__]
             assert kind in names, f"{kind} expected, but it was {type(error).__name__}: {error}"
             return error
@@ -61,7 +61,7 @@ class _Sink:
 
 
 class Blocking:
-    """An asynchronous object as if it were not: what it promises is waited for."""
+    """Wraps an asynchronous object in blocking calls."""
 
     def __init__(self, inner: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._inner = inner
@@ -78,7 +78,7 @@ class Blocking:
 
 
 def _blocking(value: Any, loop: asyncio.AbstractEventLoop) -> Any:
-    """Data is left as it is."""
+    """Wrap objects of the SDK and functions; return data unchanged."""
     is_ours = type(value).__module__.startswith("k8s_agent_sandbox") and not hasattr(value, "model_dump")
     return Blocking(value, loop) if is_ours or callable(value) else value
 
@@ -93,12 +93,12 @@ def _run(sdk: Sdk, order: dict[str, Any]) -> dict[str, Any]:
         code = compile("from __future__ import annotations\n" + textwrap.dedent(order["source"]), order["name"], "exec")
         exec(code, names)
         return {"returned": names[order["name"]](sdk, *order["arguments"])}
-    except BaseException as error:  # noqa: BLE001 - whoever sent the script is told
+    except BaseException as error:  # noqa: BLE001 - the sender of the script gets it
         return {"failed": type(error).__name__, "text": str(error), "trace": traceback.format_exc()}
 
 
 def main() -> None:
-    # What the SDK or a script prints is not an answer.
+    # Keep output of the SDK or of a script apart from the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     loop = asyncio.new_event_loop() if sys.argv[1] == "async" else None

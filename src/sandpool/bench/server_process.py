@@ -18,9 +18,9 @@ from sandpool.bench.child_process import Component, Rig
 #: The user of the kubeconfig that ``sandpool server`` and ``sandpool up`` write.
 ADMIN: Final = "admin"
 
-# What the process prints when it serves.
+# The line that the process prints when it serves.
 _GREETING: Final = {"server": "serving https://", "up": " is running, pid "}
-# Of its own: no other command finds it, no port is taken from another, and nothing is left.
+# Isolated from other homes: not announced, on free ports, and removed at the end.
 _UP: Final = (
     *("--unlisted", "--keep=false"),
     *("--router-bind-address", "127.0.0.1:0", "--metrics-bind-address", "127.0.0.1:0"),

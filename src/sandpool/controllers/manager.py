@@ -45,8 +45,8 @@ class DiscardingRecorder(EventRecorder):
 
 
 class ControllerManager:
-    """Runs the controllers. ``start`` returns when they work, ``stop`` when none of their tasks runs any more. ``wait``
-    raises if one of them fails, and so does ``start`` if they cannot begin.
+    """Runs the controllers. ``start`` returns when they reconcile, ``stop`` when all their tasks have ended.
+    ``wait`` raises if a controller fails, and ``start`` raises if they cannot begin.
 
     The caller runs ``informers`` and ``recorder`` if it passes them, before ``start`` and after ``stop``.
     ``middleware`` wraps the reconciles of all controllers, the first of it outermost.

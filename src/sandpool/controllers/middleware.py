@@ -48,7 +48,7 @@ def trace_reconciles(tracing: Tracing, caches: Caches) -> Middleware[Key]:
 def span_attributes(kind: ResourceType, key: Key, view: View | None) -> dict[str, str]:
     """The attributes of a reconcile's span, with the keys of the Go controllers, such as ``sandbox.name``.
 
-    Objects that pass on who created them, Sandboxes and claims, also carry that, as on pods and in metrics.
+    Spans of Sandboxes and claims also have the creator label, as pods and metrics do.
     """
     prefix = kind.kind.lower()
     attributes = {f"{prefix}.name": key.name, f"{prefix}.namespace": key.namespace}

@@ -2,8 +2,8 @@
 
 A reconcile writes objects that reconciles read, so every write would enqueue its key once more, for nothing. The echo
 arrives with the answer, which goes into the cache at once, or with the watch event, whichever is faster. Its content
-does not tell it from a foreign change: the same answer may include the change of another client, whose own event is no
-news then.
+does not tell it from a foreign change: the same answer may include the change of another client, whose event then
+changes nothing in the cache.
 
 So the filter keeps whatever would enqueue a key during a reconcile of it until the end of that reconcile. Then it asks
 whether any work is left, which costs no request, and enqueues the key only if so.

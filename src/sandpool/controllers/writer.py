@@ -1,8 +1,8 @@
 """Writes to the API for the controllers, and reads their own writes back from the answers.
 
 ``ApiWriter`` sends one request per write and records the answer in the cache before it returns. So the next read of the
-cache, by the same reconcile or by another controller, includes the write, and the watch event that follows is no news
-(see ``engine.cache``). Failures:
+cache, by the same reconcile or by another controller, includes the write, and the watch event that follows changes
+nothing (see ``engine.cache``). Failures:
 
 * **Create**, ``AlreadyExists``: an object exists that the cache did not show. ``ApiWriter`` reads it into the cache and
   raises the error, so that the caller plans again with it.

@@ -288,7 +288,7 @@ class LeaseRecord:
         return LeaseRecord(identity, duration, self.transitions + 1, time, time)
 
     def released(self, now: datetime) -> LeaseRecord:
-        """The record after a release. The short duration is for candidates that wait for it whoever the holder is."""
+        """The record after a release. Its short duration serves contenders that only wait for the lease to expire."""
         time = micro_timestamp(now)
         return LeaseRecord("", 1, self.transitions, time, time)
 

@@ -149,7 +149,7 @@ def router_alerts() -> list[Object]:
             "10m",
             "info",
             "More than one request a second is refused because of who sent it.",
-            "Somebody has a token that has run out or is for another namespace, or is trying some.",
+            "A client has a token that has expired or is for another namespace, or it is guessing tokens.",
         ),
     ]
 

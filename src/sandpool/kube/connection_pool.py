@@ -167,9 +167,7 @@ class ConnectionPool:
         self._in_flight = 0
         self._waiting: deque[asyncio.Future[None]] = deque()  # requests that wait for a slot
         self._connecting: set[asyncio.Timeout] = set()
-        self._connections: set[PooledConnection] = (
-            set()
-        )  # all that are open, and some that have been closed while nobody used them
+        self._connections: set[PooledConnection] = set()  # all open connections, and some that were closed while idle
         # Idle connections by TLS context, which includes the client certificate; the most recently used is last.
         self._idle: dict[ssl.SSLContext | None, deque[PooledConnection]] = {}
         self._closed = False

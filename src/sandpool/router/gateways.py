@@ -92,7 +92,7 @@ class GatewayPortRouter(Router):
 
     @property
     def allowed_hosts(self) -> frozenset[str]:
-        """Host names of listeners and routes: whoever created them expects requests for these names."""
+        """Host names of listeners and routes, for which clients send requests."""
         names = {listener.hostname for listener, _ in self.routes.routes or ()}
         names |= {name for _, route in self.routes.routes or () for name in route.hostnames}
         return super().allowed_hosts | (names - {""})

@@ -43,7 +43,7 @@ class Outcome:
 
     @property
     def truncation(self) -> str:
-        """A note for people who see only the text of the output; empty if all of it was kept."""
+        """A note about the truncation for clients that show only the text; empty if the output is complete."""
         streams = (("stdout", self.stdout, self.stdout_size), ("stderr", self.stderr, self.stderr_size))
         cut = [f"{name} truncated to {len(kept)} of {size} bytes" for name, kept, size in streams if size > len(kept)]
         return f"[{'; '.join(cut)}. Redirect output to a file to keep all of it.]" if cut else ""

@@ -1,12 +1,12 @@
-"""The JSONPath of kubectl and of CRDs: where printer columns, scale and selectable fields find their values.
+"""The JSONPath of kubectl and of CRDs: printer columns, scale and selectable fields use it.
 
-A path is compiled once and applied to many objects. What is supported is what Kubernetes documents for columns:
+A path is compiled once and applied to many objects. It supports the syntax that Kubernetes documents for columns:
 fields (``.spec.replicas``, ``['a.b']``, escaped dots), indexes, slices, unions, wildcards, recursive descent and
-filters such as ``[?(@.type=="Ready")]``; templates (``range``, text) are not paths and are refused.
+filters such as ``[?(@.type=="Ready")]``; templates (``range``, text) are not paths and are rejected.
 
 A path that does not fit an object (a missing field, an index out of range, a filter on something that is no list)
-finds nothing. That is how kube-apiserver treats columns: an object the author of a column did not foresee must not
-make a list unreadable.
+finds nothing. That is how kube-apiserver treats columns: an unexpected object must not make a list
+unreadable.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def compile_path(text: str) -> JsonPath:
 
 
 def field_path(text: str) -> tuple[str, ...]:
-    """The field names of a path made of fields only, like ``.spec.replicas``: what scale and selectable fields allow.
+    """Return the field names of a path of fields only, like ``.spec.replicas``, as scale and selectable fields require.
 
     Raises ``ValueError`` for any other path.
     """
@@ -112,7 +112,7 @@ def _parse(text: str, *, in_filter: bool = False) -> list[_Step]:
 
 
 def _parse_brackets(text: str, start: int) -> tuple[_Step, int]:
-    """What is inside ``[...]``: names, numbers, slices, or several of them."""
+    """Parse the content of ``[...]``: names, numbers, slices, or several of them."""
     position = start
     while position < len(text) and text[position] != "]":
         quoted = _QUOTED.match(text, position)
@@ -156,7 +156,7 @@ def _selection(text: str) -> _Step:
 
 
 def _parse_filter(text: str, start: int) -> tuple[_Step, int]:
-    """What is inside ``[?(...)]``: one comparison, or a path that must lead somewhere."""
+    """Parse the content of ``[?(...)]``: one comparison, or a path that must find a value."""
     position = start
     while position < len(text) and text[position] != ")":
         quoted = _QUOTED.match(text, position)
@@ -275,7 +275,7 @@ def _compare(
 
 
 def _sort(value: Any) -> type:
-    """What a value can be compared with: booleans are no numbers, and nothing compares with null or a structure."""
+    """Return the class that a value compares within: booleans are no numbers, null and structures never compare."""
     if isinstance(value, bool):
         return bool
     if isinstance(value, int | float):

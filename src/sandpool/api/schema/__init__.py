@@ -1,1 +1,1 @@
-"""What objects look like: type graphs, the schemas of every kind, and what admission does with them."""
+"""Type graphs, the schemas of every kind, and admission by schema."""

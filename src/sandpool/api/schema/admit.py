@@ -1,16 +1,16 @@
 """Admission by schema: prune, default and validate an object in one pass.
 
-A shape is compiled once into closures, one per node. A closure takes a value, what was stored in its place before, and
-the findings; it returns the value to store. Three things make it fast:
+A shape is compiled once into closures, one per node. A closure takes a value, the value stored there before, and the
+findings; it returns the value to store. Three things make it fast:
 
-* Nothing is copied until something changes (copy-on-write), so an object that needs nothing comes back as itself.
-* What *is* the old value (the same Python object) was admitted when it was stored and is not looked at again. A patch
-  shares every subtree it does not touch, so admitting it costs what it changed, not what the object holds.
-* The right answer is the short path: plain texts and booleans are told by one type test in their container's loop, and
-  nothing about paths or messages exists until something is wrong (see ``findings`` and ``scalars``).
+* Nothing is copied until something changes (copy-on-write), so an object that needs no change is returned itself.
+* A value that *is* the old value (the same Python object) was admitted before and is not checked again. A patch shares
+  every subtree it does not touch, so the cost of admission depends on the change, not on the object.
+* Valid values take the short path: the loop of a container recognises strings and booleans by one type test, and paths
+  and messages are built only for errors (see ``findings`` and ``scalars``).
 
-What is reported, its order and its words are kube-apiserver's. The two kinds of kinds fail differently there, and so
-they do here: a custom resource is validated by its schema, a built-in one is read into its Go type (see ``decode``).
+Errors, their order and their words are kube-apiserver's. Custom resources and built-in kinds fail differently there,
+and here too: a custom resource is validated by its schema, a built-in one is decoded into its Go type (see ``decode``).
 """
 
 from __future__ import annotations

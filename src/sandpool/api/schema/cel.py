@@ -1,8 +1,9 @@
 """Rules in the full Common Expression Language, evaluated by the optional library ``cel-expr-python``.
 
-The library knows CEL but not Kubernetes, so names that are no identifiers are given to it the way rules spell them
-(``self.foo__dash__bar``). What it does not have: Kubernetes' own functions (quantities, URLs, addresses, ``find``),
-cost limits, and times that are not texts; ``timestamp(self.time)`` says the same here and on a cluster.
+The library implements CEL without the extensions of Kubernetes. Field names that are no identifiers are therefore
+escaped before evaluation, as rules spell them (``self.foo__dash__bar``). These extensions are missing: the functions of
+Kubernetes (quantities, URLs, addresses, ``find``), cost limits, and typed times. ``timestamp(self.time)`` has the same
+result here and on a cluster.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ def _environment() -> Any:
 
 
 def compile_program(text: str, shape: Shape, *, optional_old_self: bool = False) -> Program:
-    """The program of a rule. With ``optional_old_self``, ``oldSelf`` is an optional value, empty on create."""
+    """Compile the program of a rule. With ``optional_old_self``, ``oldSelf`` is an optional value, empty on create."""
     if optional_old_self:
-        # The library cannot be given an optional value, but an expression can make one of what it is given.
+        # The library accepts no optional value as input, so the expression builds one from a list.
         text = f"[size(oldSelf) > 0 ? optional.of(oldSelf[0]) : optional.none()].all(oldSelf, {text})"
     expression = _compile(text)
     bind = _bind(shape)
@@ -63,7 +64,7 @@ def compile_program(text: str, shape: Shape, *, optional_old_self: bool = False)
 
 
 def compile_message(text: str, shape: Shape, default: str) -> Callable[[Any, Any], str]:
-    """A message made by an expression; the default one where the expression has no usable result."""
+    """Compile a message expression. Its result must be one line of text; otherwise the message is ``default``."""
     expression = _compile(text)
     bind = _bind(shape)
 
@@ -82,7 +83,7 @@ def _compile(text: str) -> _Expression:
     environment = _environment()
     try:
         expression: _Expression = environment.compile(text)
-    except Exception as error:  # noqa: BLE001 - the library has no narrower type for what is wrong with a rule
+    except Exception as error:  # noqa: BLE001 - the library raises no narrower type for an invalid rule
         raise RulesUnsupported(f"rule {text!r} is not supported: {error}") from None
     return expression
 
@@ -100,7 +101,7 @@ def _evaluate(expression: _Expression, new: Any, old: Any) -> Any:
 
 
 def _bind(shape: Shape) -> Bind:
-    """How values of a shape are given to the library: as they are, unless there are names to be spelled differently."""
+    """Return the function that escapes the field names of a value; the identity if no name needs that."""
     return _binding(shape) or (lambda value: value)
 
 
@@ -125,7 +126,7 @@ def _binding(shape: Shape) -> Bind | None:
 
 
 def escape(name: str) -> str:
-    """The name of a field as rules spell it."""
+    """Return the name of a field as rules spell it."""
     if _RESERVED.fullmatch(name):
         return f"__{name}__"
     if _IDENTIFIER.fullmatch(name) and "__" not in name:

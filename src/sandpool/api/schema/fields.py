@@ -1,4 +1,4 @@
-"""Schemas in the words of this project: what the kinds of the agent-sandbox API are written with.
+"""Building blocks for the schemas of the agent-sandbox kinds.
 
 Everything is plain OpenAPI, as a CustomResourceDefinition holds it. The parts that belong to Kubernetes (a pod's spec,
 a volume claim's spec) are taken from the built-in definitions with ``kubernetes_type`` and look in a CRD as they do
@@ -69,7 +69,7 @@ def metadata(description: str, *, named: bool = False) -> Schema:
 
 
 def conditions(description: str) -> Schema:
-    """A list of ``metav1.Condition``. It is atomic: whoever writes it writes all of it."""
+    """A list of ``metav1.Condition``. It is atomic: a writer replaces all of it."""
     pattern = (
         r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])"
     )
@@ -152,7 +152,7 @@ def _written_out(name: str, schema: Any) -> Schema:
 
 
 def _with_default(definition: str, name: str, property: Any, schema: Schema) -> Schema:
-    """Declared defaults stay; what merely is Go's zero value of a field that is always written does not."""
+    """Keep declared defaults. Drop the zero values that Go writes for fields without ``omitempty``."""
     default = property.get("default")
     declared = default not in (None, {}) and (bool(default) or "x-zero" in property)
     if not declared or (definition, name) in _NO_DEFAULT_IN_CRDS:

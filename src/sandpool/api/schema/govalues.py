@@ -1,4 +1,4 @@
-"""Single values as Go reads them: what is accepted, how it is spelled afterwards, and what a mismatch is called."""
+"""Decodes single values as Go does: accepted types, canonical forms, and the errors of a mismatch."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sandpool.api.schema.findings import Findings, Undecodable
 from sandpool.api.schema.shape import Shape
 from sandpool.api.schema.times import read_micro_time, read_time
 
-# Only unknown fields are found; what cannot be read is raised.
+# Findings are unknown fields only. A value that cannot be decoded raises.
 Decode = Step
 
 _RANGES: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 
 
 class Mismatch(Exception):
-    """A value of the wrong type, on its way up to where its full path is known."""
+    """A value of the wrong type. Each level that the exception passes adds its part of the path."""
 
     def __init__(self, value: str, go_type: str) -> None:
         super().__init__(value, go_type)
@@ -34,11 +34,13 @@ class Mismatch(Exception):
 
 
 def mismatch(value: Any, go_type: str) -> Mismatch:
+    """Return the error for a value that does not fit a Go type."""
     kinds = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
     return Mismatch(kinds.get(type(value), "object"), go_type)
 
 
 def scalar_decoder(shape: Shape) -> Decode:
+    """Return the decoder for scalars of a shape. It raises ``Mismatch`` or ``Undecodable``."""
     go_type = go_name(shape)
     if shape.type == "string" and shape.format == "date-time":
         return _text(read_micro_time if shape.name.endswith("MicroTime") else read_time, "string")
@@ -94,25 +96,25 @@ def decode_quantity(value: Any, old: Any, found: Findings) -> Any:
     if type(value) not in (str, int, float):
         raise Undecodable(quantity.NOT_A_QUANTITY)
     try:
-        spelled = quantity.canonical(value)
+        canonical = quantity.canonical(value)
     except ValueError as error:
         raise Undecodable(str(error)) from None
-    return value if spelled == value else spelled
+    return value if canonical == value else canonical
 
 
 _NOT_BASE64: Final = re.compile(r"[^A-Za-z0-9+/\r\n]")
 
 
 def _read_base64(text: str) -> str:
-    """Base64 as it is, or Undecodable with the place of the first mistake."""
+    """Return valid Base64 without line breaks. Raises ``Undecodable`` with the position of the first invalid byte."""
     body = text.rstrip("=") if len(text) % 4 == 0 and text.endswith("=") and not text.endswith("===") else text
-    stranger = _NOT_BASE64.search(body)
-    if stranger is None and "\n" not in text and "\r" not in text and len(text) % 4 == 0:
+    invalid = _NOT_BASE64.search(body)
+    if invalid is None and "\n" not in text and "\r" not in text and len(text) % 4 == 0:
         return text
     plain = text.replace("\n", "").replace("\r", "")
-    if stranger is None and plain != text:
+    if invalid is None and plain != text:
         return _read_base64(plain)
-    raise Undecodable(f"illegal base64 data at input byte {stranger.start() if stranger else len(plain) // 4 * 4}")
+    raise Undecodable(f"illegal base64 data at input byte {invalid.start() if invalid else len(plain) // 4 * 4}")
 
 
 def go_name(shape: Shape) -> str:

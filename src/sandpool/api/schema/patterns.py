@@ -1,7 +1,7 @@
 """Regular expressions written for Go, run by Python.
 
-Schemas come with RE2 patterns. The syntaxes agree except for a few spellings that are translated here; what Python
-cannot express is refused when the schema is compiled, never silently ignored.
+Schemas come with RE2 patterns. The syntaxes agree except for a few spellings that are translated here; a
+pattern that Python cannot express is rejected when the schema is compiled, never silently ignored.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class _Compiled:
     settled_by_identity: bool  # nothing is wrong with a value that replaces itself
 
     def cause(self, path: str, shape: Shape, value: Any, old: Any) -> Cause | None:
-        """What the rule finds wrong with a value."""
+        """Return the error for a value that violates the rule."""
         try:
             if self.program(value, old):
                 return None

@@ -39,16 +39,16 @@ class Rule:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Shape:
-    """One node of a type graph. Nodes are shared between graphs: nobody changes one after it is built."""
+    """One node of a type graph. Nodes are shared between graphs and never change after they are built."""
 
     type: str = ""  # "object", "array", "string", "integer", "number", "boolean"; "" is anything
     properties: dict[str, Shape] = field(default_factory=dict)
     required: frozenset[str] = frozenset()
     additional: Shape | None = None  # the values of a map; None: not a map
     items: Shape | None = None
-    list_type: str = "atomic"  # "atomic", "set" or "map"; says nothing unless type is "array"
+    list_type: str = "atomic"  # "atomic", "set" or "map"; only for type "array"
     list_keys: tuple[str, ...] = ()
-    map_type: str = "granular"  # or "atomic"; says nothing unless type is "object"
+    map_type: str = "granular"  # or "atomic"; only for type "object"
     patch_strategy: str = ""  # "", "merge", "replace", "retainKeys" or "merge,retainKeys"
     patch_merge_key: str = ""
     nullable: bool = False
@@ -78,10 +78,10 @@ class Shape:
     not_: Shape | None = None
     title: str = ""
     description: str = ""
-    # What a Go API server makes of an empty value of this field, see dev/core-types: "omit" drops it, "keep" takes it
-    # as a value of its own, "null" writes an absent one as null. "" is "omit", except that a default is written.
+    # How a Go API server stores an empty value of this field, see dev/core-types: "omit" drops it, "keep" stores it,
+    # "null" stores an absent value as null. "" is "omit", except that a default is stored.
     zero: str = ""
-    go_type: str = ""  # the Go name of the type, where decoding errors quote another one than the obvious
+    go_type: str = ""  # the Go name of the type, where decoding errors quote an unusual one
     go_within: str = ""  # the embedded Go struct the field is declared in, which paths in decoding errors name too
     # The name this shape has among the definitions it came from ("" for an anonymous one).
     name: str = ""

@@ -1,7 +1,7 @@
 """Typed views: the fields of an object that our code reads, decoded once and compared as a whole.
 
-A view is made from a decoded object and never turned back into one. What is written is a patch of what the writer owns,
-or a new object; what a view leaves out is therefore never lost.
+A view is made from a decoded object and never turned back into one. Controllers write patches of the fields they own,
+or new objects, so the fields that a view leaves out are never lost.
 """
 
 from __future__ import annotations

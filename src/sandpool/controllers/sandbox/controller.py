@@ -102,7 +102,7 @@ class SandboxController:
             self._pending[key] = replace(waiting, status=self.clock.now())
         self.controller.enqueue_after(key, self.options.status_delay.total_seconds())
 
-    # --- a pass ------------------------------------------------------------------------------------------------------
+    # --- reconcile ---------------------------------------------------------------------------------------------------
 
     async def reconcile(self, key: Key) -> Result:
         with self._own_writes.reconciling(key):

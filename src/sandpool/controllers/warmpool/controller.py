@@ -152,8 +152,8 @@ class WarmPoolController:
         await self.writer.patch_if_there(status, pool.namespace)
 
     def _retry_status_soon(self, pool: WarmPoolView) -> None:
-        """It was not written. Else the next pass would believe that it has just been, have nothing to do and succeed,
-        and the one after that would try as if nothing had ever failed."""
+        """Forget a status that could not be written. Otherwise the next reconcile would have nothing to write
+        and succeed, which resets the back-off."""
         state = self._states.get(pool.uid)
         if state is not None:
             self._states[pool.uid] = replace(state, status_written=None)

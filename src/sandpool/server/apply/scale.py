@@ -18,7 +18,7 @@ _REPLICAS: Final[Path] = ("f:spec", "f:replicas")
 
 
 def scale_managed_fields(entries: list[Object], path: str) -> list[Object]:
-    """The managedFields of an object's Scale; ``path`` is that of its replica count, such as ``.spec.replicas``."""
+    """Return the managedFields of an object's Scale. ``path`` leads to its replica count, as ``.spec.replicas``."""
     replicas = of(_REPLICAS)
     return [
         {**with_owned_fields(each, replicas), "apiVersion": SCALE_VERSION}
@@ -30,22 +30,22 @@ def scale_managed_fields(entries: list[Object], path: str) -> list[Object]:
 def scaled_managed_fields(
     entries: list[Object], scale_entries: list[Object], path: str, api_version: str
 ) -> list[Object]:
-    """The managedFields of the object after a write to its Scale left that with ``scale_entries``.
+    """Return the managedFields of an object after a write to its Scale, whose own are now ``scale_entries``.
 
-    Managers that are new to the number come without a time, as they do in Kubernetes.
+    A new owner of the replica count gets an entry without a time, as in Kubernetes.
     """
-    number = of(_elements(path))
+    replicas = of(_elements(path))
     owners = {_manager_key(each): each for each in scale_entries if _REPLICAS in owned_fields(each)}
-    left: list[Object] = []
+    result: list[Object] = []
     for each in entries:
         fields = owned_fields(each)
         if _elements(path) not in fields or owners.pop(_manager_key(each), None) is not None:
-            left.append(each)
-        elif fields := fields - number:
-            left.append(with_owned_fields(each, fields))
+            result.append(each)
+        elif fields := fields - replicas:
+            result.append(with_owned_fields(each, fields))
     for manager, operation, subresource in owners:
-        insert_sorted(left, entry(manager, operation, api_version, subresource, "", number))
-    return left
+        insert_sorted(result, entry(manager, operation, api_version, subresource, "", replicas))
+    return result
 
 
 def _elements(path: str) -> Path:
@@ -53,5 +53,5 @@ def _elements(path: str) -> Path:
 
 
 def _manager_key(entry: Object) -> tuple[str, str, str]:
-    """The key of a manager without the version, which differs in the Scale."""
+    """Identify a manager without the API version, which differs in the Scale."""
     return entry.get("manager", ""), entry["operation"], entry.get("subresource", "")

@@ -1,4 +1,4 @@
-"""What Deployment, ReplicaSet, DaemonSet and StatefulSet have in common: a pod template and a selector.
+"""The common part of Deployment, ReplicaSet, DaemonSet and StatefulSet: a pod template and a selector.
 
 No controller of this server makes pods from them. They are stored and validated for clients that expect the kinds,
 and every create is answered with a warning that says so.

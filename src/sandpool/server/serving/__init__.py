@@ -1,1 +1,1 @@
-"""What turns the API into a running server: the daemon, certificates, audit log and the in-process transport."""
+"""Serving the API: the daemon, certificates, audit log and the in-process transport."""
