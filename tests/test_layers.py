@@ -20,6 +20,7 @@ LAYERS = (
     "server",
     "controllers",
     "engine",
+    "service",
     "home",
     "kube",
     "api",

@@ -34,7 +34,7 @@ def duration(
     def read(context: click.Context, option: click.Parameter, value: str) -> float | None:
         if value == automatic:
             return None
-        seconds = _seconds(value)
+        seconds = parse_seconds(value)
         if seconds is None:
             raise click.BadParameter(f"{value!r} is not a duration: use a form like 30s, 5m or 1h30m")
         if positive and seconds <= 0:
@@ -44,7 +44,7 @@ def duration(
     return click.option(name, callback=read, metavar="TIME", default=default, show_default=True, help=help)
 
 
-def _seconds(text: str) -> float | None:
+def parse_seconds(text: str) -> float | None:
     """Parse a duration. Only 0 may lack a unit."""
     if text == "0":
         return 0.0

@@ -19,6 +19,12 @@ from sandpool import __version__
 # Group -> command -> its module and its line in ``sandpool --help``. The first group has the commands of every day.
 GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "Everyday commands": {
+        "run": ("sandpool.cli.run", "Run a command in a sandbox of its own."),
+        "claim": ("sandpool.cli.claims", "Claim a sandbox that stays until it is released."),
+        "exec": ("sandpool.cli.exec", "Run a command in the sandbox of a claim."),
+        "shell": ("sandpool.cli.exec", "Open a shell in the sandbox of a claim."),
+        "ls": ("sandpool.cli.claims", "List claims and their sandboxes (also: ps)."),
+        "release": ("sandpool.cli.claims", "Release claims: their sandboxes are deleted."),
         "up": ("sandpool.cli.up", "Start the local home: sandboxes on this machine."),
     },
     "The local home": {
@@ -46,6 +52,8 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
 _SLOW: Final = {"up": "loading"}
 #: Environment variable: show the traceback of every failure.
 TRACEBACK: Final = "SANDPOOL_TRACEBACK"
+#: Names of commands that other tools use for them.
+ALIASES: Final = {"ps": "ls"}
 COMMANDS: Final = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
 
@@ -56,6 +64,7 @@ class GroupedCommands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        name = ALIASES.get(name, name)
         if name not in COMMANDS:
             return None
         module, _ = COMMANDS[name]

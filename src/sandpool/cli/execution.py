@@ -1,0 +1,92 @@
+"""Options and behaviour that ``run``, ``exec`` and ``shell`` share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from sandpool.cli.flags import parse_seconds
+from sandpool.cli.option_groups import option
+
+if TYPE_CHECKING:
+    from sandpool.service.sandboxes import Sandbox
+    from sandpool.service.service import Service
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: The exit code of timeout(1).
+TIMED_OUT = 124
+
+
+def parse_duration(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """Read ``30``, ``30s`` or ``1m30s`` as seconds."""
+    if value is None:
+        return None
+    seconds = parse_seconds(f"{value}s" if value.replace(".", "", 1).isdigit() else value)
+    if seconds is None or seconds <= 0:
+        raise click.BadParameter(f"{value!r} is not a duration: use a form like 30s, 5m or 1h30m")
+    return seconds
+
+
+def parse_environment(assignments: Sequence[str]) -> dict[str, str]:
+    """Read ``NAME=VALUE``, and ``NAME`` for the value of this process's own variable."""
+    variables = {}
+    for text in assignments:
+        name, equals, value = text.partition("=")
+        if not name:
+            raise click.UsageError(f"-e {text}: use NAME=VALUE, or NAME to pass on your own variable")
+        if not equals:
+            if name not in os.environ:
+                raise click.UsageError(f"-e {name}: there is no variable {name} here; give a value: -e {name}=VALUE")
+            value = os.environ[name]
+        variables[name] = value
+    return variables
+
+
+def command_options(command: F) -> F:
+    for add in (
+        option("--workdir", "-w", "cwd", metavar="PATH", help="Directory to run in. [default: that of the image]"),
+        option(
+            "--timeout",
+            callback=parse_duration,
+            metavar="DURATION",
+            help="Kill the command after this time, such as 30s or 5m; the exit code is then 124.",
+        ),
+        option("--env", "-e", multiple=True, metavar="NAME=VALUE", help="Set a variable; NAME alone passes yours on."),
+        option("--tty", "-t", is_flag=True, help="Give the command a terminal."),
+        option("--interactive", "-i", is_flag=True, help="Pass on standard input. [default: if it is a pipe or file]"),
+    ):
+        command = add(command)
+    return command
+
+
+async def execute(
+    service: Service,
+    sandbox: Sandbox,
+    words: Sequence[str],
+    *,
+    interactive: bool,
+    tty: bool,
+    env: dict[str, str],
+    timeout: float | None,
+    cwd: str | None,
+) -> int:
+    """Run a command with this process's standard streams and return its exit code."""
+    from sandpool.cli import terminal
+    from sandpool.service.commands import Command
+
+    if tty and interactive and not terminal.is_terminal():
+        raise click.UsageError("-t needs a terminal; leave it out to pipe")
+    stdin = interactive or terminal.has_piped_input()
+    command = Command(tuple(words), env=env, cwd=cwd, tty=tty, stdin=stdin)
+    async with service.commands.start(sandbox, command) as running:
+        try:
+            async with asyncio.timeout(timeout):
+                return await terminal.converse(running, stdin=stdin, tty=tty)
+        except TimeoutError:
+            click.echo(f"killed after {timeout:g} s", err=True)
+            return TIMED_OUT

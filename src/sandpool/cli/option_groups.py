@@ -1,0 +1,40 @@
+"""Options in groups: ``--help`` shows the ones that matter first and the rest under headings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FIRST = "Options"
+
+
+class GroupedOption(click.Option):
+    """An option with the heading that it is shown under."""
+
+    def __init__(self, *names: Any, group: str = FIRST, **settings: Any) -> None:
+        super().__init__(*names, **settings)
+        self.group = group
+
+
+class GroupedCommand(click.Command):
+    """A command whose help shows its options in groups, in the order in which the groups first appear."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {FIRST: []}
+        for parameter in self.get_params(ctx):
+            if (record := parameter.get_help_record(ctx)) is not None:
+                groups.setdefault(getattr(parameter, "group", FIRST), []).append(record)
+        # Every command has --help, so the first group always has content; it is last where it is all.
+        for title, records in groups.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def option(*names: str, group: str = FIRST, **settings: Any) -> Callable[[F], F]:
+    """``click.option`` with a heading for ``--help``."""
+    return click.option(*names, cls=GroupedOption, group=group, **settings)

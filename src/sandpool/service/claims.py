@@ -1,0 +1,229 @@
+"""Claims: create one, wait until it has a sandbox, release it.
+
+Waiting is a watch on the one claim. It is opened while the claim is being created, so that both connections are
+established at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final, Self, cast
+
+from sandpool.api import conditions as api
+from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
+from sandpool.api.resource import Object
+from sandpool.kube.client import Client
+from sandpool.kube.errors import AlreadyExists, ApiError, Expired, NotFound
+from sandpool.service.errors import ClaimFailed, NameTaken, NotReadyInTime, unknown_name
+
+#: Seconds to wait for a sandbox: a warm one takes milliseconds, a cold one may have to pull an image.
+PATIENCE: Final = 120.0
+
+# Reasons that do not go away by themselves.
+_FINAL: Final = frozenset(
+    {
+        api.ENV_VARS_INJECTION_REJECTED,
+        api.INVALID_METADATA,
+        api.VOLUME_CLAIM_TEMPLATES_ERROR,
+        api.CLAIM_EXPIRED[0],
+        api.CLAIMED_SANDBOX_EXPIRED[0],
+    }
+)
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim as users see it. ``sandbox`` is empty until one is assigned; ``reason`` and ``message`` are those of the
+    condition Ready."""
+
+    name: str
+    namespace: str
+    pool: str
+    sandbox: str
+    ready: bool
+    reason: str
+    message: str
+    created: str  # RFC 3339
+    uid: str
+    object: Object
+
+    @classmethod
+    def from_object(cls, claim: Object) -> Self:
+        metadata, spec, status = claim["metadata"], claim.get("spec") or {}, claim.get("status") or {}
+        ready = api.find_condition(status.get("conditions") or [], api.READY) or {}
+        return cls(
+            name=metadata["name"],
+            namespace=metadata.get("namespace", ""),
+            pool=(spec.get("warmPoolRef") or {}).get("name", ""),
+            sandbox=(status.get("sandbox") or {}).get("name", ""),
+            ready=ready.get("status") == api.TRUE,
+            reason=ready.get("reason", ""),
+            message=ready.get("message", ""),
+            created=metadata.get("creationTimestamp", ""),
+            uid=metadata.get("uid", ""),
+            object=claim,
+        )
+
+
+class Claims:
+    """The claims of a namespace."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self.client = client
+        self.namespace = namespace
+
+    async def create(
+        self,
+        pool: str,
+        *,
+        name: str | None = None,
+        prefix: str = "",
+        shutdown_time: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        timeout: float = PATIENCE,
+    ) -> Claim:
+        """Create a claim and wait until its sandbox is ready. A claim that fails or is cancelled is deleted.
+
+        Without a ``name`` the claim gets a random one that begins with ``prefix``, by default the name of the pool.
+        ``shutdown_time`` (RFC 3339) deletes the claim and its sandbox at that time. Raises ``UnknownName`` for a pool
+        that does not exist, ``ClaimFailed``, ``NotReadyInTime`` and ``NameTaken``.
+        """
+        chosen = name or random_name(prefix or pool)
+        spec: dict[str, Any] = {"warmPoolRef": {"name": pool}}
+        if shutdown_time is not None:
+            spec["lifecycle"] = {"shutdownTime": shutdown_time, "shutdownPolicy": "Delete"}
+        claim: Object = {
+            "apiVersion": SANDBOX_CLAIM.api_version,
+            "kind": SANDBOX_CLAIM.kind,
+            "metadata": {"name": chosen, **({"labels": dict(labels)} if labels else {})},
+            "spec": spec,
+        }
+        creating = asyncio.create_task(self.client.create(SANDBOX_CLAIM, claim, self.namespace))
+        ready = False
+        try:
+            made = await self._ready(chosen, creating, timeout)
+            ready = True
+            return made
+        finally:
+            if not ready:
+                await self._undo(chosen, creating)
+
+    async def wait_ready(self, name: str, timeout: float = PATIENCE) -> Claim:
+        """Wait until an existing claim is ready."""
+        reading = asyncio.create_task(self.client.get(SANDBOX_CLAIM, name, self.namespace))
+        return await self._ready(name, reading, timeout)
+
+    async def release(self, name: str, *, uid: str | None = None) -> None:
+        """Delete a claim, and with it its sandbox. With a ``uid`` a later claim of the same name is not touched."""
+        try:
+            await self.client.delete(SANDBOX_CLAIM, name, self.namespace, uid=uid)
+        except NotFound:
+            known = [claim.name for claim in await self.list()]
+            raise unknown_name("claim", name, self.namespace, known, "List them with: sandpool ls") from None
+
+    async def list(self, *, all_namespaces: bool = False, selector: str = "") -> tuple[Claim, ...]:
+        """All claims, the oldest first."""
+        namespace = None if all_namespaces else self.namespace
+        listed = await self.client.list(SANDBOX_CLAIM, namespace, label_selector=selector)
+        claims = [Claim.from_object(item) for item in listed["items"]]
+        return tuple(sorted(claims, key=lambda claim: (claim.created, claim.namespace, claim.name)))
+
+    async def _ready(self, name: str, first: asyncio.Task[Object], timeout: float) -> Claim:
+        last: Claim | None = None
+        try:
+            async with asyncio.timeout(timeout):
+                watching = asyncio.create_task(self._watched(name))
+                try:
+                    # The first answer may be an error, and may already be the last word.
+                    last = Claim.from_object(await _answer(first, watching))
+                    while not last.ready:
+                        await self._check(last)
+                        last = await watching
+                        if not last.ready:
+                            watching = asyncio.create_task(self._watched(name, last.object))
+                    return last
+                finally:
+                    watching.cancel()
+                    await asyncio.gather(watching, return_exceptions=True)
+        except TimeoutError:
+            raise self._late(name, last, timeout) from None
+        except AlreadyExists:
+            raise NameTaken(
+                f'claim "{name}" already exists', f"Choose another name, or use it: sandpool exec {name} -- COMMAND"
+            ) from None
+
+    async def _watched(self, name: str, since: Object | None = None) -> Claim:
+        """The next state of the claim that is ready or final, or that differs from ``since``."""
+        version = None if since is None else since["metadata"]["resourceVersion"]
+        while True:
+            events = self.client.watch(
+                SANDBOX_CLAIM, self.namespace, field_selector=f"metadata.name={name}", resource_version=version
+            )
+            try:
+                async with aclosing(cast("Any", events)) as stream:
+                    async for event in stream:
+                        if event.type == "BOOKMARK":
+                            continue
+                        claim = Claim.from_object(event.object)
+                        version = event.object["metadata"]["resourceVersion"]
+                        if event.type == "DELETED":
+                            raise ClaimFailed(f'claim "{name}" was deleted while it was waited for')
+                        if claim.ready or (since is not None and claim.object != since) or claim.reason:
+                            return claim
+            except Expired:
+                version = None
+
+    async def _check(self, claim: Claim) -> None:
+        """Raise an error if waiting for the claim does not help."""
+        if claim.reason in _FINAL:
+            raise ClaimFailed(f'claim "{claim.name}" cannot be served: {claim.message}', _why(claim.name))
+        if claim.reason in (api.WARM_POOL_NOT_FOUND, api.TEMPLATE_NOT_FOUND):
+            listed = await self.client.list(SANDBOX_WARM_POOL, self.namespace)
+            known = [pool["metadata"]["name"] for pool in listed["items"]]
+            if claim.pool not in known:
+                advice = "Create one with: sandpool pool create " + claim.pool
+                raise unknown_name("pool", claim.pool, self.namespace, known, advice)
+            if claim.reason == api.TEMPLATE_NOT_FOUND:
+                raise ClaimFailed(f'pool "{claim.pool}" has no template: {claim.message}', _why(claim.name))
+
+    def _late(self, name: str, last: Claim | None, timeout: float) -> NotReadyInTime:
+        state = f": {last.message}" if last is not None and last.message else ""
+        return NotReadyInTime(f'claim "{name}" was not ready within {timeout:g} s{state}', _why(name))
+
+    async def _undo(self, name: str, creating: asyncio.Task[Object]) -> None:
+        """Delete the claim if it was created, even while this task is being cancelled."""
+
+        async def undo() -> None:
+            try:
+                made = await creating
+            except (ApiError, OSError):
+                return
+            try:
+                await self.client.delete(SANDBOX_CLAIM, name, self.namespace, uid=made["metadata"]["uid"])
+            except (ApiError, OSError):
+                return  # it is gone, or the API is; the error that led here is the one to report
+
+        await asyncio.shield(asyncio.create_task(undo(), name=f"release {name}"))
+
+
+async def _answer(first: asyncio.Task[Object], watching: asyncio.Task[Claim]) -> Object:
+    """The answer to the request, or the watched state if that is ready first."""
+    await asyncio.wait((first, watching), return_when=asyncio.FIRST_COMPLETED)
+    if first.done():
+        return first.result()
+    claim = watching.result()
+    return claim.object if claim.ready else await first
+
+
+def random_name(prefix: str) -> str:
+    """A name that is probably free, in the style of ``generateName``."""
+    return f"{prefix[:57].rstrip('-.')}-{''.join(secrets.choice(_LETTERS) for _ in range(5))}"
+
+
+def _why(name: str) -> str:
+    return f"Find out more with: sandpool why claim {name}"

@@ -1,0 +1,154 @@
+"""Commands in sandboxes, through ``pods/exec`` of the API server.
+
+Exec was chosen over the HTTP API of the sandbox's own daemon behind the router: it works for every image and on every
+Kubernetes, has standard input, terminals and output as it comes, and needs no second address and token. Environment
+and working directory are not part of exec, so ``env`` and ``sh`` of the image set them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+
+from sandpool.kube.errors import BadRequest, InternalError, NotFound, ServiceUnavailable
+from sandpool.kube.pod_access import Size
+from sandpool.kube.pod_client import STDERR, ExecError, ExecOptions, ExecSession, Output, PodClient
+from sandpool.service.errors import CommandFailed
+from sandpool.service.sandboxes import Sandbox, not_running
+
+# Exit codes of a shell for a command that is not executable or does not exist.
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command. Text is run by the image's ``sh``, a sequence of words directly."""
+
+    words: str | Sequence[str]
+    env: Mapping[str, str] | None = None
+    cwd: str | None = None
+    tty: bool = False
+    stdin: bool = False
+    container: str = ""  # default: the sandbox's main container
+
+    def arguments(self) -> tuple[str, ...]:
+        """The words to execute, with what sets the environment and the working directory before them."""
+        words = ("sh", "-c", self.words) if isinstance(self.words, str) else tuple(self.words)
+        if not words or not words[0]:
+            raise CommandFailed("the command is empty")
+        if self.env:
+            words = ("env", *(f"{name}={value}" for name, value in self.env.items()), *words)
+        if self.cwd is not None:
+            words = ("sh", "-c", 'cd "$0" && exec "$@"', self.cwd, *words)
+        return words
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The outcome of a finished command."""
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool = False
+
+
+class RunningCommand:
+    """A command that runs. ``output`` ends when the command has ended; ``wait`` then returns its exit code."""
+
+    def __init__(self, session: ExecSession) -> None:
+        self._session = session
+
+    async def output(self) -> AsyncIterator[Output]:
+        """Yield pieces of standard output and standard error as they arrive."""
+        async for piece in self._session.output():
+            yield piece
+
+    async def wait(self) -> int:
+        """Return the exit code. Raises ``CommandFailed`` if the command was not started or was lost."""
+        try:
+            return await self._session.exit_code()
+        except ExecError as error:
+            raise CommandFailed(str(error)) from None
+
+    async def send(self, data: bytes) -> None:
+        """Send to standard input."""
+        await self._session.send(data)
+
+    async def end_input(self) -> None:
+        """End standard input."""
+        await self._session.end_input()
+
+    async def resize(self, columns: int, rows: int) -> None:
+        """Change the size of the terminal."""
+        await self._session.resize(Size(columns, rows))
+
+    async def kill(self) -> None:
+        """Kill the command by closing its session."""
+        await self._session.close()
+
+
+class Commands:
+    """Runs commands in sandboxes."""
+
+    def __init__(self, pods: PodClient) -> None:
+        self.pods = pods
+
+    @asynccontextmanager
+    async def start(self, sandbox: Sandbox, command: Command) -> AsyncIterator[RunningCommand]:
+        """Start a command. Leaving the block kills it if it still runs."""
+        container = command.container or sandbox.container
+        options = ExecOptions(command.arguments(), container, command.stdin, command.tty)
+        try:
+            session = await self.pods.execute(sandbox.namespace, sandbox.pod, options)
+        except (NotFound, ServiceUnavailable, BadRequest, InternalError) as error:
+            raise not_running(sandbox, error) from error
+        running = RunningCommand(session)
+        try:
+            yield running
+        finally:
+            with suppress(OSError):
+                await running.kill()
+
+    async def run(
+        self,
+        sandbox: Sandbox,
+        command: Command,
+        *,
+        stdin: bytes | Iterable[bytes] | None = None,
+        timeout: float | None = None,
+    ) -> Result:
+        """Run a command to its end and return its output. After ``timeout`` seconds the command is killed, and the
+        result has the output so far, exit code -1 and ``timed_out``."""
+        pieces: dict[bool, list[bytes]] = {False: [], True: []}
+        code, timed_out = -1, False
+        async with self.start(sandbox, replace(command, stdin=stdin is not None)) as running:
+            feeding = asyncio.create_task(_feed(running, stdin))
+            try:
+                async with asyncio.timeout(timeout):
+                    async for piece in running.output():
+                        pieces[piece.stream == STDERR].append(piece.data)
+                    if feeding.done():
+                        feeding.result()  # an error of the source of the input is an error of the call
+                    code = await running.wait()
+            except TimeoutError:
+                timed_out = True
+            finally:
+                feeding.cancel()
+                await asyncio.gather(feeding, return_exceptions=True)
+        return Result(code, b"".join(pieces[False]), b"".join(pieces[True]), timed_out)
+
+
+async def _feed(running: RunningCommand, stdin: bytes | Iterable[bytes] | None) -> None:
+    if stdin is None:
+        return
+    try:
+        for piece in (stdin,) if isinstance(stdin, bytes) else stdin:
+            await running.send(piece)
+        await running.end_input()
+    except Exception:
+        await running.kill()  # it would wait for the rest of its input
+        raise

@@ -1,0 +1,306 @@
+"""Files and trees, into and out of sandboxes, as tar streams through exec.
+
+The image needs ``sh`` and ``tar``, as for ``kubectl cp``. Uploads are written in the GNU format, which GNU tar and
+BusyBox read, with names of any bytes. A download comes from code that is not trusted: members are checked before they
+are extracted, and none is written outside the destination.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import posixpath
+import stat
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from sandpool.kube.pod_client import STDERR
+from sandpool.service.commands import NOT_FOUND, Command, Commands, Result
+from sandpool.service.errors import FileError
+from sandpool.service.sandboxes import Sandbox
+
+_PIECE: Final = 1 << 17
+_BLOCK: Final = 512
+_TYPES: Final = {"d": "directory", "f": "file", "n": "nothing"}
+_PROBE: Final = 'if [ -d "$0" ]; then echo d; elif [ -e "$0" ] || [ -L "$0" ]; then echo f; else echo n; fi'
+_UNPACK: Final = 'mkdir -p "$0" && exec tar -xof - -C "$0"'
+_PACK: Final = 'cd "$0" && exec tar -cf - "$1"'
+
+#: Receives the number of bytes that are copied.
+Progress = Callable[[int], None]
+#: Receives a line about something that was left out.
+Warn = Callable[[str], None]
+
+
+def _ignore(_: object) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A local file, directory or link that is uploaded under ``name``."""
+
+    path: str
+    name: str
+    status: os.stat_result
+
+
+class Files:
+    """Copies files and directories."""
+
+    def __init__(self, commands: Commands) -> None:
+        self.commands = commands
+
+    async def upload(
+        self,
+        sandbox: Sandbox,
+        source: str | os.PathLike[str],
+        destination: str,
+        *,
+        progress: Progress = _ignore,
+        warn: Warn = _ignore,
+    ) -> None:
+        """Copy a local file or tree into a sandbox, with its modes and times.
+
+        As with cp, a destination that is a directory receives the source under its own name. Missing parent
+        directories are made. A relative destination is relative to the working directory of the image. Sockets and
+        devices are left out; ``warn`` receives a line for each. Raises ``FileError``."""
+        local = os.fspath(source)
+        entry_name, is_directory = _local_source(local)
+        kind = await self._kind(sandbox, destination or ".")
+        if kind == "directory" or destination.endswith("/") or not destination:
+            directory, name = destination or ".", entry_name
+        else:
+            directory, name = posixpath.split(destination)
+        if local.endswith(("/.", "\\.")) or local == ".":
+            directory, name = destination or ".", "."  # the content of the directory, as with cp
+        elif kind == "file" and is_directory:
+            raise FileError(f"{destination} in the sandbox is a file; a directory cannot replace it")
+        # Read the tree first, so that a file that cannot be read is an error before anything is sent.
+        try:
+            entries = list(_walk(local, name, warn))
+        except OSError as error:
+            raise FileError(f"cannot read {error.filename or local}: {error.strerror}") from None
+        command = Command(("sh", "-c", _UNPACK, _safe(directory or ".")))
+        result = await self.commands.run(sandbox, command, stdin=_packed(entries, progress))
+        _raise_unless_done(result, f"cannot write {destination} in the sandbox")
+
+    async def download(
+        self,
+        sandbox: Sandbox,
+        source: str,
+        destination: str | os.PathLike[str],
+        *,
+        progress: Progress = _ignore,
+        warn: Warn = _ignore,
+    ) -> None:
+        """Copy a file or tree out of a sandbox.
+
+        As with cp, a local directory receives the source under its own name. Links that lead out of the destination
+        and devices are left out; ``warn`` receives a line for each. Raises ``FileError``."""
+        if not hasattr(tarfile, "data_filter"):
+            raise FileError("copying out of a sandbox needs Python 3.11.4 or newer")
+        directory, name = posixpath.split(source.rstrip("/") or source)
+        if name in ("", ".", ".."):
+            directory, name = source or ".", "."
+        local = Path(destination)
+        into, renamed = _place(local, name)
+        command = Command(
+            ("sh", "-c", _PACK, _safe(directory or ("/" if source.startswith("/") else ".")), _safe(name))
+        )
+        unpacker = _Unpacker(into, name, renamed, progress, warn)
+        errors: list[bytes] = []
+        async with self.commands.start(sandbox, command) as running:
+            unpacking = asyncio.create_task(asyncio.to_thread(unpacker.run))
+            try:
+                async for piece in running.output():
+                    if piece.stream == STDERR:
+                        errors.append(piece.data)
+                    elif not unpacker.write(piece.data):
+                        break  # it has failed; the reason is below
+            finally:
+                unpacker.end()
+                outcome = (await asyncio.gather(unpacking, return_exceptions=True))[0]
+            if isinstance(outcome, OSError):
+                raise FileError(f"cannot write {outcome.filename or local}: {outcome.strerror or outcome}") from None
+            code = await running.wait() if outcome is None else 0
+        # GNU tar ends with 1 if a file changed while it was read, which is not for us to judge.
+        if code not in (0, 1) or not unpacker.members:
+            _raise_unless_done(Result(code or 1, b"", b"".join(errors)), f"cannot read {source} in the sandbox")
+        if isinstance(outcome, BaseException):
+            raise FileError(f"the sandbox sent a broken archive: {outcome}") from None
+
+    async def _kind(self, sandbox: Sandbox, path: str) -> str:
+        result = await self.commands.run(sandbox, Command(("sh", "-c", _PROBE, _safe(path))))
+        _raise_unless_done(result, f"cannot look at {path} in the sandbox")
+        return _TYPES[result.stdout.decode().strip() or "n"]
+
+
+def _local_source(path: str) -> tuple[str, bool]:
+    """The name of a local file or directory, and whether it is a directory."""
+    if not os.path.lexists(path):
+        raise FileError(f"there is no file or directory {path}")
+    return os.path.basename(os.path.abspath(path)), os.path.isdir(path)
+
+
+def _place(local: Path, name: str) -> tuple[Path, str | None]:
+    """The local directory that receives a download, and the name in it; None for the content of a directory."""
+    if local.is_dir():
+        return local, None if name == "." else name
+    if not local.parent.is_dir():
+        raise FileError(f"the directory {local.parent} does not exist")
+    return local.parent, local.name
+
+
+def _safe(path: str) -> str:
+    """A path that no program takes for an option."""
+    return f"./{path}" if path.startswith("-") else path
+
+
+def _raise_unless_done(result: Result, what: str) -> None:
+    if result.exit_code == 0:
+        return
+    if result.exit_code == NOT_FOUND:
+        raise FileError(f"{what}: its image has no tar", "Use an image with tar to copy files.")
+    said = [line for line in result.stderr.decode(errors="replace").splitlines() if line.strip()]
+    # tar says at the end that it has failed, which is known.
+    reason = next((line for line in said if "exit delayed" not in line and "not recoverable" not in line), "")
+    raise FileError(f"{what}: {reason}" if reason else f"{what}: exit code {result.exit_code}")
+
+
+# -- packing ---------------------------------------------------------------------------------------------------------
+
+
+def _walk(path: str, name: str, warn: Warn) -> Iterator[_Entry]:
+    status = os.lstat(path) if not path.endswith("/") and name != "." else os.stat(path)
+    yield from _tree(path, name, status, warn)
+
+
+def _tree(path: str, name: str, status: os.stat_result, warn: Warn) -> Iterator[_Entry]:
+    if stat.S_ISDIR(status.st_mode):
+        yield _Entry(path, name, status)
+        with os.scandir(path) as found:
+            children = sorted(found, key=lambda each: each.name)
+        for child in children:
+            yield from _tree(child.path, f"{name}/{child.name}", child.stat(follow_symlinks=False), warn)
+    elif stat.S_ISREG(status.st_mode):
+        if not os.access(path, os.R_OK):
+            raise PermissionError(13, "Permission denied", path)
+        yield _Entry(path, name, status)
+    elif stat.S_ISLNK(status.st_mode):
+        yield _Entry(path, name, status)
+    else:
+        warn(f"left out {path}: it is neither a file, a directory nor a link")
+
+
+def _packed(entries: list[_Entry], progress: Progress) -> Iterator[bytes]:
+    for entry in entries:
+        info = _info(entry)
+        yield info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
+        if info.isreg():
+            try:
+                with open(entry.path, "rb") as file:
+                    for piece in _content(file, info.size, entry.path):
+                        progress(len(piece))
+                        yield piece
+            except OSError as error:
+                raise FileError(f"cannot read {entry.path}: {error.strerror}") from None
+            yield bytes(-info.size % _BLOCK)
+    yield bytes(2 * _BLOCK)
+
+
+def _content(file: IO[bytes], size: int, path: str) -> Iterator[bytes]:
+    """Exactly as many bytes as the header announces: the file may change meanwhile."""
+    left = size
+    while left:
+        piece = file.read(min(left, _PIECE))
+        if not piece:
+            raise FileError(f"{path} became shorter while it was copied")
+        left -= len(piece)
+        yield piece
+
+
+def _info(entry: _Entry) -> tarfile.TarInfo:
+    status = entry.status
+    info = tarfile.TarInfo(entry.name)
+    info.mode, info.mtime = stat.S_IMODE(status.st_mode), int(status.st_mtime)
+    if stat.S_ISDIR(status.st_mode):
+        info.type = tarfile.DIRTYPE
+    elif stat.S_ISLNK(status.st_mode):
+        info.type, info.linkname = tarfile.SYMTYPE, os.readlink(entry.path)
+    else:
+        info.size = status.st_size
+    return info
+
+
+# -- unpacking -------------------------------------------------------------------------------------------------------
+
+
+class _Unpacker:
+    """Extracts a tar stream in a thread. ``write`` passes bytes on and blocks while the disk is slower."""
+
+    def __init__(self, into: Path, name: str, renamed: str | None, progress: Progress, warn: Warn) -> None:
+        self.into = into
+        self.name = name
+        self.renamed = renamed
+        self.progress = progress
+        self.warn = warn
+        self.members = 0
+        self._read, self._write = os.pipe()
+        self._open = True
+
+    def write(self, data: bytes) -> bool:
+        """Pass bytes on; False if the thread has ended."""
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._write, view) :]
+        except BrokenPipeError:
+            return False
+        return True
+
+    def end(self) -> None:
+        if self._open:
+            self._open = False
+            os.close(self._write)
+
+    def run(self) -> None:
+        with os.fdopen(self._read, "rb") as stream:
+            try:
+                with tarfile.open(fileobj=stream, mode="r|", errorlevel=1) as archive:
+                    for member in archive:
+                        self._extract(archive, member)
+            except tarfile.ReadError:
+                if self.members:
+                    raise
+            # Padding after the end of the archive.
+            while stream.read(_PIECE):
+                pass
+
+    def _extract(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        name = self._local(member.name)
+        if name is None:
+            self.warn(f"left out {member.name}: it was not asked for")
+            return
+        self.members += 1
+        if not name:
+            return  # the directory itself
+        link = (self._local(member.linkname) or member.linkname) if member.islnk() else member.linkname
+        try:
+            archive.extract(member.replace(name=name, linkname=link, deep=False), self.into, filter="data")
+        except tarfile.FilterError as error:
+            self.warn(f"left out {member.name}: {error}")
+        self.progress(member.size)
+
+    def _local(self, name: str) -> str | None:
+        """The name below the destination of a member; None if it does not belong to what was asked for."""
+        parts = [part for part in name.split("/") if part not in ("", ".")]
+        if ".." in parts:
+            return None
+        if self.name != ".":
+            if parts[:1] != [self.name]:
+                return None
+            parts = parts[1:]
+        return "/".join([*([] if self.renamed is None else [self.renamed]), *parts])

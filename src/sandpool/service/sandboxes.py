@@ -1,0 +1,216 @@
+"""Sandboxes by name: the one place that leads from the name of a claim or a sandbox to its pod."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final, Self, cast
+
+from sandpool.api import conditions as api
+from sandpool.api import labels
+from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
+from sandpool.api.resource import Object
+from sandpool.kube.client import Client, MergePatch
+from sandpool.kube.errors import ApiError, BadRequest, Expired, NotFound, ServiceUnavailable
+from sandpool.kube.pod_client import LogOptions, PodClient
+from sandpool.service.errors import NotReadyInTime, NotRunning, UnknownName, unknown_name
+
+_SUSPENDED: Final = "Suspended"
+_RUNNING: Final = "Running"
+_DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """A sandbox as users see it. ``claim`` is empty for a sandbox without a claim; ``container`` is the one that
+    commands run in; ``launch`` is warm, cold or empty."""
+
+    name: str
+    namespace: str
+    claim: str
+    pool_member: bool
+    pod: str
+    container: str
+    node: str
+    ready: bool
+    reason: str
+    message: str
+    suspended: bool
+    launch: str
+    created: str
+    object: Object
+
+    @classmethod
+    def from_object(cls, sandbox: Object) -> Self:
+        metadata, spec, status = sandbox["metadata"], sandbox.get("spec") or {}, sandbox.get("status") or {}
+        annotations, own_labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+        ready = api.find_condition(status.get("conditions") or [], api.READY) or {}
+        owner: Object = next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), {})
+        return cls(
+            name=metadata["name"],
+            namespace=metadata.get("namespace", ""),
+            claim=owner.get("name", "") if owner.get("kind") == SANDBOX_CLAIM.kind else "",
+            pool_member=labels.WARM_POOL in own_labels,
+            pod=annotations.get(labels.POD_NAME) or metadata["name"],
+            container=_container(spec.get("podTemplate") or {}),
+            node=status.get("nodeName", ""),
+            ready=ready.get("status") == api.TRUE,
+            reason=ready.get("reason", ""),
+            message=ready.get("message", ""),
+            suspended=spec.get("operatingMode") == _SUSPENDED,
+            launch=own_labels.get(labels.LAUNCH_TYPE, ""),
+            created=metadata.get("creationTimestamp", ""),
+            object=sandbox,
+        )
+
+    @property
+    def shown_name(self) -> str:
+        """The name that the user knows it by."""
+        return self.claim or self.name
+
+
+def _container(template: Object) -> str:
+    annotations = (template.get("metadata") or {}).get("annotations") or {}
+    containers = (template.get("spec") or {}).get("containers") or [{}]
+    return str(annotations.get(_DEFAULT_CONTAINER) or containers[0].get("name", ""))
+
+
+class Sandboxes:
+    """The sandboxes of a namespace."""
+
+    def __init__(self, client: Client, pods: PodClient, namespace: str) -> None:
+        self.client = client
+        self.pods = pods
+        self.namespace = namespace
+
+    async def find(self, name: str) -> Sandbox:
+        """The sandbox of a claim, or the sandbox with this name. ``claim/NAME`` and ``sandbox/NAME`` say which.
+
+        Raises ``UnknownName`` with close matches, and ``NotRunning`` for a claim that has no sandbox yet.
+        """
+        kind, slash, rest = name.partition("/")
+        if slash and kind in ("claim", "sandboxclaim"):
+            return await self._of_claim(rest, await self._get_claim(rest))
+        if slash and kind == "sandbox":
+            return await self.get(rest)
+        if not name or slash:
+            raise UnknownName(f'"{name}" is not a name', "Use the name of a claim: sandpool ls shows them.")
+        try:
+            claim = await self.client.get(SANDBOX_CLAIM, name, self.namespace)
+        except NotFound:
+            try:
+                return Sandbox.from_object(await self.client.get(SANDBOX, name, self.namespace))
+            except NotFound:
+                raise await self._unknown(name) from None
+        return await self._of_claim(name, claim)
+
+    async def get(self, name: str) -> Sandbox:
+        """The sandbox with this name."""
+        try:
+            return Sandbox.from_object(await self.client.get(SANDBOX, name, self.namespace))
+        except NotFound:
+            listed = await self.client.list(SANDBOX, self.namespace)
+            known = [each["metadata"]["name"] for each in listed["items"]]
+            raise unknown_name("sandbox", name, self.namespace, known, "List them with: sandpool ls -a") from None
+
+    async def list(self, *, all_namespaces: bool = False) -> tuple[Sandbox, ...]:
+        """All sandboxes, those of pools included."""
+        listed = await self.client.list(SANDBOX, None if all_namespaces else self.namespace)
+        return tuple(Sandbox.from_object(each) for each in listed["items"])
+
+    async def logs(self, sandbox: Sandbox, options: LogOptions) -> AsyncIterator[bytes]:
+        """Yield the log of the sandbox's main process."""
+        try:
+            async with aclosing(cast("Any", self.pods.logs(sandbox.namespace, sandbox.pod, options))) as pieces:
+                async for piece in pieces:
+                    yield piece
+        except (NotFound, ServiceUnavailable, BadRequest) as error:
+            raise not_running(sandbox, error) from error
+
+    async def suspend(self, name: str) -> Sandbox:
+        """Ask for the sandbox to be suspended: its processes end, its volumes stay."""
+        return await self._set_mode(name, _SUSPENDED)
+
+    async def resume(self, name: str) -> Sandbox:
+        """Ask for a suspended sandbox to run again."""
+        return await self._set_mode(name, _RUNNING)
+
+    async def wait(self, name: str, *, suspended: bool, timeout: float) -> Sandbox:
+        """Wait until a sandbox (by its own name) is suspended, or ready."""
+        last: Sandbox | None = None
+        try:
+            async with asyncio.timeout(timeout):
+                async for last in self._states(name):
+                    condition = api.find_condition(last.object.get("status", {}).get("conditions", []), api.SUSPENDED)
+                    is_suspended = condition is not None and condition["status"] == api.TRUE
+                    if is_suspended if suspended else last.ready and not is_suspended:
+                        return last
+        except TimeoutError:
+            pass
+        state = f": {last.message}" if last is not None and last.message else ""
+        wanted = "suspended" if suspended else "ready"
+        raise NotReadyInTime(f'sandbox "{name}" was not {wanted} within {timeout:g} s{state}')
+
+    async def _states(self, name: str) -> AsyncIterator[Sandbox]:
+        version: str | None = None
+        while True:
+            events = self.client.watch(
+                SANDBOX, self.namespace, field_selector=f"metadata.name={name}", resource_version=version
+            )
+            try:
+                async with aclosing(cast("Any", events)) as stream:
+                    async for event in stream:
+                        if event.type == "DELETED":
+                            raise NotRunning(f'sandbox "{name}" was deleted while it was waited for')
+                        if event.type != "BOOKMARK":
+                            version = event.object["metadata"]["resourceVersion"]
+                            yield Sandbox.from_object(event.object)
+            except Expired:
+                version = None
+
+    async def _set_mode(self, name: str, mode: str) -> Sandbox:
+        sandbox = await self.find(name)
+        patch = MergePatch({"spec": {"operatingMode": mode}})
+        return Sandbox.from_object(await self.client.patch(SANDBOX, sandbox.name, patch, sandbox.namespace))
+
+    async def _get_claim(self, name: str) -> Object:
+        try:
+            return await self.client.get(SANDBOX_CLAIM, name, self.namespace)
+        except NotFound:
+            raise await self._unknown(name) from None
+
+    async def _of_claim(self, name: str, claim: Object) -> Sandbox:
+        status = claim.get("status") or {}
+        sandbox = (status.get("sandbox") or {}).get("name")
+        if not sandbox:
+            ready = api.find_condition(status.get("conditions") or [], api.READY) or {}
+            state = f": {ready['message']}" if ready.get("message") else ""
+            raise NotRunning(
+                f'claim "{name}" has no sandbox yet{state}', f"Find out more with: sandpool why claim {name}"
+            )
+        try:
+            found = Sandbox.from_object(await self.client.get(SANDBOX, sandbox, self.namespace))
+        except NotFound:
+            raise NotRunning(
+                f'the sandbox "{sandbox}" of claim "{name}" is gone', f"Release the claim with: sandpool release {name}"
+            ) from None
+        return found
+
+    async def _unknown(self, name: str) -> UnknownName:
+        claims = await self.client.list(SANDBOX_CLAIM, self.namespace)
+        known = [each["metadata"]["name"] for each in claims["items"]]
+        advice = "List the claims with: sandpool ls" if known else "Make one with: sandpool claim"
+        return unknown_name("claim or sandbox", name, self.namespace, known, advice)
+
+
+def not_running(sandbox: Sandbox, error: ApiError) -> NotRunning:
+    """Explain why the pod of a sandbox cannot be reached."""
+    name = sandbox.shown_name
+    if sandbox.suspended:
+        return NotRunning(f'sandbox "{name}" is suspended', f"Resume it with: sandpool resume {name}")
+    if not sandbox.ready:
+        state = sandbox.message or "it is being started"
+        return NotRunning(f'sandbox "{name}" is not running: {state}', f"Find out more with: sandpool why {name}")
+    return NotRunning(f'sandbox "{name}" cannot be reached: {error}', f"Find out more with: sandpool why {name}")

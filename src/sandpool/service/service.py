@@ -1,0 +1,101 @@
+"""The entrance of the service layer: one connection to an API, and what can be done with it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+from sandpool.kube.client import Client
+
+if TYPE_CHECKING:
+    from sandpool.kube.connection import Connection
+    from sandpool.kube.pod_client import PodClient
+    from sandpool.service.claims import Claims
+    from sandpool.service.commands import Commands
+    from sandpool.service.files import Files
+    from sandpool.service.pools import Pools
+    from sandpool.service.ports import Ports
+    from sandpool.service.sandboxes import Sandboxes
+    from sandpool.service.templates import Templates
+
+_FIELD_MANAGER = "sandpool-cli"
+
+
+class Service:
+    """Sandboxes of one namespace. Close it, or use it as a context manager.
+
+    Its parts are imported and created on first use, because a short command uses only few of them.
+    """
+
+    def __init__(self, client: Client, pods: PodClient, namespace: str = "default") -> None:
+        self.client = client
+        self.pods = pods
+        self.namespace = namespace
+
+    @classmethod
+    def connect(cls, connection: Connection, namespace: str | None = None) -> Self:
+        """Connect over HTTP. The default namespace is that of the connection."""
+        from sandpool.kube.http import HttpTransport
+        from sandpool.kube.pod_client import HttpPodClient
+
+        client = Client(HttpTransport(connection), field_manager=_FIELD_MANAGER)
+        return cls(client, HttpPodClient(connection), namespace or connection.namespace)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.client.close()
+
+    @cached_property
+    def claims(self) -> Claims:
+        """Claim sandboxes, wait for them, release them."""
+        from sandpool.service.claims import Claims
+
+        return Claims(self.client, self.namespace)
+
+    @cached_property
+    def sandboxes(self) -> Sandboxes:
+        """Find sandboxes by name, read their logs, suspend and resume them."""
+        from sandpool.service.sandboxes import Sandboxes
+
+        return Sandboxes(self.client, self.pods, self.namespace)
+
+    @cached_property
+    def commands(self) -> Commands:
+        """Run commands in sandboxes."""
+        from sandpool.service.commands import Commands
+
+        return Commands(self.pods)
+
+    @cached_property
+    def files(self) -> Files:
+        """Copy files into and out of sandboxes."""
+        from sandpool.service.files import Files
+
+        return Files(self.commands)
+
+    @cached_property
+    def ports(self) -> Ports:
+        """Forward local ports to sandboxes."""
+        from sandpool.service.ports import Ports
+
+        return Ports(self.pods)
+
+    @cached_property
+    def pools(self) -> Pools:
+        """Create, scale and follow warm pools."""
+        from sandpool.service.pools import Pools
+
+        return Pools(self.client, self.namespace)
+
+    @cached_property
+    def templates(self) -> Templates:
+        """Create and read templates."""
+        from sandpool.service.templates import Templates
+
+        return Templates(self.client, self.namespace)

@@ -1,0 +1,144 @@
+"""Templates: what the sandboxes of a pool are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from sandpool.api.kinds import SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
+from sandpool.api.resource import Object
+from sandpool.kube.client import Client
+from sandpool.kube.errors import AlreadyExists, NotFound
+from sandpool.service.errors import NameTaken, ServiceError, unknown_name
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A template as users see it. ``image``, ``cpu`` and ``memory`` are those of its main container."""
+
+    name: str
+    namespace: str
+    image: str
+    cpu: str
+    memory: str
+    runtime: str  # the runtime class; empty is the default
+    created: str
+    object: Object
+
+    @classmethod
+    def from_object(cls, template: Object) -> Self:
+        metadata, spec = template["metadata"], template.get("spec") or {}
+        pod = (spec.get("podTemplate") or {}).get("spec") or {}
+        container = (pod.get("containers") or [{}])[0]
+        limits = (container.get("resources") or {}).get("limits") or {}
+        return cls(
+            name=metadata["name"],
+            namespace=metadata.get("namespace", ""),
+            image=container.get("image", ""),
+            cpu=str(limits.get("cpu", "")),
+            memory=str(limits.get("memory", "")),
+            runtime=pod.get("runtimeClassName", ""),
+            created=metadata.get("creationTimestamp", ""),
+            object=template,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NewTemplate:
+    """What to create a template from. Without a ``command`` the image's own is run."""
+
+    image: str
+    command: Sequence[str] = ()
+    env: Mapping[str, str] | None = None
+    cpu: str | None = None
+    memory: str | None = None
+    port: int | None = None  # the container is ready when this port accepts connections
+    runtime: str | None = None
+    freeze: bool = False  # warm sandboxes are frozen until they are claimed
+
+    def document(self, name: str) -> Object:
+        """The template as an API object."""
+        container: dict[str, Any] = {"name": "main", "image": self.image}
+        if self.command:
+            container["command"] = list(self.command)
+        if self.env:
+            container["env"] = [{"name": each, "value": value} for each, value in self.env.items()]
+        if self.port is not None:
+            container["ports"] = [{"containerPort": self.port}]
+            container["readinessProbe"] = {"tcpSocket": {"port": self.port}}
+        limits = {each: value for each, value in (("cpu", self.cpu), ("memory", self.memory)) if value is not None}
+        if limits:
+            # Small requests: idle members of a pool need next to nothing, and the limits still hold.
+            requests = {"cpu": "10m", "memory": "32Mi"}
+            container["resources"] = {"limits": limits, "requests": {each: requests[each] for each in limits}}
+        pod: dict[str, Any] = {"containers": [container]}
+        if self.runtime is not None:
+            pod["runtimeClassName"] = self.runtime
+        template: dict[str, Any] = {"spec": pod}
+        if self.freeze:
+            from sandpool.api.labels import FREEZE_WHILE_WARM
+
+            template["metadata"] = {"annotations": {FREEZE_WHILE_WARM: "true"}}
+        return {
+            "apiVersion": SANDBOX_TEMPLATE.api_version,
+            "kind": SANDBOX_TEMPLATE.kind,
+            "metadata": {"name": name},
+            "spec": {"podTemplate": template},
+        }
+
+
+class TemplateInUse(ServiceError):
+    """Pools are made from the template."""
+
+
+class Templates:
+    """The templates of a namespace."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self.client = client
+        self.namespace = namespace
+
+    async def list(self, *, all_namespaces: bool = False) -> tuple[Template, ...]:
+        listed = await self.client.list(SANDBOX_TEMPLATE, None if all_namespaces else self.namespace)
+        return tuple(Template.from_object(each) for each in listed["items"])
+
+    async def get(self, name: str) -> Template:
+        """Raises ``UnknownName`` with close matches."""
+        try:
+            return Template.from_object(await self.client.get(SANDBOX_TEMPLATE, name, self.namespace))
+        except NotFound:
+            raise await self._unknown(name) from None
+
+    async def create(self, document: Object) -> Template:
+        """Create a template. Raises ``NameTaken``."""
+        try:
+            return Template.from_object(await self.client.create(SANDBOX_TEMPLATE, document, self.namespace))
+        except AlreadyExists:
+            name = document["metadata"]["name"]
+            advice = f"Look at it with: sandpool template show {name}"
+            raise NameTaken(f'template "{name}" already exists', advice) from None
+
+    async def delete(self, name: str, *, force: bool = False) -> None:
+        """Delete a template. Raises ``TemplateInUse`` if pools use it, unless ``force`` is set."""
+        if not force:
+            pools = await self.client.list(SANDBOX_WARM_POOL, self.namespace)
+            users = [
+                pool["metadata"]["name"]
+                for pool in pools["items"]
+                if pool["spec"]["sandboxTemplateRef"]["name"] == name
+            ]
+            if users:
+                raise TemplateInUse(
+                    f'template "{name}" is used by {"pool" if len(users) == 1 else "pools"} {", ".join(users)}',
+                    f"Remove them first with: sandpool pool rm {' '.join(users)}",
+                )
+        try:
+            await self.client.delete(SANDBOX_TEMPLATE, name, self.namespace)
+        except NotFound:
+            raise await self._unknown(name) from None
+
+    async def _unknown(self, name: str) -> ServiceError:
+        known = [template.name for template in await self.list()]
+        advice = "List them with: sandpool template ls" if known else ""
+        return unknown_name("template", name, self.namespace, known, advice)

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
+from sandpool.api.labels import LAUNCH_TYPE
+from sandpool.kube.errors import NotFound
+from sandpool.service.claims import random_name
+from sandpool.service.errors import ClaimFailed, NameTaken, NotReadyInTime, UnknownName
+from sandpool.service.service import Service
+from sandpool.testing.world import World
+
+
+async def names(world: World) -> list[str]:
+    listed = await world.client.list(SANDBOX_CLAIM, world.namespace)
+    return [each["metadata"]["name"] for each in listed["items"]]
+
+
+async def filled_pool(world: World, service: Service, name: str = "python", replicas: int = 2) -> None:
+    await world.template(name=name)
+    await service.pools.create(name, name, replicas)
+    await service.pools.wait_ready(name, replicas, 30.0)
+
+
+async def test_a_claim_is_ready_with_a_warm_sandbox(world: World, service: Service) -> None:
+    await filled_pool(world, service)
+    claim = await service.claims.create("python", name="mine")
+    assert (claim.name, claim.pool, claim.ready) == ("mine", "python", True)
+    sandbox = await service.sandboxes.get(claim.sandbox)
+    assert sandbox.launch == sandbox.object["metadata"]["labels"][LAUNCH_TYPE] == "warm"
+    assert sandbox.claim == "mine"
+    assert [each.name for each in await service.claims.list()] == ["mine"]
+    assert await service.claims.wait_ready("mine") == (await service.claims.list())[0]
+
+
+async def test_a_claim_without_a_name_gets_one(world: World, service: Service) -> None:
+    await filled_pool(world, service)
+    one, two = await asyncio.gather(service.claims.create("python"), service.claims.create("python", prefix="run"))
+    assert one.name.startswith("python-")
+    assert two.name.startswith("run-")
+    assert one.sandbox != two.sandbox
+
+
+async def test_releasing_a_claim_deletes_its_sandbox(world: World, service: Service) -> None:
+    await filled_pool(world, service)
+    claim = await service.claims.create("python")
+    await service.claims.release(claim.name)
+    assert await names(world) == []
+
+    async def gone() -> bool:
+        try:
+            await world.client.get(SANDBOX, claim.sandbox, world.namespace)
+        except NotFound:
+            return True
+        return False
+
+    await world.until(gone)
+
+
+async def test_releasing_a_claim_that_does_not_exist_names_close_matches(world: World, service: Service) -> None:
+    await filled_pool(world, service)
+    await service.claims.create("python", name="analysis")
+    with pytest.raises(UnknownName, match=r'there is no claim "analisis" in .*\nDid you mean analysis?'):
+        await service.claims.release("analisis")
+    with pytest.raises(UnknownName, match="List them with: sandpool ls"):
+        await service.claims.release("something-else")
+
+
+async def test_a_name_that_is_taken_is_an_error_and_the_other_claim_stays(world: World, service: Service) -> None:
+    await filled_pool(world, service)
+    first = await service.claims.create("python", name="mine")
+    with pytest.raises(NameTaken, match=r'claim "mine" already exists'):
+        await service.claims.create("python", name="mine")
+    assert (await service.claims.wait_ready("mine")).uid == first.uid
+
+
+async def test_a_pool_that_does_not_exist_is_an_error_and_leaves_no_claim(world: World, service: Service) -> None:
+    await filled_pool(world, service)
+    with pytest.raises(UnknownName, match=r'there is no pool "pyton" .*\nDid you mean python?'):
+        await service.claims.create("pyton")
+    assert await names(world) == []
+
+
+async def test_a_claim_that_is_not_ready_in_time_is_deleted(world: World, service: Service) -> None:
+    await world.template()
+    await service.pools.create("python", "python", 0)
+    release = world.hold_news(SANDBOX_CLAIM)  # the controllers do not see it
+    with pytest.raises(
+        NotReadyInTime, match=r"was not ready within 0.2 s\nFind out more with: sandpool why claim slow"
+    ):
+        await service.claims.create("python", name="slow", timeout=0.2)
+    release()
+    assert await names(world) == []
+
+
+async def test_a_cancelled_creation_leaves_no_claim(world: World, service: Service) -> None:
+    await world.template()
+    await service.pools.create("python", "python", 0)
+    release = world.hold_news(SANDBOX_CLAIM)
+    creating = asyncio.create_task(service.claims.create("python", name="mine"))
+
+    async def made() -> bool:
+        return await names(world) == ["mine"]
+
+    await world.until(made)
+    creating.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await creating
+    release()
+    assert await names(world) == []
+
+
+async def test_a_claim_that_is_deleted_meanwhile_is_an_error(world: World, service: Service) -> None:
+    await world.template()
+    await service.pools.create("python", "python", 0)
+    release = world.hold_news(SANDBOX_CLAIM)
+    creating = asyncio.create_task(service.claims.create("python", name="mine"))
+
+    async def made() -> bool:
+        return await names(world) == ["mine"]
+
+    await world.until(made)
+    await service.claims.release("mine")
+    with pytest.raises(ClaimFailed, match="was deleted while it was waited for"):
+        await creating
+    release()
+
+
+def test_random_names_are_valid_and_differ() -> None:
+    long = random_name("x" * 100)
+    assert len(long) == 63
+    assert random_name("run-")[:4] == "run-"
+    assert "--" not in random_name("run-")
+    assert len({random_name("a") for _ in range(50)}) == 50

@@ -1,0 +1,95 @@
+"""``sandpool up`` with real sandboxes and a warm pool, and the commands of a user who talks to it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sandpool.bench.server_process import ServerProcess
+from sandpool.kube import kubeconfig
+from sandpool.node.network.netns import NetworkNamespace
+from sandpool.service.service import Service
+
+POOL_SIZE = 3
+WITHIN = 30.0
+
+
+class Playground:
+    """``run`` calls ``sandpool`` as a user does: a process of its own, with pipes."""
+
+    def __init__(self, kubeconfig: Path, directory: Path) -> None:
+        self.kubeconfig = kubeconfig
+        self.directory = directory
+        self.environ = {
+            **{name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "CLICOLOR_FORCE")},
+            "KUBECONFIG": str(kubeconfig),
+            "HOME": str(directory),
+        }
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "sandpool.cli.main", *arguments]
+
+    def run(self, *arguments: str, stdin: bytes | None = None, **options: Any) -> subprocess.CompletedProcess[bytes]:
+        given: dict[str, Any] = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
+        given |= {"env": self.environ, "cwd": self.directory, "timeout": WITHIN, **options}
+        return subprocess.run(self.command(*arguments), capture_output=True, check=False, **given)
+
+    def works(self, *arguments: str, stdin: bytes | None = None, **options: Any) -> str:
+        """The output of a command that has to succeed."""
+        result = self.run(*arguments, stdin=stdin, **options)
+        assert result.returncode == 0, f"{arguments}: {result.stderr.decode()}"
+        return result.stdout.decode()
+
+    def fails(self, *arguments: str, code: int = 1, stdin: bytes | None = None, **options: Any) -> str:
+        """The complaint of a command that has to fail, without a traceback."""
+        result = self.run(*arguments, stdin=stdin, **options)
+        said = result.stderr.decode()
+        assert result.returncode == code, f"{arguments}: {result.returncode} {said}"
+        assert "Traceback" not in said
+        return said
+
+    def claims(self) -> list[str]:
+        return self.works("ls", "-o", "name").split()
+
+
+def read_until(terminal: int, text: bytes) -> bytes:
+    """Read from a terminal until a text appears."""
+    seen = b""
+    while text not in seen:
+        assert select.select([terminal], [], [], WITHIN)[0], seen
+        seen += os.read(terminal, 4096)
+    return seen
+
+
+@contextmanager
+def playground(directory: Path) -> Iterator[Playground]:
+    """Start everything, and wait until the pool ``python`` of the quickstart is warm."""
+    os.chmod(directory, 0o755)
+    host, _ = NetworkNamespace.make(directory / "host", lambda: None)
+    options = ("--host-netns", str(host.path), "--metrics-bind-address", "0", "--unlisted")
+    try:
+        with ServerProcess("up", options=options, data_dir=directory / "data") as server:
+            asyncio.run(_fill(server.kubeconfig))
+            (directory / "user").mkdir()
+            yield Playground(server.kubeconfig, directory / "user")
+    finally:
+        host.remove()
+
+
+async def _fill(config: Path) -> None:
+    text = (files("sandpool.cli") / "manifests" / "quickstart.yaml").read_text()
+    documents = [each for each in yaml.safe_load_all(text) if each["kind"] != "SandboxClaim"]
+    async with Service.connect(kubeconfig.load(config)) as service:
+        await service.pools.ensure(documents)
+        await service.pools.scale("python", POOL_SIZE)
+        await service.pools.wait_ready("python", POOL_SIZE, WITHIN)
