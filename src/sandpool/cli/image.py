@@ -1,19 +1,20 @@
-"""``sandpool image``: list, import and remove images of this machine."""
+"""``sandpool image``: build, list, import, show and remove images of this machine."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
-from sandpool.cli.serving import data_dir_option, node_directory
+from sandpool.cli.image_build import build, open_store
+from sandpool.cli.serving import data_dir_option
 from sandpool.node.images.builtin import PYTHON, SANDBOXD, is_built_in
 from sandpool.node.images.reference import InvalidImageName, Reference, parse
 from sandpool.node.images.resolver import import_image
 from sandpool.node.images.sources import SourceFailure
 from sandpool.node.images.store import ImageInUse, ImageStore
-from sandpool.node.pods.context import PODS
-from sandpool.node.runtimes.spec_codec import recorded_roots
 
 
 def _parsed(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[Reference, ...]:
@@ -25,7 +26,10 @@ def _parsed(context: click.Context, parameter: click.Parameter, texts: tuple[str
 
 @click.group()
 def image() -> None:
-    """List, import and remove images of this machine."""
+    """Build, list, import, show and remove images of this machine."""
+
+
+image.add_command(build)
 
 
 @image.command("ls")
@@ -59,6 +63,27 @@ def import_(source: str, name: Reference, data_dir: Path) -> None:
     click.echo(f"{name}   {stored.size / 1e6:.1f} MB   {stored.id}")
 
 
+@image.command("show")
+@click.argument("name", callback=lambda context, parameter, text: _parsed(context, parameter, (text,))[0])
+@data_dir_option
+def show(name: Reference, data_dir: Path) -> None:
+    """Show the settings and layers of an image, as JSON."""
+    _check_not_built_in(name, "has no settings to show: it is made of this machine's own programs")
+    stored = _store(data_dir).find(name)
+    if stored is None:
+        raise click.ClickException(f"no such image: {name}; `sandpool image ls` lists them")
+    about = {
+        "name": str(name),
+        "id": stored.id,
+        "size": stored.size,
+        "from": stored.source,
+        "builtIn": stored.built_in or None,
+        "config": asdict(stored.config),
+        "layers": [str(path) for path in stored.layers],
+    }
+    click.echo(json.dumps(about, indent=2))
+
+
 @image.command("rm")
 @click.argument("names", nargs=-1, required=True, callback=_parsed)
 @data_dir_option
@@ -79,12 +104,10 @@ def remove(names: tuple[Reference, ...], data_dir: Path) -> None:
         raise click.ClickException(f"no such image: {', '.join(missing)}; `sandpool image ls` lists them")
 
 
-def _check_not_built_in(name: Reference) -> None:
+def _check_not_built_in(name: Reference, why: str = "cannot be replaced or removed") -> None:
     if is_built_in(name):
-        raise click.ClickException(f"{name} is a built-in image and cannot be replaced or removed")
+        raise click.ClickException(f"{name} is a built-in image and {why}")
 
 
 def _store(data_dir: Path) -> ImageStore:
-    """Return the image store of ``sandpool up``, or of ``sandpool node`` if ``data_dir`` is its directory."""
-    directory = data_dir if (data_dir / PODS).is_dir() else node_directory(data_dir)
-    return ImageStore(directory / "images", lambda: recorded_roots(directory / PODS))
+    return open_store(data_dir)[0]

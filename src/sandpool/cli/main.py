@@ -29,7 +29,7 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     },
     "The local home": {
         "demo": ("sandpool.cli.demo", "Demonstrate everything on this machine, from start to clean-up."),
-        "image": ("sandpool.cli.image", "List, import and remove images of this machine."),
+        "image": ("sandpool.cli.image", "Build, list, import and remove images of this machine."),
     },
     "Insight": {
         "why": ("sandpool.cli.why", "Explain why a claim is ready, or what it waits for."),

@@ -99,11 +99,15 @@ class ImageResolver:
         # Another pull may have stored it meanwhile.
         if not anew and (stored := self.store.find(reference)) is not None:
             return stored
-        host, path = reference.host or _DEFAULT_HOST, reference.path
-        if host == _DEFAULT_HOST and "/" not in path:
-            path = f"library/{path}"
-        source = f"docker://{Reference(host, path, reference.tag, reference.digest)}"
-        return import_image(self.store, reference, source, credentials_file)
+        return import_image(self.store, reference, pull_source(reference), credentials_file)
+
+
+def pull_source(reference: Reference) -> str:
+    """Return where an image is pulled from, as a source of ``import_image``."""
+    host, path = reference.host or _DEFAULT_HOST, reference.path
+    if host == _DEFAULT_HOST and "/" not in path:
+        path = f"library/{path}"
+    return f"docker://{Reference(host, path, reference.tag, reference.digest)}"
 
 
 def import_image(store: ImageStore, reference: Reference, source: str, credentials_file: bytes = b"") -> StoredImage:

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from sandpool.cli.image_build import _listed
+from sandpool.cli.main import main
+
+
+def run(tmp_path: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["image", *arguments, "--data-dir", str(tmp_path / "data")])
+
+
+@pytest.mark.isolation
+def test_a_built_image_is_listed_shown_and_removed(tmp_path: Path) -> None:
+    (tmp_path / "hello.py").write_text("print('hello')")
+    built = run(tmp_path, "build", "mine:1", "--copy", f"{tmp_path}/hello.py:/opt/hello.py", "--env", "A=1")
+    assert built.exit_code == 0, built.output
+    lines = built.output.splitlines()
+    assert lines[0] == "[1/3] FROM python"
+    assert lines[1:3] == ["[2/3] ENV A=1", f"[3/3] COPY {tmp_path}/hello.py /opt/hello.py"]
+    assert lines[-1].startswith("mine:1   0.0 MB   sha256:")
+    assert run(tmp_path, "ls").output.splitlines()[-1].split()[0] == "mine:1"
+    shown = json.loads(run(tmp_path, "show", "mine:1").output)
+    assert (shown["name"], shown["from"], shown["config"]["env"]) == ("mine:1", "built from python", {"A": "1"})
+    assert Path(shown["layers"][0], "opt/hello.py").read_text() == "print('hello')"
+    again = run(tmp_path, "build", "mine:1", "--copy", f"{tmp_path}/hello.py:/opt/hello.py", "--env", "A=1")
+    assert "    cached" in again.output.splitlines()
+    assert run(tmp_path, "rm", "mine:1").exit_code == 0
+    assert run(tmp_path, "show", "mine:1").output == "Error: no such image: mine:1; `sandpool image ls` lists them\n"
+
+
+def test_mistakes_are_told_in_one_line(tmp_path: Path) -> None:
+    dockerfile = tmp_path / "Dockerfile"
+    dockerfile.write_text("FROM python\nVOLUME /x\n")
+    for arguments, message in (
+        (("mine",), "nothing to do: use --pip"),
+        (("mine", "--copy", "a"), "use SRC:DST with an absolute DST"),
+        (("mine", "--env", "A"), "use NAME=VALUE"),
+        (("sandpool.local/python", "--pip", "x"), "is a built-in image and cannot be replaced"),
+        (("mine", "-f", str(dockerfile), "--pip", "x"), "--file cannot be combined"),
+        (("mine", "-f", str(dockerfile)), f"Error: {dockerfile}: line 2: VOLUME is not supported; declare volumes"),
+        (("mine", "--copy", "/nonexistent:/x"), "Error: COPY /nonexistent: there is no such file"),
+        (("mine", "--builder", "buildah", "-f", str(tmp_path / "ok")), "is not installed"),
+    ):
+        (tmp_path / "ok").write_text("FROM debian\n")
+        result = CliRunner(env={"PATH": "/nonexistent"}).invoke(
+            main, ["image", "build", *arguments, "--data-dir", str(tmp_path / "data")]
+        )
+        assert result.exit_code in (1, 2) and message in result.output, result.output
+        assert "Traceback" not in result.output
+
+
+def test_lists_of_packages_may_have_versions_and_extras() -> None:
+    assert _listed(("pandas,numpy>=1,<3", "requests[socks,security]", " a , b ")) == (
+        "pandas", "numpy>=1,<3", "requests[socks,security]", "a", "b",
+    )  # fmt: skip
+
+
+def test_a_dockerfile_of_a_registry_image_is_built_by_buildah(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program of that name that notes how it is called."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "buildah").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n[ "$1" != push ] || exit 1\n')
+    (programs / "buildah").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    (tmp_path / "Dockerfile").write_text("FROM debian:12\nRUN true\n")
+    result = run(tmp_path, "build", "mine", "-f", str(tmp_path / "Dockerfile"), "--build-arg", "A=1")
+    assert result.output.endswith(f"Error: {tmp_path}/Dockerfile: buildah push failed\n")
+    built, pushed = (tmp_path / "calls").read_text().splitlines()
+    assert built.startswith("build --layers --tag localhost/sandpool-build:")
+    assert built.endswith(f"--file {tmp_path}/Dockerfile --build-arg A=1 {tmp_path}")
+    assert pushed.split()[0] == "push" and "docker-archive:" in pushed
