@@ -1,7 +1,7 @@
-"""``make bench-api``: what the embedded API server can do, beside kube-apiserver + etcd where they are at hand.
+"""``make bench-api``: measures the embedded API server, and kube-apiserver with etcd where their binaries are built.
 
-Each figure is measured in a process or server of its own, one after the other. Figures that compare are taken in the
-same run on the same machine with the same client, and given as ratios.
+Each figure is measured in a separate process or server, one after the other. Figures that are compared come from one
+run on one machine with one client, and are given as ratios.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def say(text: str) -> None:
 
 
 async def prepare(client: Client, *, install: bool = False) -> None:
-    """A namespace and, on a server that does not have them, the kinds."""
+    """Create a namespace and, on a server that lacks them, the kinds."""
     if install:
         for definition in definitions():
             with contextlib.suppress(AlreadyExists):
@@ -68,7 +68,7 @@ async def fill(client: Client, count: int, prefix: str = "fill", workers: int = 
 
 
 async def create_and_patch(client: Client, connections: int, seconds: float) -> tuple[float, list[float]]:
-    """Create a Sandbox and patch one annotation of it, over and over. Returns writes per second and latencies."""
+    """Create a Sandbox and patch one annotation of it, repeatedly. Returns writes per second and latencies."""
     latencies: list[float] = []
     clock = time.perf_counter
     end = clock() + seconds
@@ -150,7 +150,7 @@ async def in_process(directory: Path) -> AsyncIterator[tuple[ApiServer, Client]]
 
 
 async def patch_rate(client: Client, names: list[str], rounds: int) -> tuple[float, float]:
-    """Patch each object so many times, all of them at once. Returns patches per second and CPU seconds per patch."""
+    """Patch all objects concurrently, each ``rounds`` times. Returns patches per second and CPU seconds per patch."""
 
     async def work(name: str) -> None:
         for number in range(rounds):
@@ -178,7 +178,7 @@ async def in_process_patch(directory: Path) -> list[Figure]:
 
 
 async def follow(connection: Connection, path: str, arrived: asyncio.Queue[float]) -> None:
-    """A watch read as bytes: what is measured is the server, not how fast this process can decode a hundred streams."""
+    """Read a watch as bytes, so that the figure is that of the server and not of decoding a hundred streams here."""
     url = urlsplit(connection.server)
     reader, writer = await asyncio.open_connection(url.hostname, url.port, ssl=connection.tls)
     authorization = (await connection.credentials.auth()).authorization
@@ -193,7 +193,7 @@ async def follow(connection: Connection, path: str, arrived: asyncio.Queue[float
 
 async def fan_out(watches: int = 100, events: int = 300) -> list[Figure]:
     say(f"one event to {watches} watches")
-    latencies: list[tuple[float, float]] = []  # with the part of it in which the server had no processor
+    latencies: list[tuple[float, float]] = []  # including the time in which the server waited for a CPU
     with ServerProcess() as server:
         pid = server.process.pid
         async with client_of(server.kubeconfig) as client:
@@ -227,7 +227,7 @@ async def fan_out(watches: int = 100, events: int = 300) -> list[Figure]:
 
 
 async def at_scale(directory: Path, count: int) -> list[Figure]:
-    """Cost of a write with few and with many objects, memory, and starting again with all of them."""
+    """Measure the cost of a write with few and with many objects, the memory, and a restart with all of them."""
     say(f"{count:,} objects: cost of a write")
     data = directory / "scale"
     async with in_process(data) as (server, client):
@@ -290,7 +290,7 @@ async def run(directory: Path, seconds: float, objects: int) -> list[Figure]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench-api", description=__doc__)
     parser.add_argument("--seconds", type=float, default=15, help="length of each throughput measurement")
-    parser.add_argument("--objects", type=int, default=100_000, help="how many objects 'many' is")
+    parser.add_argument("--objects", type=int, default=100_000, help="number of objects of the large store")
     parser.add_argument("--json", type=Path, default=Path("build/bench-api.json"), help="where to store the figures")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sandpool-bench-") as directory:

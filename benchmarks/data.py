@@ -1,7 +1,7 @@
-"""``make bench-data``: how quickly sandboxes answer, through the SDK, through the router, and through neither.
+"""``make bench-data``: measures how fast sandboxes answer, through the SDK, through the router, and without either.
 
-A home with real sandboxes runs in a network of its own (as root). What the SDK costs by itself is told by doing the
-same with a plain program, and what the router costs by going past it.
+``sandpool up`` with real sandboxes runs in its own network namespace (as root). A plain client program that does the
+same as the SDK shows what the SDK costs, and a direct connection to the sandbox shows what the router costs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def say(text: str) -> None:
 
 @dataclass(slots=True)
 class Use:
-    """Of the processor, in seconds: had, and waited for while ready to run."""
+    """CPU time in seconds: used, and waited for while ready to run."""
 
     cpu: float = 0.0
     starved: float = 0.0
@@ -76,7 +76,7 @@ class Bench:
         return Job(kind, self.where.hostname, self.where.port, headers=headers, **options)
 
     def filled(self) -> None:
-        """Wait until nothing is left of earlier claims and the pool is full."""
+        """Wait until all objects of earlier claims are deleted and the pool is full."""
         self._wait("pods", f"--selector={SANDBOX_NAME_HASH},!{WARM_POOL}", "--for=delete")
         self._wait(f"sandboxwarmpool/{_POOL}", f"--for=jsonpath={{.status.readyReplicas}}={BURST}")
 
@@ -126,7 +126,7 @@ class Bench:
 
     @contextmanager
     def _watched(self) -> Iterator[Use]:
-        """What the process of the home has used during the block, known after it."""
+        """Measure what the ``sandpool up`` process uses during the block; available after it."""
         process, use = self.home.server.process.pid, Use()
         cpu, starved = cpu_seconds(process), starved_seconds(process)
         yield use
@@ -154,7 +154,8 @@ class Bench:
         return figures
 
     def _throughput(self, sandbox: str) -> Figure:
-        """Health answers are the router's own: they tell what it can take without what the sandbox takes."""
+        """Measure requests per second. The health endpoint is answered by the router itself, so it shows the limit of
+        the router without a sandbox."""
         say("requests at once")
         rates, costs = [], []
         for path in ("/", "/healthz"):
@@ -171,7 +172,7 @@ class Bench:
         return Figure("router, requests of 64 connections", rate, "/s", ">= 3,000", rate >= 3000, details)
 
     def _executions(self, sandbox: str) -> Figure:
-        """Each on a connection of its own, as the protocol has it, which is timed apart."""
+        """Measure exec calls. The protocol requires a connection for each, whose time is reported separately."""
         say("commands as kubectl runs them")
         job = self.through_router("executions", count=100, path=exec_path(sandbox, "true"), kubeconfig=self._kubeconfig)
         with self._watched() as home:
@@ -204,7 +205,7 @@ class Bench:
 
     @contextmanager
     def _sandbox(self) -> Iterator[tuple[str, str]]:
-        """One with a large file in it; its name and address."""
+        """Create a sandbox with a large file in it. Returns its name and address."""
 
         def make(sdk: Any, pool: str, megabytes: int) -> Any:
             box = sdk.client.create_sandbox(pool)
@@ -221,7 +222,9 @@ class Bench:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, default=Path("build/bench-data.json"), help="where the figures are kept")
+    parser.add_argument(
+        "--json", type=Path, default=Path("build/bench-data.json"), help="write the figures to this file"
+    )
     options = parser.parse_args()
     home = PrivateHome().start()
     try:

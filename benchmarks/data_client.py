@@ -1,7 +1,7 @@
-"""The client's side of ``make bench-data``: requests and claims, as fast as a plain program can make them.
+"""The client of ``make bench-data``: sends requests and creates claims as fast as a plain program can.
 
-``python -m benchmarks.data_client JOB`` runs in the network of a home and prints what it measured as JSON. It is a
-program of its own so that what a client costs is not charged to the router.
+``python -m benchmarks.data_client JOB`` runs in the network namespace of ``sandpool up`` and prints its measurements as
+JSON. It is a separate process, so that the CPU time of the client is not charged to the router.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ENDED = b"\r\n\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to do. ``headers`` go with every request."""
+    """The work of one run. ``headers`` are sent with every request."""
 
     kind: str  # requests, download, claims or executions
     host: str
@@ -42,7 +42,7 @@ class Job:
     at_once: int = 1
     kubeconfig: str = ""
     pool: str = ""
-    process: int = 0  # of the home, to be watched while claims are made
+    process: int = 0  # of ``sandpool up``, measured while claims are created
 
     @property
     def request(self) -> bytes:
@@ -55,7 +55,7 @@ class Job:
 
 
 class _Asking(asyncio.Protocol):
-    """One connection that asks for the same thing again and again."""
+    """One connection that repeats the same request."""
 
     def __init__(self, job: Job, latencies: list[float]) -> None:
         self.job = job
@@ -104,7 +104,7 @@ async def requests(job: Job) -> dict[str, Any]:
 
 
 def download(job: Job) -> dict[str, Any]:
-    """The whole of one answer, read and thrown away."""
+    """Read one response completely and discard it."""
     buffer = bytearray(1 << 20)
     with socket.create_connection((job.host, job.port)) as sock:
         began = time.perf_counter()
@@ -122,8 +122,8 @@ def download(job: Job) -> dict[str, Any]:
 
 
 async def claims(job: Job) -> dict[str, Any]:
-    """Claims made all at once: how long each took until the result of its first command was there, and what client
-    and home have used until all were."""
+    """Create claims concurrently. Measures the time of each until the result of its first command, and the CPU time of
+    client and server until all have finished."""
     client = Client(HttpTransport(load(Path(job.kubeconfig))))
     began: dict[str, float] = {}
     took: list[float] = []

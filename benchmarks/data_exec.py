@@ -1,4 +1,4 @@
-"""Commands as ``kubectl exec`` runs them: a WebSocket with channels, on a connection of its own for each."""
+"""Runs commands as ``kubectl exec`` does: a WebSocket with channels, on a new connection for each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sandpool.kube.connection import Connection
 from sandpool.kube.kubeconfig import load
 
 _PROTOCOL = "v5.channel.k8s.io"
-_STATUS = 3  # the channel that says how it ended, and is the last to speak
+_STATUS = 3  # the channel that carries the exit status and is written last
 
 
 def exec_path(pod: str, *command: str) -> str:
@@ -24,14 +24,14 @@ def exec_path(pod: str, *command: str) -> str:
 
 
 async def executions(kubeconfig: Path, path: str, count: int) -> list[tuple[float, float]]:
-    """One after the other: seconds to be connected, and from there to the end of the command."""
+    """Run commands one after the other. Returns the seconds to connect, and from there to the end of the command."""
     connection = load(kubeconfig)
     auth = await connection.credentials.auth()
     return [await _execution(connection, auth.authorization or "", path) for _ in range(count)]
 
 
 async def abandoned(kubeconfig: Path, path: str, turns: int) -> None:
-    """Ask for a command, and break the connection after so many turns of the event loop."""
+    """Request a command, and close the connection after ``turns`` iterations of the event loop."""
     connection = load(kubeconfig)
     auth = await connection.credentials.auth()
     _, writer = await _connected(connection)

@@ -1,4 +1,5 @@
-"""What ``make bench-data`` has the SDK do. Each function runs in the SDK's own Python, which has nothing of ours."""
+"""Scripts that ``make bench-data`` runs with the SDK. Each function runs in the interpreter of the SDK, without this
+package."""
 
 from __future__ import annotations
 
@@ -6,8 +7,9 @@ from typing import Any
 
 
 def serial(sdk: Any, pool: str, count: int, keep: bool) -> Any:
-    """Claims one after the other: seconds until the result of the first command, until the claim was served, and of the
-    client's own processor time. Each is given up before the next unless it is to be kept until ``end``."""
+    """Create claims one after the other. Returns the seconds until the result of the first command, the seconds until
+    the claim was ready, and the CPU time of the client. Each claim is deleted before the next one, unless it is to be
+    kept until ``end``."""
     import time
 
     took, sdk.kept = [], []
@@ -29,7 +31,8 @@ def end(sdk: Any) -> None:
 
 
 def burst(sdk: Any, pool: str, count: int) -> Any:
-    """Claims all at once, each in a thread: seconds until the result of the first command, and of processor time."""
+    """Create claims concurrently, each in a thread. Returns the seconds until the result of the first command, and the
+    CPU time."""
     import time
     from concurrent.futures import ThreadPoolExecutor
 
@@ -49,7 +52,7 @@ def burst(sdk: Any, pool: str, count: int) -> Any:
 
 
 def commands(sdk: Any, pool: str, count: int) -> Any:
-    """Round trips of a command in one sandbox."""
+    """Measure round trips of a command in one sandbox."""
     import time
 
     box = sdk.client.create_sandbox(pool)

@@ -1,8 +1,8 @@
-"""A real Kubernetes with Sandpool installed in it, every part a process of its own whose costs are known.
+"""A real Kubernetes with Sandpool installed, each part in a process whose costs are measured.
 
-etcd, kube-apiserver and kube-controller-manager run as in a cluster, and what is installed is what ``sandpool install``
-puts into any. Its Deployment has nobody who would run it, so ``sandpool controller`` is started beside, as the service
-account that was installed. Pods are run by a node that runs nothing.
+etcd, kube-apiserver and kube-controller-manager run as in a cluster, and ``sandpool install`` installs the same objects
+as everywhere. No kubelet runs the Deployment, so ``sandpool controller`` is started as a process with the installed
+service account. A simulated node runs the pods.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ from tests.support.users import ADMIN
 
 T = TypeVar("T")
 
-#: What the process of the controllers is called in figures; the others are called by their programs.
+#: The name of the controller process in figures. Other processes have the names of their programs.
 CONTROLLER: Final = "controller"
 LOAD: Final = "the load"
 _NODE: Final = "node"
 _USERS: Final = {CLIENT: ("system:masters",), _NODE: ("system:masters",)}
 _WRITERS: Final = {CLIENT: CLIENT, ACCOUNT: CONTROLLERS, _NODE: NODES}
-# The arguments of the Deployment, and longer terms of the lease: where all of a control plane shares the machine with
-# whatever else runs on it, a renewal may take seconds, and it is claims that are to be measured.
+# The arguments of the Deployment, with longer lease times: a control plane on a busy machine may take seconds to renew
+# a lease, and the benchmark measures claims.
 _ARGUMENTS: Final = (
     *("controller", "--leader-elect=true", "--leader-election-namespace", names.NAMESPACE),
     *("--leader-elect-lease-duration", "60s", "--leader-elect-renew-deadline", "50s"),
 )
-# Seconds until a process answers, and between two looks whether it is still there.
+# Seconds until a process must answer, and between two checks that it still runs.
 _PATIENCE: Final = 60.0
 _PAUSE: Final = 0.5
 
 
 @dataclass(frozen=True)
 class Installation:
-    """``place`` is where a load is put. ``controller`` may be ended and started at any time."""
+    """``place`` describes the cluster for a load. ``controller`` can be stopped and started at any time."""
 
     plane: ControlPlane
     controller: Component
@@ -67,7 +67,7 @@ class Installation:
     clock: Clock
 
     async def working(self, work: Coroutine[None, None, T]) -> T:
-        """What ``work`` returns. Raises ``ComponentFailed`` if a process ends before."""
+        """Return the result of ``work``. Raises ``ComponentFailed`` if a process ends first."""
         task, watching = asyncio.create_task(work), asyncio.create_task(self._ended())
         try:
             await asyncio.wait([task, watching], return_when=asyncio.FIRST_COMPLETED)
@@ -91,8 +91,8 @@ class Installation:
 async def installation(
     directory: Path, clock: Clock, tell: Tell, *, profile: Profile = DEFAULT_PROFILE, flags: Sequence[str] = ()
 ) -> AsyncIterator[Installation]:
-    """Logs are written to ``directory``. ``flags`` are further ones of the controller. Everything is durable: etcd
-    syncs every write."""
+    """Start the control plane and install Sandpool. Logs are written to ``directory``; ``flags`` are passed to the
+    controller. Everything is durable: etcd syncs every write."""
     tell("starting etcd, kube-apiserver and kube-controller-manager")
     async with ControlPlane(users=_USERS, audit=(*_WRITERS, ADMIN)) as plane, _endpoint(plane) as endpoint:
         admin = endpoint.client_for(ADMIN)
@@ -100,7 +100,7 @@ async def installation(
         chosen = InstallOptions(profile=profile)
         objects = [manifests.namespace(), *manifests.definitions(chosen), *manifests.controller(chosen)]
         await Installer(admin, clock, lambda line: None).install(objects)
-        # The garbage collector looks for new kinds when it starts, and then only every half a minute.
+        # The garbage collector discovers new kinds at its start, and then every 30 seconds.
         plane.restart(plane.controller_manager)
         audit = Audit(plane.audit_log, request_of_kubernetes)
         plane.tokens[ACCOUNT] = await Cluster(plane, admin, audit).token()
@@ -149,7 +149,7 @@ _KUBECONFIGS: Final = {ACCOUNT: "controller.kubeconfig", _NODE: "node.kubeconfig
 
 
 def writer(asked: AuditedRequest) -> str:
-    """Everybody is another user here."""
+    """Return the writer of a request: each part has its own user here."""
     return _WRITERS.get(asked.user, OTHERS)
 
 

@@ -1,9 +1,9 @@
-"""``make bench-kubernetes``: what Sandpool reaches behind a real kube-apiserver, in one run on one machine.
+"""``make bench-kubernetes``: measures Sandpool behind a real kube-apiserver, in one run on one machine.
 
-One after the other on one control plane: a warm burst whose claims are then deleted, a pool that brings the cluster to
-a thousand sandboxes, claims all the time, and a restart of the controller among thousands of sandboxes. What each
-leaves behind stays for the next. Targets that are missed are said to be missed; what makes the run fail is only what
-must not happen on any machine.
+The scenarios run one after the other on one control plane: a warm burst whose claims are then deleted, a pool that
+brings the cluster to a thousand sandboxes, a sustained load, and a restart of the controller with thousands of
+sandboxes. The objects of each scenario stay for the next. A missed target is reported as missed; only violations that
+must not happen on any machine make the run fail.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from sandpool.engine.clock import SystemClock
 from sandpool.engine.logging import TEXT, configure_logging
 from sandpool.install.manifests import DEFAULT_PROFILE
 
-# Seconds after which a claim that was not served counts as lost. On a busy machine the last may wait for minutes.
+# Seconds after which an unserved claim counts as lost. On a busy machine the last one may wait for minutes.
 _PATIENCE: Final = 300.0
 
 
@@ -68,24 +68,26 @@ async def run(options: argparse.Namespace, directory: Path, tell: Tell) -> Measu
 
 def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kubernetes", description=__doc__)
-    parser.add_argument("--burst-size", type=int, default=300, help="claims at once")
+    parser.add_argument("--burst-size", type=int, default=300, help="claims per burst")
     parser.add_argument("--warmpool-size", type=int, default=600, help="replicas of the pools")
-    parser.add_argument("--qps", type=float, default=30.0, help="claims per second, all the time")
-    parser.add_argument("--seconds", type=float, default=60.0, help="for how long")
-    parser.add_argument("--census", type=int, default=1000, help="sandboxes at which memory is judged")
-    parser.add_argument("--sandboxes", type=int, default=5000, help="in the cluster when the controller starts anew")
-    parser.add_argument("--restart-claims", type=int, default=30, help="that wait for it")
-    parser.add_argument("--seed", type=int, default=1, help="of the times at which claims are made")
-    parser.add_argument("--profile", choices=get_args(Profile), default=DEFAULT_PROFILE, help="of the definitions")
+    parser.add_argument("--qps", type=float, default=30.0, help="claims per second of the sustained load")
+    parser.add_argument("--seconds", type=float, default=60.0, help="duration of the sustained load")
+    parser.add_argument("--census", type=int, default=1000, help="number of sandboxes at which memory is judged")
+    parser.add_argument(
+        "--sandboxes", type=int, default=5000, help="number of sandboxes at the restart of the controller"
+    )
+    parser.add_argument("--restart-claims", type=int, default=30, help="claims that wait for the restarted controller")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the arrival times of claims")
+    parser.add_argument("--profile", choices=get_args(Profile), default=DEFAULT_PROFILE, help="profile of the CRDs")
     parser.add_argument(
         "--controller-flag",
         action="append",
         default=[],
         metavar="FLAG",
-        help="for sandpool controller; may be repeated",
+        help="flag for sandpool controller; can be repeated",
     )
-    parser.add_argument("--json", type=Path, help="store everything here")
-    parser.add_argument("--html", type=Path, help="draw it here, as one page that needs nothing else")
+    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    parser.add_argument("--html", type=Path, help="write a self-contained HTML page to this file")
     return parser
 
 

@@ -1,9 +1,9 @@
-"""What a node does for pods with a network: how soon they are ready, what warm ones cost, how soon they answer.
+"""``make bench-node``: measures a node with real sandboxes: time to ready, cost of warm pods, time to the first answer.
 
     make bench-node        # as root
 
-API, controllers, node and measurement are in this process; sandboxes are real, of the built-in Python image, in a
-network namespace without a route out. The pool is filled by the controllers as ``sandpool up`` fills it.
+API, controllers, node and measurement share one process. Sandboxes are real, of the built-in Python image, in a network
+namespace without a route out. The controllers fill the pool as in ``sandpool up``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PROBE: Final = {"readinessProbe": {"httpGet": {"path": "/", "port": _PORT}}}
 
 
 async def cold(rig: RealNode, audit: Audit, rounds: int) -> list[Figure]:
-    """One pod after the other, from the create call until a watch says that it is ready."""
+    """Create pods one after the other. Measures from the create call until a watch shows the pod ready."""
     plain: list[float] = []
     probed: list[float] = []
     asked, starved, me = len(audit), starved_seconds(os.getpid()), os.getpid()
@@ -70,7 +70,7 @@ async def cold(rig: RealNode, audit: Audit, rounds: int) -> list[Figure]:
 
 
 async def warm(rig: RealNode, number: int, idle: float, *, frozen: bool) -> list[Figure]:
-    """A pool of so many, filled by the controllers, and left alone for ``idle`` seconds."""
+    """Fill a pool of ``number`` members with the controllers, then measure it idle for ``idle`` seconds."""
     async with _controllers(rig):
         start, busy, starved = time.monotonic(), time.process_time(), starved_seconds(os.getpid())
         await _make_pool(rig, number, frozen)
@@ -152,7 +152,7 @@ async def _make_pool(rig: RealNode, number: int, frozen: bool) -> None:
     container = {"name": _CONTAINER, "image": IMAGE, "ports": [{"containerPort": _PORT}]}
     limits = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}}
     metadata = {"annotations": {FREEZE_WHILE_WARM: "true"}} if frozen else {}
-    # With a probe: what is frozen has its server running, and not about to.
+    # With a readiness probe, so that the server already runs in a frozen pod.
     template = {"metadata": metadata, "spec": {"containers": [{**container, **_PROBE, "resources": limits}]}}
     await rig.client.create(SANDBOX_TEMPLATE, new(SANDBOX_TEMPLATE, "t", spec={"podTemplate": template}), "default")
     spec = {"replicas": number, "sandboxTemplateRef": {"name": "t"}}

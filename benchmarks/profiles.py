@@ -1,8 +1,8 @@
-"""``make bench-profiles``: what a write to a Sandbox costs a real kube-apiserver with either profile of its definition.
+"""``make bench-profiles``: measures writes to a Sandbox on a real kube-apiserver with each profile of the CRD.
 
-For each profile, in turn, a number of sandboxes are written to at once, again and again, each by its own writer: merge
-patches of one annotation, which is the cheapest write there is and what a binding is like. What is compared is patches
-per second and processor time of the API server per patch; the latter depends little on what else the machine does.
+For each profile in turn, several writers patch one sandbox each, concurrently and repeatedly. The patches are merge
+patches of one annotation: the cheapest write, and similar to a binding. The figures are patches per second and CPU time
+of the API server per patch; the latter hardly depends on other load of the machine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SPACE: Final = "bench"
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round of patches took; ``cpu`` and ``starved`` are the API server's, in seconds."""
+    """The result of one round of patches. ``cpu`` and ``starved`` are seconds of the API server."""
 
     profile: Profile
     seconds: float
@@ -51,10 +51,10 @@ class Round:
 
 
 async def measure(client: Client, pid: int, profile: Profile, *, writers: int, patches: int) -> Round:
-    """Switch to a profile and patch."""
+    """Install a profile and measure patches."""
     await Installer(client, SystemClock(), lambda line: None).install(definitions(InstallOptions(profile=profile)))
     await until(lambda: _works_by(client, profile), within=60)
-    # Of its own: what a definition does not know in detail takes less to be written down, in managedFields too.
+    # New objects per profile: fields without a schema take less space, also in managedFields.
     names = [f"{profile}-{number}" for number in range(writers)]
     for name in names:
         with suppress(AlreadyExists):
@@ -87,7 +87,7 @@ async def _patch(client: Client, names: Sequence[str], times: int, latencies: li
 
 
 async def _works_by(client: Client, profile: Profile) -> bool:
-    """Whether the API server has noticed the definition."""
+    """Whether the API server serves the profile yet."""
     box = sandbox("probe")
     box["spec"]["podTemplate"]["spec"]["fieldOfTomorrow"] = 1
     made = await client.create(SANDBOX, box, _SPACE, dry_run=True)
@@ -130,9 +130,11 @@ async def _run(writers: int, patches: int) -> list[Round]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--writers", type=int, default=WRITERS, help="sandboxes that are written to at once")
-    parser.add_argument("--patches", type=int, default=PATCHES, help="in each round, of which there are two")
-    parser.add_argument("--json", type=Path, help="write the figures here too")
+    parser.add_argument(
+        "--writers", type=int, default=WRITERS, help="number of concurrent writers, each with its own sandbox"
+    )
+    parser.add_argument("--patches", type=int, default=PATCHES, help="patches per round; each profile has two rounds")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()
     found = figures(uvloop.run(_run(arguments.writers, arguments.patches)))
     sys.stdout.write(table(found) + "\n")

@@ -1,8 +1,8 @@
-"""How soon claims are served again when the controller starts anew and finds a cluster full of sandboxes.
+"""Measures how soon claims are served after a restart of the controller in a cluster full of sandboxes.
 
-The controller is told to end, as by a Deployment that is updated, so it gives its lease back. Claims are made when its
-process is gone, and wait. What is measured begins when the next process is started: Python, modules, the lists of all
-sandboxes and pods, the lease, and then what a claim takes.
+The controller stops on SIGTERM, as in an update of its Deployment, so it releases its lease. Claims are created when
+its process has ended. The measurement begins with the start of the next process: Python, imports, the lists of all
+sandboxes and pods, the lease, and then the claims.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 
 _NAMESPACE: Final = "bench-restart"
-# Seconds for the pool to be full, and for the claims to be served.
+# Timeouts in seconds: for the pool to be full, and for the claims to be served.
 _PATIENCE: Final = 900.0
 
 
 @dataclass(frozen=True, slots=True)
 class Restart:
     """``first`` and ``last`` are the seconds from the start of the process until the first and the last of the waiting
-    claims were ready; infinite if none was. ``cpu`` and ``starved`` are the new process's until then, ``memory`` its
-    resident bytes."""
+    claims were ready; infinite if none was. ``cpu`` and ``starved`` are those of the new process until then, ``memory``
+    its resident bytes."""
 
     sandboxes: int
     filled: float
@@ -45,7 +45,7 @@ class Restart:
 
 
 async def restart(there: Installation, clock: Clock, tell: Tell, *, sandboxes: int, claims: int) -> Restart:
-    """Fill a pool until the cluster has so many sandboxes, and start the controller again while claims wait."""
+    """Fill a pool until the cluster has ``sandboxes`` sandboxes, and restart the controller while claims wait."""
     client = there.place.client
     ground = Ground(client, clock, _NAMESPACE, "", tell)
     members = Members(client, clock, _NAMESPACE, POOL)
@@ -86,12 +86,12 @@ async def restart(there: Installation, clock: Clock, tell: Tell, *, sandboxes: i
 
 
 async def count(client: Client) -> int:
-    """How many sandboxes the cluster has."""
+    """Return the number of sandboxes in the cluster."""
     page = await client.list(SANDBOX, limit=1)
     return len(page["items"]) + int(page["metadata"].get("remainingItemCount") or 0)
 
 
 async def _made(load: Load, claims: int, clock: Clock) -> None:
-    """Until the API has taken all claims."""
+    """Wait until the API has accepted all claims."""
     while sum(claim.answered is not None for claim in load.outcome.claims) + len(load.outcome.failed) < claims:
         await clock.sleep(0.01)

@@ -1,10 +1,9 @@
-"""What a sandbox costs below everything else: no API, no agent, no network, only a runtime.
+"""``make bench-sandboxes``: measures sandboxes of each runtime alone, without API, agent or network.
 
     make bench-sandboxes        # as root
 
-For each runtime of this machine: from nothing to a program that runs, a first command in it and others, pause and
-resume, the end, what memory an idle one takes, before and after commands, what CPU time a start and commands take, and
-how many can be started per second.
+For each runtime of this machine: the start of a program, the first and further commands, pause and resume, deletion,
+the memory of an idle sandbox before and after commands, the CPU time of a start and of commands, and starts per second.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _names = count(1)
 
 
 async def one_by_one(boxes: Rig, rounds: int) -> list[Figure]:
-    """What happens to a single sandbox, again and again."""
+    """Measure the lifecycle of one sandbox, repeatedly."""
     times: dict[str, list[float]] = {}
     used: dict[str, list[float]] = {}
 
@@ -78,7 +77,7 @@ async def one_by_one(boxes: Rig, rounds: int) -> list[Figure]:
 
 
 async def many(boxes: Rig, number: int) -> list[Figure]:
-    """As many as there may be, eight at a time, each in a pod of its own."""
+    """Start ``number`` sandboxes, eight at a time, each in its own pod."""
     places = asyncio.Semaphore(_AT_ONCE)
     pods = [await boxes.pod() for _ in range(number)]
 
@@ -118,8 +117,8 @@ async def run(rounds: int, number: int) -> list[Figure]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench-sandboxes", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=50, help="how often each thing is done")
-    parser.add_argument("--number", type=int, default=100, help="how many sandboxes there are at once")
+    parser.add_argument("--rounds", type=int, default=50, help="repetitions of each measurement")
+    parser.add_argument("--number", type=int, default=100, help="number of concurrent sandboxes")
     options = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("sandboxes with limits and users of their own are made by root only")

@@ -1,6 +1,6 @@
-"""A node that runs nothing, as a process of its own: so what nodes cost is known, and no part of anybody else's.
+"""A simulated node as a separate process, so that its costs are measured apart from those of the controllers.
 
-``python -m benchmarks.simulated_kubelet KUBECONFIG`` works until it is told to stop.
+``python -m benchmarks.simulated_kubelet KUBECONFIG`` runs until SIGTERM.
 """
 
 from __future__ import annotations

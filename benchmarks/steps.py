@@ -1,6 +1,6 @@
-"""Where one write spends its time: each step of a patch, measured alone.
+"""Measures each step of a patch alone, to show where one write spends its time.
 
-A sum of parts and not a profile: a profiler makes Python's many small calls look dearer than they are.
+The result is a sum of parts and not a profile, because a profiler inflates the cost of many small calls.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sandpool.server.store.entry import Entry
 
 
 def microseconds(call: Callable[[], Any], *, times: int = 2000, rounds: int = 7) -> float:
-    """The best of several averages: what it costs when nothing else gets in the way."""
+    """Return the best of several averages: the cost without interference."""
     best = float("inf")
     for _ in range(rounds):
         started = time.perf_counter()
@@ -35,7 +35,7 @@ def microseconds(call: Callable[[], Any], *, times: int = 2000, rounds: int = 7)
 
 
 async def patch_steps(server: ApiServer, client: Client, namespace: str, name: str) -> list[Figure]:
-    """The steps of a merge patch of one annotation of a Sandbox, for an object that is there."""
+    """Return the steps of a merge patch of one annotation of an existing Sandbox."""
     await client.patch(SANDBOX, name, MergePatch({"metadata": {"annotations": {"bench": "before"}}}), namespace)
     resource = server.resources.get(SANDBOX.group, SANDBOX.version, SANDBOX.plural)
     entry = server.store.get(SANDBOX.group_resource, Key(namespace, name))

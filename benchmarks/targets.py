@@ -1,4 +1,4 @@
-"""What a run behind a real kube-apiserver should reach, and what must not happen in it at all."""
+"""Targets for a run behind a real kube-apiserver, and violations that must not happen."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sandpool.bench.claims import Report
 from sandpool.bench.figures import Figure, percentile
 from sandpool.bench.load import Claim, Outcome
 
-#: How much longer half of the claims of the last third may wait than those of the first, to be called flat.
+#: The largest ratio of the median latencies of the last and the first third that still counts as flat.
 FLAT: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One whole run. ``census`` is how many sandboxes there were when ``fill`` had come to rest."""
+    """One whole run. ``census`` is the number of sandboxes when ``fill`` had finished."""
 
     burst: Report
     fill: Report
@@ -41,8 +41,8 @@ def figures(measured: Measured) -> list[Figure]:
 
 
 def failures(measured: Measured) -> list[str]:
-    """Claims lost, sandboxes given out twice, cold claims where the pool had enough, conflicts. Empty if there are
-    none."""
+    """Return the violations: lost claims, sandboxes assigned twice, cold claims although the pool had enough members,
+    conflicts."""
     found = []
     for report in (measured.burst, measured.sustained):
         name = report.scenario.name
@@ -118,7 +118,7 @@ def _sustained(report: Report) -> list[Figure]:
 
 
 def thirds(outcome: Outcome) -> tuple[list[Claim], list[Claim]]:
-    """The claims of the first and of the last third of the time, of those that were served."""
+    """Return the served claims of the first and of the last third of the time."""
     begin, end = outcome.claims[0].due, outcome.claims[-1].due
     third = (end - begin) / 3
     served = [claim for claim in outcome.claims if claim.latency is not None]
@@ -129,7 +129,7 @@ def thirds(outcome: Outcome) -> tuple[list[Claim], list[Claim]]:
 
 
 def _writes(report: Report) -> Figure:
-    """Of the controllers, as the budget means it; what everybody else wrote is told beside."""
+    """Judge the writes of the controllers by the budget. Writes of other clients are details."""
     departure = report.departure
     assert departure is not None
     parts = {"claim and replacement": report.request_counts, "deletion": departure.request_counts}
@@ -142,7 +142,7 @@ def _writes(report: Report) -> Figure:
 
 
 def _processor(measured: Measured) -> Figure:
-    """Judged where claims come all the time, which is most of the work; replacement included."""
+    """Judge the CPU time per claim of the sustained load, including replacements."""
     burst, sustained = measured.burst, measured.sustained
     each = sustained.per_claim(sustained.used.cpu[CONTROLLER]) * 1e3
     departure = burst.departure

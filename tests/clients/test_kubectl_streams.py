@@ -21,7 +21,7 @@ from sandpool.server.serving.daemon import Daemon, ServerOptions
 from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
 from tests.support.fake_kubelet import node_at, started
-from tests.support.fake_pod_access import FakeDoor
+from tests.support.fake_pod_access import FakePodAccess
 from tests.support.kubectl import Kubectl, find_kubectls
 
 KUBECTLS = find_kubectls()
@@ -53,7 +53,7 @@ async def play(command: tuple[str, ...], client: StreamClient) -> int:
 
 
 class Rig:
-    def __init__(self, daemon: Daemon, pod_access: FakeDoor, kubectl: Kubectl) -> None:
+    def __init__(self, daemon: Daemon, pod_access: FakePodAccess, kubectl: Kubectl) -> None:
         self.daemon = daemon
         self.pod_access = pod_access
         self.kubectl = kubectl
@@ -70,7 +70,7 @@ async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[R
     kubectl, place = request.param
     daemon = Daemon(ServerOptions(tmp_path / "data", port=0))
     await daemon.start()
-    pod_access = FakeDoor(play)
+    pod_access = FakePodAccess(play)
     client = daemon.server.client()
     spec: Object = {"nodeName": "node", "containers": [{"name": "main", "image": "a"}, {"name": "side", "image": "b"}]}
     await client.create(POD, new(POD, "box", spec=spec), "default")

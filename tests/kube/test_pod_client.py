@@ -19,7 +19,7 @@ from sandpool.kube.port_forward import PortForward
 from sandpool.server.serving.daemon import Daemon, ServerOptions
 from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
-from tests.support.fake_pod_access import FakeDoor
+from tests.support.fake_pod_access import FakePodAccess
 
 
 async def play(command: tuple[str, ...], client: StreamClient) -> int:
@@ -43,12 +43,12 @@ async def play(command: tuple[str, ...], client: StreamClient) -> int:
 
 
 @pytest_asyncio.fixture
-async def pod_access() -> FakeDoor:
-    return FakeDoor(play)
+async def pod_access() -> FakePodAccess:
+    return FakePodAccess(play)
 
 
 @pytest_asyncio.fixture
-async def pods(pod_access: FakeDoor, tmp_path: Path) -> AsyncIterator[HttpPodClient]:
+async def pods(pod_access: FakePodAccess, tmp_path: Path) -> AsyncIterator[HttpPodClient]:
     daemon = Daemon(ServerOptions(tmp_path / "data", port=0))
     await daemon.start()
     daemon.server.pod_access = pod_access
@@ -92,7 +92,7 @@ async def test_a_terminal_has_a_size(pods: HttpPodClient) -> None:
     await session.close()
 
 
-async def test_closing_the_session_ends_the_command(pods: HttpPodClient, pod_access: FakeDoor) -> None:
+async def test_closing_the_session_ends_the_command(pods: HttpPodClient, pod_access: FakePodAccess) -> None:
     session = await pods.execute("default", "box", ExecOptions(("wait",)))
     assert await anext(session.output()) == Output(STDOUT, b"waiting")
     assert pod_access.running == 1
@@ -118,7 +118,7 @@ async def test_a_pod_that_does_not_exist(pods: HttpPodClient) -> None:
         await anext(aiter(pods.logs("default", "no", LogOptions())))
 
 
-async def test_logs(pods: HttpPodClient, pod_access: FakeDoor) -> None:
+async def test_logs(pods: HttpPodClient, pod_access: FakePodAccess) -> None:
     pod_access.log = [b"one\n", b"two\n"]
     assert b"".join([piece async for piece in pods.logs("default", "box", LogOptions(tail=5))]) == b"one\ntwo\n"
     assert pod_access.queries[0].tail == 5
@@ -133,7 +133,7 @@ async def test_logs(pods: HttpPodClient, pod_access: FakeDoor) -> None:
     assert pod_access.queries[1].timestamps
 
 
-async def test_connections_to_a_port(pods: HttpPodClient, pod_access: FakeDoor) -> None:
+async def test_connections_to_a_port(pods: HttpPodClient, pod_access: FakePodAccess) -> None:
     async def shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write((await reader.read()).upper())
         writer.close()

@@ -1,4 +1,4 @@
-"""One API under test or under load, whatever carries its requests."""
+"""Access to one API under test or under load, for several users."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Endpoint(Protocol):
     name: str
 
     def client_for(self, user: str) -> Client:
-        """A client that acts as one of the users the endpoint was set up with."""
+        """Return a client that acts as one of the users of the endpoint."""
         ...
 
     async def forget_history(self) -> None:
-        """Drop what continue tokens and watches from old versions are answered with, as time alone would."""
+        """Drop the history of watches and continue tokens, as the server would after some time."""
         ...
 
     async def close(self) -> None: ...
@@ -38,7 +38,7 @@ class Endpoint(Protocol):
 
 @dataclass(frozen=True)
 class Answer:
-    """An HTTP answer as it came, for tests of what a ``Client`` hides: headers, media types, exact bodies."""
+    """An HTTP response with everything that a ``Client`` hides: headers, media types, exact bodies."""
 
     status: int
     body: bytes
@@ -67,7 +67,7 @@ class Raw(Protocol):
         headers: Mapping[str, str] | None = None,
         user: str | None = ADMIN,
     ) -> Answer:
-        """Send exactly this and return exactly what came back. ``target`` is the path with its query, encoded; a
+        """Send exactly this request and return the exact response. ``target`` is the encoded path with its query; a
         user of None sends no credentials."""
         ...
 
@@ -89,7 +89,7 @@ class HttpEndpoint:
     def client_for(self, user: str) -> Client:
         if user not in self._clients:
             connection = Connection(self.url, self.tls, Fixed.token(self.tokens[user]))
-            # Whoever tests or measures wants the first answer, also where it is to come back later.
+            # Return the first response: tests and measurements must not retry.
             self._clients[user] = Client(HttpTransport(connection, retry=Retry(attempts=1)))
         return self._clients[user]
 

@@ -12,12 +12,12 @@ _BUILDER = Path(__file__).parents[2] / "dev" / "kube-assets"
 
 
 class MissingAssets(Exception):
-    """No usable binaries; the message says where they were looked for and how to get them."""
+    """No usable binaries were found. The message names the searched places and the command that builds them."""
 
 
 @dataclass(frozen=True)
 class Assets:
-    """A directory holding etcd and kube-apiserver, and perhaps kube-controller-manager and kubectl."""
+    """A directory with etcd and kube-apiserver, and optionally kube-controller-manager and kubectl."""
 
     directory: Path
 
@@ -32,9 +32,10 @@ class Assets:
 
 
 def find_assets() -> Assets:
-    """The directory named by KUBEBUILDER_ASSETS, else the one ``dev/kube-assets`` has built.
+    """Return the directory named by KUBEBUILDER_ASSETS, or else the one that ``dev/kube-assets`` has built.
 
-    The variable wins even if what it names is unusable: whoever sets it wants those binaries and no others."""
+    The variable wins even if its directory is unusable: a user who sets it wants those binaries and no others.
+    """
     named = os.environ.get("KUBEBUILDER_ASSETS")
     if named:
         return _checked(Path(named), f"KUBEBUILDER_ASSETS={named}")

@@ -1,8 +1,8 @@
-"""A pytest plugin: every test that uses ``world`` runs in all three homes.
+"""A pytest plugin that runs every test with the fixture ``world`` on all three backends.
 
-A home is started when the first test asks for it and lives as long as the session of a worker. A test gets a world of
-its own in it: a namespace, controllers, a node, and a clock that begins at the time of day, because an API stamps what
-it stores with that, and stands still until the test moves it.
+A backend is started for the first test that uses it and lives as long as the session of its worker. Each test gets its
+own world on it: a namespace, controllers, a node, and a clock. The clock begins at the current time, because the API
+stamps objects with that time, and advances only when the test says so.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ KINDS: Final = (
 
 
 def embedded(*cases: tuple[Any, ...]) -> list[Any]:
-    """Values of parameters for which a test runs on the embedded API only. For tests in many variations, of which one
-    or two show what there is to see on a real Kubernetes, where each takes a second."""
+    """Return parameter values for which a test runs on the embedded API only. Use it for tests with many variants, of
+    which one or two suffice on a real Kubernetes, where each takes a second."""
     return [pytest.param(*case, marks=pytest.mark.backends("inprocess", "http")) for case in cases]
 
 
@@ -40,12 +40,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "backend_kind" in metafunc.fixturenames:
-        # The scope makes pytest finish with one home before it turns to the next.
+        # The scope makes pytest finish with one backend before it starts the next.
         metafunc.parametrize("backend_kind", KINDS, scope="session")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What uses a home runs in the event loop that the homes live in, and only in the homes it is marked with."""
+    """Run tests of a backend in the event loop of the backends, and only on the backends named by their mark."""
     elsewhere = []
     for item in items:
         if isinstance(item, pytest.Function) and "backend_kind" in item.fixturenames:
@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class Backends:
-    """The homes of a session."""
+    """The backends of a session."""
 
     def __init__(self, request: pytest.FixtureRequest, directory: Path) -> None:
         self._request = request
@@ -67,7 +67,7 @@ class Backends:
         self._starting: dict[str, asyncio.Task[Backend]] = {}
 
     async def get(self, kind: str) -> Backend:
-        """A start that failed stays failed: one attempt is enough."""
+        """Start a backend once. A failed start is not repeated."""
         if kind not in self._starting:
             self._starting[kind] = asyncio.create_task(self._start(kind))
         return await self._starting[kind]

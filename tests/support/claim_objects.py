@@ -24,14 +24,14 @@ def warm_pool(name: str = "pool", *, template: str = "python", strategy: str = "
 def claim(
     name: str = "claim", *, pool: str = "pool", metadata: Mapping[str, Any] | None = None, **fields: Any
 ) -> Object:
-    """A claim; ``spec`` is laid over the reference to its pool."""
+    """Return a claim. ``spec`` is merged over the reference to its pool."""
     spec = {"warmPoolRef": {"name": pool}, **fields.pop("spec", {})}
     identity = {"generation": 1, "creationTimestamp": CREATED_AT, **(metadata or {})}
     return stored(SANDBOX_CLAIM, name, spec=spec, metadata=identity, **fields)
 
 
 def pool_member(name: str = "pool-abcde", *, pool: Object, template: str = "python", **fields: Any) -> Object:
-    """A sandbox a pool has made."""
+    """Return a sandbox that a pool has created."""
     identity = {
         labels.WARM_POOL: name_hash(pool["metadata"]["name"]),
         labels.TEMPLATE_REF_HASH: name_hash(template),
@@ -52,7 +52,7 @@ def pool_member(name: str = "pool-abcde", *, pool: Object, template: str = "pyth
 def ready_status(
     *, ips: Sequence[str] = ("10.0.0.1",), node: str = "node-1", since: str = CREATED_AT, **ready: Any
 ) -> Object:
-    """The status of a sandbox that is ready; ``ready`` is laid over that condition."""
+    """Return the status of a ready sandbox. ``ready`` is merged over that condition."""
     condition = {
         "type": "Ready",
         "status": "True",

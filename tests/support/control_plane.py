@@ -1,8 +1,8 @@
-"""A real Kubernetes control plane on loopback: etcd, kube-apiserver and, if wanted, kube-controller-manager.
+"""A real Kubernetes control plane on loopback: etcd, kube-apiserver and optionally kube-controller-manager.
 
-It is what the embedded API server is compared with, in behaviour and in speed. Everything it needs is generated into
-one temporary directory, which goes when it stops. There are no nodes and no scheduler: objects are stored, watched,
-validated and garbage-collected, and pods stay Pending.
+The embedded API server is compared with it, in behaviour and in speed. All its files are in one temporary directory,
+which is removed when it stops. There are no nodes and no scheduler: objects are stored, watched, validated and
+garbage-collected, and pods stay Pending.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CONTROLLERS = (
 
 
 def kubelet_flags(authority: Authority) -> tuple[str, ...]:
-    """With these kube-apiserver reaches into pods of nodes, who know it as a client of ``authority``."""
+    """Return the flags with which kube-apiserver connects to kubelets that trust clients of ``authority``."""
     identity = authority.kubelet_client()
     return (
         f"--client-ca-file={authority.ca_file}",
@@ -49,7 +49,7 @@ def kubelet_flags(authority: Authority) -> tuple[str, ...]:
 
 
 class ControlPlaneFailed(Exception):
-    """A component ended or did not become ready in time; the message carries the tails of the logs."""
+    """A component ended or did not become ready in time. The message has the tails of the logs."""
 
 
 class ControlPlane(Rig):
@@ -116,7 +116,7 @@ class ControlPlane(Rig):
         shutil.rmtree(self.directory)
 
     def restart(self, component: Component, *, crash: bool = False, within: float = 60.0) -> None:
-        """End one component, in good order or at this instant, and start it again; returns when the API is ready."""
+        """Stop one component, gracefully or with SIGKILL, and start it again. Returns when the API is ready."""
         if crash:
             component.kill()
         else:
@@ -145,9 +145,10 @@ class ControlPlane(Rig):
     def write_kubeconfig(
         self, path: Path, user: str = ADMIN, namespace: str = "default", *, token: str = "", server: str = ""
     ) -> Path:
-        """A kubeconfig that reaches this API as ``user``; JSON, which every reader of kubeconfigs accepts as YAML.
+        """Write a kubeconfig for ``user``, as JSON, which every kubeconfig reader accepts as YAML.
 
-        Whoever is none of the ``users`` has a ``token``; ``server`` is another way to the API."""
+        A user who is not among ``users`` needs a ``token``. ``server`` is another address of the API.
+        """
         authority = base64.b64encode(self.ca.encode()).decode()
         cluster = {"server": server or self.url, "certificate-authority-data": authority}
         config = {
@@ -165,7 +166,7 @@ class ControlPlane(Rig):
         return path
 
     def compact(self) -> None:
-        """Make etcd forget all history up to now, which expires every continue token and old resourceVersion."""
+        """Make etcd drop its history, which expires every continue token and old resourceVersion."""
         header = self._etcd_call("/v3/kv/range", {"key": base64.b64encode(b"\0").decode()})["header"]
         self._etcd_call("/v3/kv/compaction", {"revision": header["revision"], "physical": True})
 
@@ -202,7 +203,7 @@ class ControlPlane(Rig):
             f"--data-dir={self.directory / 'etcd'}",
             f"--listen-client-urls={url}",
             f"--advertise-client-urls={url}",
-            "--listen-peer-urls=http://127.0.0.1:0",  # a single member: nobody needs to know the port
+            "--listen-peer-urls=http://127.0.0.1:0",  # a single member: no other process needs the port
             "--socket-reuse-port",
             "--log-level=warn",
         ]
@@ -226,7 +227,7 @@ class ControlPlane(Rig):
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
-            # Pods shall be accepted as they are: no token volumes added, no wait for the default service account.
+            # Accept pods unchanged: add no token volumes, and do not wait for the default service account.
             "--disable-admission-plugins=ServiceAccount",
             *(self._audit_flags() if self.audit else ()),
             *self.apiserver_flags,
@@ -236,7 +237,7 @@ class ControlPlane(Rig):
         return [
             f"--audit-policy-file={self.directory / 'audit-policy.json'}",
             f"--audit-log-path={self.audit_log}",
-            "--audit-log-mode=blocking",  # what has been answered is in the file
+            "--audit-log-mode=blocking",  # a response implies that its line is in the file
         ]
 
     def _controller_command(self) -> list[str | Path]:
@@ -247,7 +248,7 @@ class ControlPlane(Rig):
             f"--service-account-private-key-file={self.directory / 'service-account.key'}",
             "--leader-elect=false",
             "--secure-port=0",
-            # Tests create and delete by the hundred; the default of 20 requests a second would be what they wait for.
+            # Tests create and delete hundreds of objects; the default of 20 requests per second would slow them down.
             "--kube-api-qps=500",
             "--kube-api-burst=1000",
         ]
@@ -278,8 +279,8 @@ class ControlPlane(Rig):
             return False
 
     def _controllers_ready(self) -> bool:
-        """The service account controller has done its work, hence the controllers run. The garbage collector needs
-        a moment more to fill its graph; tests of it wait for what they expect anyway."""
+        """The service account controller has acted, so the controllers run. The garbage collector needs a moment more
+        to fill its graph; its tests poll for their results."""
         return self._api_get("/api/v1/namespaces/default/serviceaccounts/default") is not None
 
     def _api_get(self, path: str) -> bytes | None:

@@ -1,4 +1,4 @@
-"""What something has cost in a world: requests by the audit log of its API, and reconciles by key."""
+"""Costs in a world: requests from the audit log of its API, and reconciles by key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ CONTROLLERS = "controllers"
 
 
 class Costs:
-    """Of the controllers, from the moment it is made. Watches are opened once and cost nothing afterwards."""
+    """Costs of the controllers since the creation of this object. Watches are opened once and cost nothing
+    afterwards."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -27,7 +28,7 @@ class Costs:
         return [each for each in asked if each.verb != "watch" and user in (None, each.user)]
 
     def about(self, *names: str) -> list[AuditedRequest]:
-        """Requests about objects of these names, whatever their kind: a pod bears the name of its sandbox."""
+        """Return the requests for objects of these names, of any kind: a pod has the name of its sandbox."""
         return [each for each in self.all() if each.name in names]
 
     def events(self) -> list[AuditedRequest]:
@@ -37,12 +38,12 @@ class Costs:
         return [str(each) for each in self.all() if not each.writes]
 
     def refused(self) -> list[str]:
-        """Whatever the API did not simply do, with the code it said so with; whoever asked."""
+        """Return the requests of all users that the API did not execute, with their codes."""
         return [f"{each.user}: {each} {each.code}" for each in self.all(None) if each.code >= 400]
 
 
 def count_reconciles(controller: Controller[Key]) -> Counter[str]:
-    """How often each key is reconciled from now on, by name."""
+    """Count the reconciles of each key from now on, by name."""
     counts: Counter[str] = Counter()
     reconcile: Any = controller.reconcile
 

@@ -1,4 +1,4 @@
-"""Installing custom kinds into an API and waiting until it serves them."""
+"""Installs custom kinds into an API and waits until it serves them."""
 
 from __future__ import annotations
 
@@ -52,6 +52,6 @@ async def install(client: Client, definition: Object) -> Object:
 
 
 def condition(object: Object, type: str) -> str | None:
-    """The status of a condition, or None if it is not there."""
+    """Return the status of a condition; None if it is absent."""
     conditions = object.get("status", {}).get("conditions") or []
     return next((each["status"] for each in conditions if each["type"] == type), None)

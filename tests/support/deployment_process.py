@@ -1,7 +1,6 @@
-"""The controllers as a Deployment runs them: processes of their own, as the service account, begun again when they end.
+"""The controllers as a Deployment runs them: separate processes with the service account, restarted when they end.
 
-What a kubelet does for a Deployment is done here by a task: a process that has ended, by itself or by a test, is
-started anew, after a moment.
+A task replaces the kubelet: it restarts a process that has ended, by itself or by a test, after a moment.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from sandpool.install import names
 from sandpool.testing.waiting import until
 from tests.support.installed_cluster import Cluster
 
-_PAUSE = 0.1  # seconds between two looks at the processes
+_PAUSE = 0.1  # seconds between two checks of the processes
 _LEADING = b"leading: "
 
 
 class Deployed:
-    """``replicas`` of them for the length of an ``async with``. ``server`` is where they reach the API, the cluster's
-    own address if empty; ``options`` are further ones of the command line. Unless they are ``kept`` they stay as a test
-    leaves them."""
+    """Run ``replicas`` processes for the length of an ``async with``. ``server`` is the address at which they reach the
+    API, by default that of the cluster; ``options`` are further flags. Without ``kept`` ended processes are not
+    restarted."""
 
     def __init__(
         self,
@@ -62,11 +61,11 @@ class Deployed:
             await asyncio.to_thread(replica.stop, 20)
 
     def mark(self) -> list[int]:
-        """How much each of them has logged by now."""
+        """Return the log positions of all processes."""
         return [replica.log.stat().st_size if replica.log.exists() else 0 for replica in self.replicas]
 
     async def leading(self, mark: Sequence[int] = ()) -> Component:
-        """Wait until one of them has said that it leads, after ``mark`` if that is given."""
+        """Wait until a process logs that it leads, after ``mark`` if given."""
         since = mark or [0 for _ in self.replicas]
 
         async def found() -> Component | None:
@@ -80,7 +79,7 @@ class Deployed:
         return leader
 
     def said(self) -> str:
-        """The logs of all of them."""
+        """Return the logs of all processes."""
         return "\n".join(replica.log.read_text() for replica in self.replicas if replica.log.exists())
 
     async def _keep(self) -> None:

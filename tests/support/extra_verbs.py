@@ -1,4 +1,4 @@
-"""The verbs of the API that our own clients never use, for tests of the server: PUT and DELETE of a collection."""
+"""Verbs of the API that our own clients never use, for tests of the server: PUT, and DELETE of a collection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def replace(
     subresource: str | None = None,
     **query: str,
 ) -> Object:
-    """PUT the whole object; the name in the path is the object's own unless given."""
+    """PUT the whole object. The name in the path defaults to that of the object."""
     path = type.path(namespace, name or object["metadata"]["name"], subresource)
     answer: Object = await client.transport.request(Request("PUT", path, query, object))
     return answer

@@ -1,4 +1,4 @@
-"""A kubelet whose pods the test plays, on an API server in the same process, and clients with certificates."""
+"""A kubelet with simulated pods, on an API server in the same process, and clients with certificates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sandpool.node.registration import KubeletEndpoint
 from sandpool.server.api_server import ApiServer
 from sandpool.server.serving.pki import Authority, Identity
 from sandpool.testing.objects import new
-from tests.support.fake_pod_access import FakeDoor, Play
+from tests.support.fake_pod_access import FakePodAccess, Play
 
 NODE = "apart"
 # Seconds until a test that would hang fails instead.
@@ -27,12 +27,13 @@ PATIENCE = 30.0
 
 
 class KubeletRig:
-    """``pods`` are those of the node. ``authority`` signs what clients show, ``endpoint`` is where it listens."""
+    """``pods`` are those of the node, ``authority`` signs the certificates of clients, ``endpoint`` is the listen
+    address."""
 
     def __init__(self, client: Client, clock: Clock, directory: Path, play: Play) -> None:
         self.clock = clock
         self.directory = directory
-        self.pod_access = FakeDoor(play)
+        self.pod_access = FakePodAccess(play)
         self.authority = Authority(directory / "clients", clock)
         self.pods: dict[tuple[str, str], Object] = {("default", "box"): box()}
         (directory / "ca.crt").write_text(self.authority.ca_pem)
@@ -45,7 +46,7 @@ class KubeletRig:
         self.endpoint = await started(self.kubelet)
 
     async def ask(self, identity: Identity | None, request: bytes) -> bytes:
-        """The head of the answer and what came with it; all there is if the kubelet ends the connection."""
+        """Return the head of the response and the bytes after it; everything, if the kubelet closes the connection."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.endpoint.port, ssl=showing(identity))
         try:
             writer.write(request)
@@ -66,7 +67,7 @@ async def started(kubelet: Kubelet) -> KubeletEndpoint:
 
 
 def node_at(endpoint: KubeletEndpoint, name: str = NODE) -> Object:
-    """A Node that says where its kubelet is."""
+    """Return a Node with the address of its kubelet."""
     status = {
         "addresses": [{"type": "InternalIP", "address": endpoint.address}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": endpoint.port}},
@@ -82,7 +83,7 @@ def box() -> Object:
 
 
 def showing(identity: Identity | None) -> ssl.SSLContext:
-    """TLS of a client that believes everybody, and shows this."""
+    """Return the TLS context of a client that presents this identity and trusts every server."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -93,7 +94,7 @@ def showing(identity: Identity | None) -> ssl.SSLContext:
 
 @asynccontextmanager
 async def kubelet_rig(directory: Path, play: Play) -> AsyncIterator[tuple[KubeletRig, ApiServer]]:
-    """With the API server that it asks."""
+    """Start the kubelet together with its API server."""
     server = ApiServer(directory / "api")
     await server.start()
     rig = KubeletRig(server.client(name="node"), SystemClock(), directory, play)

@@ -1,5 +1,5 @@
-"""Images, volumes, network and logs for a node that runs nothing: what a pod asks of them is noted and granted, unless
-a test says otherwise."""
+"""Doubles for images, volumes, network and logs of a node. They record each request of a pod and grant it unless a test
+sets a failure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sandpool.testing.objects import new, pod
 
 
 class FakeImages:
-    """Every image is there, and runs ``entrypoint``. ``failures`` are raised for images of these names."""
+    """Every image exists and runs ``entrypoint``. ``failures`` are raised for images of these names."""
 
     def __init__(self) -> None:
         self.image = Image("sha256:0", HostToolchain(), entrypoint=("/init",), user="1000")
@@ -35,8 +35,8 @@ class FakeImages:
 
 
 class FakeNetwork:
-    """Pods get addresses one after the other, and keep them. ``open`` are the ports that answer; the other ends of all
-    connections are in ``dialled``, until ``close``."""
+    """Pods get consecutive addresses and keep them. Ports in ``open`` answer; ``dialled`` holds the other ends of all
+    connections until ``close``."""
 
     nameservers: tuple[str, ...] = ("10.96.0.10",)
     host_addresses: tuple[str, ...] = ("192.0.2.1",)
@@ -47,7 +47,7 @@ class FakeNetwork:
         self.addresses: dict[str, str] = {}  # of the pods that are attached, by UID
         self.open: set[int] = set()
         self.dialled: list[socket.socket] = []
-        self.greeting = b"HTTP/1.1 200 OK\r\n\r\n"  # what every connection is told
+        self.greeting = b"HTTP/1.1 200 OK\r\n\r\n"  # sent on every connection
         self._given = 0
 
     async def attach(self, pod: Object) -> Attachment:
@@ -82,7 +82,7 @@ class FakeNetwork:
 
 @dataclass
 class FakeVolumes:
-    """Every ``volumeMount`` is a directory. ``prepared`` are the pods that have volumes, by UID."""
+    """Every ``volumeMount`` is a directory. ``prepared`` are the pods with volumes, by UID."""
 
     failure: Exception | None = None
     prepared: dict[str, Owner] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class FakePodVolumes:
 
 @dataclass
 class FakeLogs:
-    """``text`` is what every container wrote."""
+    """``text`` is the output of every container."""
 
     text: bytes = b""
     followed: list[tuple[str, int]] = field(default_factory=list)
@@ -124,7 +124,7 @@ class FakeLogs:
 
 
 class FakeSecrets:
-    """What pods of any namespace can read."""
+    """Secrets that pods of any namespace can read."""
 
     def __init__(self, *secrets: Object) -> None:
         self.secrets = {secret["metadata"]["name"]: secret for secret in secrets}
@@ -136,13 +136,13 @@ class FakeSecrets:
 
 
 def pull_secret(name: str, registries: Object) -> Object:
-    """As ``kubectl create secret docker-registry`` makes it."""
+    """Return a secret as ``kubectl create secret docker-registry`` creates it."""
     document = base64.b64encode(orjson.dumps({"auths": registries})).decode()
     return new(SECRET, name, type="kubernetes.io/dockerconfigjson", data={".dockerconfigjson": document})
 
 
 def pulling_pod(*secrets: str) -> Object:
-    """One that names these for its images."""
+    """Return a pod with these pull secrets."""
     return pod(
         "box", metadata={"namespace": "default"}, spec={"imagePullSecrets": [{"name": each} for each in secrets]}
     )

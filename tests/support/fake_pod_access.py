@@ -1,4 +1,4 @@
-"""A way into pods that do not run: commands are played by the test's own functions."""
+"""Access to simulated pods: functions of the test act as commands."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from sandpool.api.resource import Object
 from sandpool.kube.pod_access import LogQuery, PodAccessError, StreamClient
 
-#: Plays a command: what was typed is read from the conversation, and the exit code returned.
+#: Acts as a command: reads standard input from the stream and returns the exit code.
 Play = Callable[[tuple[str, ...], StreamClient], Awaitable[int]]
 
 
-class FakeDoor:
-    """``ports`` are where connections to a pod's ports end; other ports refuse. ``log`` is what a log holds."""
+class FakePodAccess:
+    """``ports`` maps ports of a pod to local ones; other ports refuse connections. ``log`` is the content of every
+    log."""
 
     def __init__(self, play: Play) -> None:
         self.play = play

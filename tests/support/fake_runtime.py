@@ -1,8 +1,8 @@
-"""A runtime that runs nothing: containers that end when a test says so, and commands that do what a test says.
+"""A runtime without processes: a test ends its containers and decides what commands do.
 
-Its containers are simulated ones (``node.runtimes.simulated``) that a test holds in its hands. They need no root, and
-outlive an agent that is restarted in the same test, so that adoption can be tested. Whatever is done wrong by its user,
-such as to start a container twice or to execute in one that does not run, is an error here.
+Its containers are simulated ones (``node.runtimes.simulated``) that a test controls. They need no root and outlive an
+agent that restarts in the same test, so that adoption can be tested. Misuse, such as starting a container twice or
+executing in a stopped one, raises.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class FakeProcess:
 
 
 def succeed(container: FakeContainer, command: Command, stdio: Stdio) -> int | None:
-    """What a command does unless a test has something else in mind."""
+    """The default behaviour of a command: exit code 0."""
     return 0
 
 
 class FakeRuntime:
-    """``probed`` is what ``probe`` answers. ``on_start`` is called with every container that is started and may raise,
-    or end it at once. ``on_execute`` gives the exit code of a command, or None if it runs until it is ended; it may
-    write to the descriptors it is given, and raise."""
+    """``probed`` is the result of ``probe``. ``on_start`` is called with every started container; it may raise or end
+    the container. ``on_execute`` returns the exit code of a command, or None if the command runs until it is killed; it
+    may write to its descriptors, and raise."""
 
     def __init__(self, name: str = "fake") -> None:
         self.name = name
@@ -101,7 +101,7 @@ class FakeRuntime:
         pass
 
     def container(self, name: str, pod_uid: str | None = None) -> FakeContainer:
-        """The one of this name, which must be the only one unless the pod is given."""
+        """Return the container of this name, which must be unique unless the pod is given."""
         found = [c for (uid, n), c in self.containers.items() if n == name and pod_uid in (None, uid)]
         if len(found) != 1:
             raise LookupError(f"{len(found)} containers named {name}")
@@ -113,7 +113,7 @@ class FakeRuntime:
 
 
 class FakeContainer(SimulatedContainer):
-    """A simulated one that does what a test says."""
+    """A simulated container that a test controls."""
 
     def __init__(self, runtime: FakeRuntime, pod: PodSandbox, spec: ContainerSpec) -> None:
         super().__init__(pod, spec)
@@ -124,7 +124,7 @@ class FakeContainer(SimulatedContainer):
         self.stubborn = False
         pod.directory.mkdir(parents=True, exist_ok=True)
         self.make()
-        # As the container holds them, so that nobody has to read.
+        # As the container holds them, so that no reader is needed.
         self._streams = {
             name: os.open(self.directory / name, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             for name in ("stdout", "stderr")
@@ -178,12 +178,12 @@ class FakeContainer(SimulatedContainer):
             await self.kill()
 
     def say(self, text: str, stream: str = "stdout") -> None:
-        """Have it write something."""
+        """Write output of the container."""
         with suppress(BlockingIOError):
             os.write(self._streams[stream], text.encode())
 
     def end(self, code: int = 0, *, oom_killed: bool = False, message: str = "", ended_at: float | None = None) -> None:
-        """Have its own process end, and with it the others."""
+        """End the main process, and with it all others."""
         self.finish(Exit(code, oom_killed, message, ended_at))
 
     def finish(self, exit: Exit) -> None:
@@ -194,7 +194,7 @@ class FakeContainer(SimulatedContainer):
 
 
 def pod_sandbox(directory: Path, uid: str = "pod-uid", host_uid: int = 200_000) -> PodSandbox:
-    """A pod without a network."""
+    """Return a pod without a network."""
     return PodSandbox(
         uid=uid, directory=directory, host_uid=host_uid, host_gid=host_uid, netns=None, hostname=f"host-{uid}"[:63]
     )

@@ -1,4 +1,4 @@
-"""Whether things are freed when nobody uses them any more, and not only when the garbage collector comes."""
+"""Checks that objects are freed when they are unused, without the garbage collector."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _TIMES = 5
 
 
 async def freed_at_once(use: Callable[[], Awaitable[object]], *kinds: type) -> None:
-    """Use things of some kinds a few times, and wait until none of them is left. Fails if it takes the collector,
-    which may not come for a long time, and of what it would free knows the smaller part."""
+    """Use objects of some types a few times, and wait until all are freed. Fails if only the garbage collector would
+    free them, because it may run late and does not see all memory."""
 
     def count() -> int:
         return sum(isinstance(each, kinds) for each in gc.get_objects())

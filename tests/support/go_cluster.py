@@ -1,4 +1,4 @@
-"""A cluster as the Go implementation of these controllers leaves it, in what matters to who comes after it."""
+"""A cluster as the Go controllers leave it, as far as a takeover depends on it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WEBHOOK = "agent-sandbox-webhook-service"
 
 
 async def foreign_workload(client: Client) -> None:
-    """Namespace, Deployment and what goes with it, as kubectl creates them from its manifests."""
+    """Create Namespace, Deployment and related objects as kubectl does from the manifests of the Go controllers."""
     labels = {"app": names.CONTROLLER}
     runs = {
         "name": names.CONTROLLER,
@@ -50,8 +50,8 @@ async def foreign_definitions(client: Client) -> None:
 
 
 def foreign_definition(type: ResourceType) -> Object:
-    """A kind in two versions, of which a webhook converts the old one. The webhook is away, as it is once its
-    Deployment is gone."""
+    """Return a kind in two versions with a conversion webhook. The webhook is unreachable, as after the removal of its
+    Deployment."""
     service = {"name": WEBHOOK, "namespace": names.NAMESPACE, "path": "/convert", "port": 443}
     webhook = {"conversionReviewVersions": ["v1", "v1beta1"], "clientConfig": {"service": service}}
     definition = crd(type)

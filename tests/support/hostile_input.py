@@ -1,4 +1,4 @@
-"""Input that nobody in their right mind would send, the same for the same seed."""
+"""Invalid and hostile input, reproducible by seed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Chaos:
-    """Values of any shape from one seed. Drawing them one by one from hypothesis would take most of the time."""
+    """Random values of any shape from one seed. Drawing each value from hypothesis would take most of the time."""
 
     SCALARS = (None, True, False, 0, 1, -1, 2**31, 2**53 + 1, 2**63, -(2**63), 1.5, 1e300, "", "0", "a", "A_", "a/b")
     TEXTS = ("a/b/c", "1Gi", "-1", "é", "\0", "x" * 300, "true", "2020-01-01T00:00:00Z", "$(A)", "[", "a\n\rb", "..")
@@ -26,7 +26,7 @@ class Chaos:
         return {self.pick(self.KEYS): self.value(depth - 1) for _ in range(self.rng.randrange(3))}
 
     def mutated(self, base: Any) -> Any:
-        """An object with some of its values exchanged for something else, doubled, or taken away."""
+        """Return an object with some values replaced, duplicated or removed."""
         for _ in range(self.rng.randrange(4)):
             base = self._mutation(base)
         return base

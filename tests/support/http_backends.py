@@ -1,4 +1,4 @@
-"""Backends for test worlds that are reached over HTTPS: the embedded API in this process, and a real Kubernetes."""
+"""Backends over HTTPS: the embedded API in this process, and a real Kubernetes."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ class HttpBackend(HttpEndpoint):
 
 
 class KubernetesBackend(HttpEndpoint):
-    """A real Kubernetes: etcd, kube-apiserver and kube-controller-manager, without nodes. The controllers are the
-    service account that is installed for them."""
+    """A real Kubernetes: etcd, kube-apiserver and kube-controller-manager, without nodes. The controllers use their
+    installed service account."""
 
     name = "kubernetes"
 
     def __init__(self, plane: ControlPlane, account: str = "") -> None:
-        """``plane`` must have been made with the ``WRITERS`` among its users, and with ``audit`` of them and of the
-        account, of which this is the token."""
+        """``plane`` must have the ``WRITERS`` among its users, and an audit log of them and of the service account,
+        whose token is ``token``."""
         super().__init__(plane.url, plane.ca, {**plane.tokens, **({"controllers": account} if account else {})})
         self.plane = plane
         self.audit = Audit(plane.audit_log, _with_backend_user)
@@ -84,15 +84,15 @@ class KubernetesBackend(HttpEndpoint):
         endpoint = HttpEndpoint(plane.url, plane.ca, plane.tokens)
         admin = endpoint.client_for(ADMIN)
         for manifest in sorted(_CRDS.glob("*.yaml")):
-            with suppress(AlreadyExists):  # somebody else uses the same control plane
+            with suppress(AlreadyExists):  # another test session uses the same control plane
                 await install(admin, yaml.load(manifest.read_text(), yaml.CSafeLoader))
-        # All but the Deployment, for the controllers of a home are in this process.
+        # All but the Deployment: the controllers of a backend run in this process.
         accounts = [each for each in controller(InstallOptions()) if each["kind"] != DEPLOYMENT.kind]
         await Installer(admin, SystemClock(), lambda line: None).install([namespace(), *accounts])
         backend = cls(plane, await account_token(admin, CONTROLLER))
         await endpoint.close()
         await wait_until_granted(backend)
-        # The garbage collector looks for new kinds every half a minute, and when it starts. Not in another thread: a
+        # The garbage collector discovers new kinds every 30 seconds, and at its start. Not in another thread: a
         # component ends with the thread that has started it, and those of a pool end with the event loop.
         plane.restart(plane.controller_manager)
         return backend

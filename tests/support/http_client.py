@@ -38,7 +38,7 @@ class Talker:
         return Answer(self.connection.getresponse())
 
     def raw(self, data: bytes, *, half_close: bool = True) -> bytes:
-        """Send bytes over a connection of their own and return all bytes until the server closes it."""
+        """Send bytes over a new connection and return all bytes until the server closes it."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=60) as sock:
             sock.sendall(data)
             if half_close:
@@ -51,7 +51,7 @@ class Talker:
 
 @contextmanager
 def serving(handler: Callable[[Request], Response], *, head_seconds: float = HEAD_SECONDS) -> Iterator[Talker]:
-    """A server on a port of its own, and a client of it."""
+    """Start a server on a free port, and yield a client of it."""
     server = Server(socket.create_server(("127.0.0.1", 0)), handler, head_seconds)
     thread = threading.Thread(target=server.serve)
     thread.start()

@@ -1,4 +1,4 @@
-"""A real Kubernetes with Sandpool installed in it, and the controllers at work as its service account."""
+"""A real Kubernetes with Sandpool installed, and the controllers running with its service account."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from sandpool.node.simulated import SimulatedNode
 from tests.support.api_access import HttpEndpoint
 from tests.support.control_plane import ControlPlane
 
-# The user that the controllers are, as audit logs have it.
+# The user name of the controllers in audit logs.
 ACCOUNT: Final = f"system:serviceaccount:{names.NAMESPACE}:{names.CONTROLLER}"
 _ROBOT: Final = "robot"
 _SECONDS: Final = 4 * 3600  # longer than any run of the tests
 
 
 async def account_token(client: Client, account: str, namespace: str = names.NAMESPACE) -> str:
-    """Of a service account that was installed, as a pod of its Deployment would have it; or of another."""
+    """Return a token of an installed service account, as a pod of its Deployment gets it, or of another account."""
     request = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",
@@ -40,7 +40,7 @@ async def account_token(client: Client, account: str, namespace: str = names.NAM
 
 @dataclass(frozen=True)
 class Cluster:
-    """``client`` is an administrator's. ``audit`` has what the controllers asked."""
+    """``client`` is that of an administrator. ``audit`` holds the requests of the controllers."""
 
     plane: ControlPlane
     client: Client
@@ -51,7 +51,7 @@ class Cluster:
 
     @asynccontextmanager
     async def controllers(self, namespace: str) -> AsyncIterator[ControllerProcess]:
-        """As the Deployment runs them, contending for the lease; and a node that runs nothing, for pods of one
+        """Run the controllers as the Deployment does, with leader election, and a simulated node for the pods of one
         namespace."""
         clock, endpoint = SystemClock(), HttpEndpoint(self.plane.url, self.plane.ca, {_ROBOT: await self.token()})
         robot = endpoint.client_for(_ROBOT)

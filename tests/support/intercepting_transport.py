@@ -1,5 +1,4 @@
-"""A transport in front of another that lets a test do something at the worst moment: just before a request arrives, or
-while the news of it is held up."""
+"""A transport with which a test can act just before a request is sent, or hold back watch events."""
 
 from __future__ import annotations
 
@@ -13,12 +12,12 @@ from sandpool.testing.faulty_transport import FaultyTransport
 
 
 async def nothing(request: Request) -> None:
-    """What happens before a request unless a test sets ``Interceptor.before``."""
+    """The default of ``Interceptor.before``."""
 
 
 class Interceptor:
-    """``before`` is awaited before each request goes on. While the watches are held, what happens is not told: events
-    wait in order and all of them come when they are released. Watches that were open already are not affected."""
+    """``before`` is awaited before each request is sent. While watches are held, their events wait in order, and all of
+    them arrive after the release. Watches that were open before are not affected."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
@@ -28,7 +27,7 @@ class Interceptor:
 
     @classmethod
     def behind(cls, wire: FaultyTransport) -> Interceptor:
-        """Put one between a wire and what it led to."""
+        """Insert an interceptor between a transport and the one it wraps."""
         wire.transport = interceptor = cls(wire.transport)
         return interceptor
 

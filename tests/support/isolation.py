@@ -1,4 +1,4 @@
-"""A rig for tests that make real sandboxes: everything a runtime needs, and the proof that nothing of it is left."""
+"""A rig for tests with real sandboxes: everything a runtime needs, and a check that nothing is left."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from sandpool.node.runtimes.runtime import Command, Container, ContainerSpec, Ex
 # Every process of the machine that makes sandboxes has its own users: pytest-xdist runs several.
 _FIRST_UID = 300_000
 _UIDS_EACH = 1_000
-# Seconds to wait for what will not come.
+# Timeout in seconds of waits that are expected to fail.
 _PATIENCE = 120.0
-# Every runtime of which there can be real sandboxes, by name.
+# Every runtime with real sandboxes, by name.
 RUNTIMES: dict[str, type[ConfinedRuntime]] = {
     "bwrap": BwrapRuntime,
     "crun": CrunRuntime,
     "runc": RuncRuntime,
     "gvisor": GvisorRuntime,
 }
-# Those whose sandboxes take a second and more: only what is peculiar to them is among the quick tests.
+# Runtimes whose sandboxes take a second or more: only their specific tests are among the fast ones.
 SLOW = ("gvisor",)
-# Those that are built from their sources, which only `make test-long` and CI do.
+# Runtimes that are built from source, only by `make test-long` and CI.
 BUILT = ("runc", "gvisor")
 _BUILDERS = Path(__file__).parents[2] / "dev"
 _ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"}
@@ -49,7 +49,7 @@ _ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """What a machine has more of when sandboxes were not cleaned up."""
+    """Resources of the machine that sandboxes leave behind if they are not cleaned up."""
 
     processes: frozenset[str]
     mounts: frozenset[str]
@@ -72,14 +72,14 @@ class Remains:
 
 @dataclass(slots=True)
 class Captured:
-    """What a container writes, read as it comes."""
+    """The output of a container, read as it arrives."""
 
     stdout: bytearray = field(default_factory=bytearray)
     stderr: bytearray = field(default_factory=bytearray)
     more: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def until(self, text: str) -> str:
-        """Wait for this in what it has written to its standard output."""
+        """Wait until standard output contains this text."""
         async with asyncio.timeout(_PATIENCE):
             while text.encode() not in self.stdout:
                 self.more.clear()
@@ -88,7 +88,7 @@ class Captured:
 
 
 class Rig:
-    """Real pods and containers of one runtime, and ways to look into them."""
+    """Real pods and containers of one runtime, and ways to inspect them."""
 
     def __init__(
         self, name: str, directory: Path, cgroups: Cgroups, launcher: LauncherClient, runtime: LaunchedRuntime
@@ -109,13 +109,13 @@ class Rig:
 
     @property
     def has_own_kernel(self) -> bool:
-        """Whether the kernel that programs inside talk to is not the host's."""
+        """Whether programs inside use a kernel other than the host's."""
         return isinstance(self.runtime, GvisorRuntime)
 
     async def pod(
         self, *, netns: Path | None = None, limits: Limits | None = None, hostname: str = "box"
     ) -> PodSandbox:
-        """A pod that is open, with a directory of its own."""
+        """Open a pod with its own directory."""
         number = next(self._numbers)
         directory = self.directory / f"pod-{number}"
         directory.mkdir()
@@ -134,7 +134,7 @@ class Rig:
         captured: bool = True,
         **spec: object,
     ) -> Container:
-        """A container that runs, in a pod of its own unless one is given."""
+        """Start a container, in a new pod unless one is given."""
         wanted = ContainerSpec(name, argv, env={**_ENV, **(env or {})}, **spec)  # type: ignore[arg-type]
         container = await self.runtime.create(pod or await self.pod(), wanted)
         self._containers.append(container)
@@ -144,7 +144,7 @@ class Rig:
         return container
 
     def network(self) -> Path:
-        """A network namespace as the node makes them for pods: root's, with nothing in it."""
+        """Create a network namespace as the node creates them for pods: owned by root and empty."""
         process = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo; exec sleep 1000"], stdout=subprocess.PIPE)
         self._holders.append(process)
         assert process.stdout is not None
@@ -163,7 +163,7 @@ class Rig:
         return self._captured[container]
 
     async def run(self, *argv: str, **spec: object) -> tuple[Exit, str, str]:
-        """Run a program in a container and return how it ended and what it wrote."""
+        """Run a program in a container. Returns its result and its output."""
         container = await self.start(*argv, **spec)  # type: ignore[arg-type]
         result = await container.wait()
         captured = self._captured[container]
@@ -174,7 +174,7 @@ class Rig:
     async def execute(
         self, container: Container, *argv: str, env: Mapping[str, str] | None = None, cwd: str | None = None
     ) -> tuple[int, str]:
-        """Run a command in a container and return its exit code and what it wrote."""
+        """Run a command in a container. Returns its exit code and its output."""
         reader, writer = os.pipe()
         nothing = os.open("/dev/null", os.O_RDONLY)
         try:
@@ -216,7 +216,7 @@ class Rig:
                 asyncio.get_running_loop().remove_reader(descriptor)
 
     def drain(self, container: Container) -> Captured:
-        """The rest of what it wrote, now that nobody writes any more."""
+        """Return the remaining output after all writers have ended."""
         captured = self._captured.setdefault(container, Captured())
         for name in ("stdout", "stderr"):
             descriptor = os.open(container.directory / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -237,13 +237,13 @@ class Rig:
 
 
 class NotHere(Exception):
-    """A runtime that this machine does not have."""
+    """This machine lacks the runtime."""
 
 
 @asynccontextmanager
 async def rig(runtime: type[LaunchedRuntime] = BwrapRuntime) -> AsyncIterator[Rig]:
-    """Raises AssertionError at the end if a process, mount, cgroup or descriptor is left, and ``NotHere`` at once if
-    the program the runtime needs is not installed."""
+    """Yield a rig. Raises AssertionError at the end if a process, mount, cgroup or descriptor is left, and ``NotHere``
+    at once if the program of the runtime is not installed."""
     if runtime is GvisorRuntime:
         point_to_built("runsc", RUNSC_PATH)
     elif runtime is RuncRuntime:
@@ -277,7 +277,7 @@ async def rig(runtime: type[LaunchedRuntime] = BwrapRuntime) -> AsyncIterator[Ri
 
 
 def point_to_built(program: str, variable: str) -> None:
-    """Have the variable name the one that was built for tests, unless it names another."""
+    """Set the variable to the program that was built for tests, unless it is set."""
     builder = _BUILDERS / program
     if variable in os.environ or not builder.exists():
         return
@@ -292,12 +292,12 @@ def _uids() -> range:
 
 
 def alive(pod: PodSandbox) -> list[str]:
-    """The processes of a pod on the host, found by their users: those that have left its cgroup too."""
+    """Return the processes of a pod on the host, found by their user, including those that left its cgroup."""
     return [name for uid, name in processes() if uid in (pod.host_uid, ROOTS + pod.host_uid)]
 
 
 def processes() -> Iterator[tuple[int, str]]:
-    """User and name of every process that has not ended."""
+    """Return user and name of every running process."""
     for status in glob("/proc/[0-9]*/status"):
         with suppress(OSError):
             fields = dict(line.partition(":")[::2] for line in Path(status).read_text().splitlines())

@@ -1,4 +1,4 @@
-"""kubectl, as tests use it."""
+"""Runs kubectl for tests."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ OLDEST_MINOR = 29
 
 
 class KubectlFailed(Exception):
-    """It ended with an error; the message is the command and what it wrote."""
+    """kubectl exited with an error. The message has the command and its output."""
 
 
 @dataclass(frozen=True)
 class Kubectl:
-    """One binary pointed at one API and one namespace. Nothing of the user's own configuration is read or written."""
+    """One binary with one API and one namespace. The configuration of the user is neither read nor written."""
 
     binary: Path
     kubeconfig: Path
@@ -32,7 +32,7 @@ class Kubectl:
     namespace: str = "default"
 
     def __call__(self, *arguments: str, stdin: str | None = None, within: float = 60.0) -> str:
-        """Run it and return what it printed."""
+        """Run kubectl and return its standard output."""
         done = self._run(arguments, stdin, within)
         if done.returncode != 0:
             raise KubectlFailed(f"kubectl {' '.join(arguments)}: exit {done.returncode}\n{done.stderr}{done.stdout}")
@@ -42,14 +42,14 @@ class Kubectl:
         return json.loads(self(*arguments, "-o", "json"))
 
     def fails(self, *arguments: str, stdin: str | None = None, within: float = 60.0) -> str:
-        """Run it, expecting an error, and return what it said."""
+        """Run kubectl, expect an error, and return its message."""
         done = self._run(arguments, stdin, within)
         if done.returncode == 0:
             raise KubectlFailed(f"kubectl {' '.join(arguments)} succeeded:\n{done.stdout}")
         return done.stderr + done.stdout
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start one that does not end by itself, such as a watch. The caller ends it."""
+        """Start a kubectl that does not end by itself, such as a watch. The caller ends it."""
         return subprocess.Popen(
             self.command(*arguments),
             env=self._environment(),
@@ -59,7 +59,7 @@ class Kubectl:
         )
 
     def until(self, *arguments: str, within: float = 20.0) -> str:
-        """Run it again and again until it succeeds."""
+        """Repeat a command until it succeeds."""
         deadline = time.monotonic() + within
         while True:
             try:
@@ -81,7 +81,7 @@ class Kubectl:
         )
 
     def command(self, *arguments: str) -> list[str]:
-        """What is run."""
+        """Return the command line."""
         target = (f"--kubeconfig={self.kubeconfig}", f"--cache-dir={self.cache}", f"--namespace={self.namespace}")
         return [str(self.binary), *target, *arguments]
 
@@ -90,8 +90,8 @@ class Kubectl:
 
 
 def find_kubectls() -> dict[str, Path]:
-    """The kubectls at hand by what to call them: the one on the PATH, the oldest of the versions that some
-    installations keep next to it, and the one built with the real control plane."""
+    """Return the available kubectls by label: the one on the PATH, the oldest of the versions that some installations
+    keep beside it, and the one built with the real control plane."""
     found: dict[str, Path] = {}
     on_path = shutil.which("kubectl")
     if on_path is not None:

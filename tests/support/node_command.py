@@ -1,4 +1,4 @@
-"""``sandpool node`` as a process of its own, behind any API, in a network namespace without a route out."""
+"""``sandpool node`` as a separate process, for any API, in a network namespace without a route out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from sandpool.node.network.netns import NetworkNamespace
 
 
 class SeparateNode(Rig):
-    """``directory`` is its own, and stays. It binds pods too, unless told otherwise by more ``options``."""
+    """``directory`` is the data directory, which is kept. The node also schedules pods, unless ``options`` say
+    otherwise."""
 
     def __init__(self, kubeconfig: Path, directory: Path, *, name: str = "apart", options: Sequence[str] = ()) -> None:
         self.name = name

@@ -1,7 +1,7 @@
-"""A node as a process of its own, to be killed: ``python -m tests.support.node_process SETTINGS``.
+"""A node as a separate process that tests can kill: ``python -m tests.support.node_process SETTINGS``.
 
-With ``serve`` the embedded API is in the same process, as in ``sandpool up``; otherwise the node talks to the one that
-``kubeconfig`` names. It writes a line when it works, and runs until SIGTERM.
+With ``serve`` the embedded API is in the same process, as in ``sandpool up``; otherwise the node uses the API of
+``kubeconfig``. It prints a line when it is ready, and runs until SIGTERM.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PATIENCE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PodPlacement:
-    """What a node and its successors have in common. ``host`` is the network namespace that is the machine's."""
+    """Settings that a node and its successors share. ``host`` is the network namespace that acts as the machine's."""
 
     directory: str
     host: str
@@ -58,7 +58,7 @@ class PodPlacement:
 
 
 class NodeProcess:
-    """``start`` returns when it works."""
+    """``start`` returns when the node is ready."""
 
     def __init__(self, place: PodPlacement) -> None:
         self.place = place
@@ -69,7 +69,7 @@ class NodeProcess:
         await self.working()
 
     async def launch(self) -> None:
-        """Begin, without waiting for anything."""
+        """Start the process without waiting."""
         text = msgspec.json.encode(asdict(self.place)).decode()
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", __name__, text, stdout=asyncio.subprocess.PIPE

@@ -1,4 +1,4 @@
-"""What tests look for in sandboxes and in requests about them: what was made, deleted, and given to a claim."""
+"""Predicates for sandboxes and for requests: creations, deletions and adoptions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def is_warm(sandbox: Object) -> bool:
 
 
 def is_adoption(request: Request) -> bool:
-    """Whether a request makes a pool's sandbox a claim's."""
+    """Whether a request adopts a sandbox of a pool for a claim."""
     body = request.body if isinstance(request.body, dict) else {}
     references = (body.get("metadata") or {}).get("ownerReferences") or [{}]
     return request.method == "PATCH" and "/sandboxes/" in request.path and references[0].get("kind") == "SandboxClaim"
@@ -34,7 +34,7 @@ def is_deletion(request: Request) -> bool:
 
 
 def named_in(request: Request) -> str:
-    """The name of the object a request is about."""
+    """Return the name of the object of a request."""
     if request.method == "POST":
         name: str = request.body["metadata"]["name"]
         return name

@@ -1,7 +1,7 @@
-"""A user who is not root, for tests of what such a user can have: a Python to run as that user.
+"""An unprivileged user for tests, with a Python to run as that user.
 
-The interpreter of the tests may be where only root gets to. Then another of the same version is taken, in a virtual
-environment of its own that has the packages of ours.
+The interpreter of the tests may be in a directory that only root can read. Then another interpreter of the same version
+is used, in a virtual environment with the packages of ours.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from pathlib import Path
 
 import sandpool
 
-# Somebody else in every process: pytest-xdist runs several.
+# Another user in every process: pytest-xdist runs several.
 _FIRST = 20_000_000
 _OTHER = Path("/usr/bin/python3")
 
 
 class NoOtherUser(Exception):
-    """This machine lets us be nobody else."""
+    """This machine does not allow tests to run as another user."""
 
 
 class OtherUser:
-    """``place`` is a directory of this user's own."""
+    """``place`` is a directory of this user."""
 
     def __init__(self, place: Path, python: Path) -> None:
         self.place = place
@@ -37,14 +37,14 @@ class OtherUser:
         self.uid = _user() if os.geteuid() == 0 else os.geteuid()
 
     def command(self, *arguments: str | Path, python: Path | None = None) -> list[str | Path]:
-        """Python with these arguments, as this user."""
+        """Return the command line of Python with these arguments, as this user."""
         called = [python or self.python, *arguments]
         if os.geteuid() != 0:
             return called
         return ["setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups", *called]
 
     def own_python(self) -> Path:
-        """One that belongs to this user, as those of version managers do."""
+        """Return a Python that this user owns, as version managers install it."""
         environment = self.place / "python"
         subprocess.run(self.command("-m", "venv", "--copies", "--without-pip", environment), check=True)
         _have_our_packages(environment)
@@ -53,7 +53,7 @@ class OtherUser:
 
 @contextmanager
 def other_user() -> Iterator[OtherUser]:
-    """Raises ``NoOtherUser`` if that cannot be."""
+    """Yield an unprivileged user. Raises ``NoOtherUser``."""
     if os.geteuid() == 0 and shutil.which("setpriv") is None:
         raise NoOtherUser("setpriv is not installed")
     with tempfile.TemporaryDirectory(prefix="sandpool-somebody-") as name:

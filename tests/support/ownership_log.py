@@ -20,20 +20,20 @@ from sandpool.testing.waiting import until
 from sandpool.testing.world import owner_of
 
 _PAUSE = 0.2  # seconds before a watch that broke is opened again
-# What one meets while an API starts or stops.
+# Errors of an API that starts or stops.
 _AWAY = (ApiError, OSError, TimeoutError)
 
 
 class OwnershipLog:
-    """Of one namespace, from the beginning of an ``async with`` on. ``keepers`` are the claims that each sandbox has
-    belonged to, ``held`` the sandboxes that each claim has named as its own, both in order and by UID."""
+    """Records one namespace for the length of an ``async with``. ``keepers`` are the claims that have owned each
+    sandbox, ``held`` the sandboxes that each claim has named, both in order and by UID."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self.client = client
         self.namespace = namespace
         self.keepers: dict[str, list[str]] = {}
         self.held: dict[str, list[str]] = {}
-        self._seen: dict[ResourceType, int] = {}  # the newest version of each type that is written down
+        self._seen: dict[ResourceType, int] = {}  # the newest version of each type in the log
         self._following: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -50,7 +50,7 @@ class OwnershipLog:
         await asyncio.gather(*self._following, return_exceptions=True)
 
     async def complete(self) -> None:
-        """Wait until everything is written down that there is by now."""
+        """Wait until the log includes all current objects."""
         wanted = {
             type: max(
                 (
@@ -70,7 +70,7 @@ class OwnershipLog:
         await until(written)
 
     def check(self) -> None:
-        """No sandbox has been in two hands, and no claim has had two sandboxes."""
+        """Fail if a sandbox had two claims or a claim two sandboxes."""
         assert {uid: keepers for uid, keepers in self.keepers.items() if len(keepers) > 1} == {}
         assert {uid: held for uid, held in self.held.items() if len(held) > 1} == {}
 

@@ -1,4 +1,4 @@
-"""What a service account was allowed to do, compared with what it did, as audit logs of kube-apiserver tell."""
+"""Compares the permissions of a service account with its requests in audit logs of kube-apiserver."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import pytest
 from sandpool.api.resource import Object
 from tests.support.installed_cluster import ACCOUNT
 
-# What everybody may ask about himself; no role of ours grants it.
+# Reviews that every user may create; no role of ours grants them.
 _OF_EVERYBODY: Final = ("selfsubjectaccessreviews", "create")
 
 
 @dataclass
 class Use:
-    """What an account asked for: resources, with their subresources, and verbs."""
+    """The permissions that an account used: resources with subresources, and verbs."""
 
     used: set[tuple[str, str]] = field(default_factory=set)
     forbidden: set[str] = field(default_factory=set)  # in the words of the API
 
     def note(self, log: Path, account: str = ACCOUNT, *, refusals: bool = True) -> None:
-        """Take over what an audit log of kube-apiserver tells. Without ``refusals`` these do not count: an API server
-        that has just been started does not know its roles yet, and refuses everything for a moment."""
+        """Read an audit log of kube-apiserver. Without ``refusals`` denied requests are ignored: an API server that has
+        just started does not know its roles yet and denies everything for a moment."""
         with log.open("rb") as lines:
             for line in lines:
                 entry = orjson.loads(line)
@@ -43,7 +43,8 @@ class Use:
             self.used.add((what, entry["verb"]))
 
     def findings(self, granted: set[tuple[str, str]], *, complete: bool) -> list[str]:
-        """What is wrong with what was granted. Only what was ``complete`` shows that something is of no use."""
+        """Return the differences to the granted permissions. Unused permissions are reported only if the run was
+        ``complete``."""
         found = [f"forbidden: {each}" for each in sorted(self.forbidden)]
         if complete:
             found += [f"granted and never used: {verb} {what}" for what, verb in sorted(granted - self.used)]
@@ -58,5 +59,5 @@ _USE: Final = pytest.StashKey[Use]()
 
 
 def use_of(config: pytest.Config) -> Use:
-    """What the controllers' account has asked for in a session of pytest, as far as it was noted."""
+    """Return the permissions that the account of the controllers used in this pytest session."""
     return config.stash.setdefault(_USE, Use())

@@ -1,8 +1,8 @@
-"""A pytest plugin: what the installed service account was allowed to do, compared with what it did, over all tests.
+"""A pytest plugin that compares the permissions of the installed service account with their use in all tests.
 
-Every control plane that tests run the controllers on hands in its audit log when it ends (``permissions.use_of``). To
-be refused by RBAC fails the session. So does a permission that nobody has ever used, if the session was all tests
-that need a real Kubernetes (``make test-kubernetes``): a part of them has no use for some.
+Every control plane on which tests run the controllers submits its audit log when it ends (``permissions.use_of``). A
+denial by RBAC fails the session. An unused permission fails it too, if the session ran all tests that need a real
+Kubernetes (``make test-kubernetes``): a part of them does not use all permissions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sandpool.install.roles import controller_rules, lease_rules
 from tests.support.installed_cluster import ACCOUNT
 from tests.support.permissions import permissions, use_of
 
-# With several workers each has seen a part, and the session is judged by all of them together.
+# Each worker has seen a part of the requests; the session is judged by their sum.
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

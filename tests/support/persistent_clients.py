@@ -1,7 +1,7 @@
-"""People who want sandboxes of one pool on a cluster where things break: they do not give up, and they count.
+"""Clients that create claims of one pool on a cluster with outages: they retry, and they check the result.
 
-The API may be away at any time. Whoever asks for something asks again until the API has said yes; a claim that is there
-already is one whose answer was lost.
+The API may be unreachable at any time. A client repeats a request until the API accepts it; a claim that exists already
+is one whose response was lost.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from sandpool.testing.world import owner_of
 
 T = TypeVar("T")
 POOL: Final = "pool"
-# What may have been nothing but the API's absence. Refusals are final.
+# Errors of an unreachable API. Rejections are final.
 _AWAY: Final = frozenset({429, 500, 502, 503, 504})
 
 
 class PersistentClients:
-    """In one namespace, with a pool of ``size``."""
+    """Clients in one namespace, with a pool of ``size`` members."""
 
     def __init__(self, client: Client, namespace: str, size: int, *, patience: float = 120.0) -> None:
         self.client = client
@@ -37,7 +37,7 @@ class PersistentClients:
         self.patience = patience
 
     async def settle_down(self) -> None:
-        """Make the namespace, the template and the pool."""
+        """Create the namespace, the template and the pool."""
         await self._insist(lambda: self.client.create(NAMESPACE, new(NAMESPACE, self.namespace)))
         template = new(SANDBOX_TEMPLATE, "python", spec={"podTemplate": pod_template()})
         pool = new(SANDBOX_WARM_POOL, POOL, spec={"replicas": self.size, "sandboxTemplateRef": {"name": "python"}})
@@ -45,7 +45,7 @@ class PersistentClients:
         await self._insist(lambda: self.client.create(SANDBOX_WARM_POOL, pool, self.namespace))
 
     async def claim(self, names: Iterable[str]) -> None:
-        """All of them at once; returns when every one has been accepted."""
+        """Create claims concurrently. Returns when all are accepted."""
 
         async def make(name: str) -> None:
             claim = new(SANDBOX_CLAIM, name, spec={"warmPoolRef": {"name": POOL}})
@@ -54,7 +54,7 @@ class PersistentClients:
         await asyncio.gather(*(make(name) for name in names))
 
     async def served(self, count: int, *, at_least: bool = False) -> None:
-        """Wait until there are that many claims and all of them are ready; or so many that are ready, ``at_least``."""
+        """Wait until there are ``number`` claims and all are ready, or until at least that many are ready."""
 
         async def ready() -> bool:
             claims = await self.all_of(SANDBOX_CLAIM)
@@ -64,7 +64,7 @@ class PersistentClients:
         await self.eventually(ready)
 
     async def filled(self) -> None:
-        """Wait until the pool is as large as it should be and every member ready."""
+        """Wait until the pool has its size and every member is ready."""
 
         async def full() -> bool:
             members = [box for box in await self.all_of(SANDBOX) if owner_of(box) == (SANDBOX_WARM_POOL.kind, POOL)]
@@ -73,7 +73,7 @@ class PersistentClients:
         await self.eventually(full)
 
     async def check(self) -> None:
-        """Every claim has one sandbox of its own and knows it; every sandbox is somebody's and has one pod."""
+        """Fail unless every claim has its own sandbox and names it, and every sandbox has an owner and one pod."""
         claims, boxes = await self.all_of(SANDBOX_CLAIM), await self.all_of(SANDBOX)
         wanted = Counter((SANDBOX_CLAIM.kind, claim["metadata"]["name"]) for claim in claims)
         wanted[SANDBOX_WARM_POOL.kind, POOL] = self.size
@@ -85,7 +85,7 @@ class PersistentClients:
         assert pods == Counter((SANDBOX.kind, box["metadata"]["name"]) for box in boxes)
 
     async def leave(self) -> None:
-        """Delete claims and pool, and wait until nothing of theirs is left."""
+        """Delete claims and pool, and wait until none of their objects is left."""
         for claim in await self.all_of(SANDBOX_CLAIM):
             await self._delete(SANDBOX_CLAIM, claim["metadata"]["name"])
         await self._delete(SANDBOX_WARM_POOL, POOL)
@@ -101,8 +101,8 @@ class PersistentClients:
         return items
 
     async def eventually(self, probe: Callable[[], Awaitable[T]]) -> T | None:
-        """Ask until the answer is true; an API that is away has not answered. Raises ``TimeoutError`` that tells how
-        things are instead."""
+        """Poll until the result is true; an unreachable API counts as false. The ``TimeoutError`` describes the current
+        state."""
 
         async def asked() -> T | None:
             try:
@@ -120,7 +120,7 @@ class PersistentClients:
             raise TimeoutError(await self._state()) from None
 
     async def _state(self) -> str:
-        """What is not as it should be."""
+        """Describe the deviations from the expected state."""
         types = (SANDBOX_WARM_POOL, SANDBOX_CLAIM, SANDBOX, POD)
         waiting = [(type, each) for type in types for each in await self.all_of(type) if not is_ready(each)]
         lines = (

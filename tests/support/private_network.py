@@ -1,4 +1,4 @@
-"""``sandpool up`` with a real node, in a network of its own: nobody else's ports or pods are in its way."""
+"""``sandpool up`` with a real node, in its own network namespace, so that no ports or pods of others interfere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PATIENCE = 90.0
 
 
 class PrivateHome:
-    """``prefix`` before a command runs it in the same network, where names of the cluster are known too."""
+    """A command with ``prefix`` runs in the same network, where names of the cluster resolve."""
 
     def __init__(self, options: Sequence[str] = (), users: Mapping[str, tuple[str, ...]] | None = None) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="sandpool-home-"))
@@ -46,11 +46,11 @@ class PrivateHome:
 
     @property
     def router(self) -> str:
-        """Its URL, as it was printed."""
+        """The URL of the router, as printed."""
         return self.server.router
 
     def kubectl(self, *arguments: str, stdin: str = "", patience: float = _PATIENCE) -> str:
-        """What it prints."""
+        """Run kubectl and return its output."""
         done = subprocess.run(
             [*self.prefix, "kubectl", f"--kubeconfig={self.server.kubeconfig}", *arguments],
             env={"PATH": os.environ["PATH"], "HOME": str(self.directory)},
@@ -64,7 +64,7 @@ class PrivateHome:
         return done.stdout
 
     def sdk(self, *, asynchronous: bool = False) -> SdkProcess:
-        """A program that uses this home. The caller stops it."""
+        """Start a program that uses this home. The caller stops it."""
         return SdkProcess(self.server.kubeconfig, self.directory, prefix=self.prefix, asynchronous=asynchronous)
 
     def start(self) -> Self:

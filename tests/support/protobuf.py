@@ -1,4 +1,4 @@
-"""Protocol buffers by hand, for tests of those who read them."""
+"""A minimal protobuf encoder and decoder for tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def varint(value: int) -> bytes:
 
 
 def read(data: bytes) -> dict[int, Any]:
-    """Numbers and byte strings by the number of their field; of a field that comes twice, the last."""
+    """Return numbers and byte strings by field number; of a repeated field the last one."""
     fields: dict[int, Any] = {}
     value: Any
     rest = memoryview(data)

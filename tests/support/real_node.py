@@ -38,7 +38,7 @@ _USERS_EACH = 1_000
 
 
 class CapturedLogs:
-    """What containers write, by UID of the pod and name, all runs together."""
+    """The output of containers, by UID of the pod and container name, over all runs."""
 
     def __init__(self) -> None:
         self.written: dict[tuple[str, str], bytearray] = {}
@@ -78,7 +78,7 @@ class CapturedLogs:
 
 
 class RealNode:
-    """``client`` is for people. Every pod of a test has a name of its own."""
+    """``client`` is that of users. Every pod of a test gets its own name."""
 
     def __init__(self, server: ApiServer, node: Node, logs: CapturedLogs) -> None:
         self.server = server
@@ -88,7 +88,8 @@ class RealNode:
         self._pods = 0
 
     def pod_cgroups(self) -> list[str]:
-        """In every hierarchy. Others' go while one looks, which the method of a ``Path`` does not bear."""
+        """The cgroups of pods in every hierarchy. Other cgroups may disappear during the walk, which ``Path.rglob``
+        does not tolerate."""
         return glob(f"/sys/fs/cgroup/**/sandpool{self.node.settings.instance}/*/", recursive=True)
 
     async def create(
@@ -98,7 +99,7 @@ class RealNode:
         spec: Mapping[str, Any] | None = None,
         **pod_fields: Any,
     ) -> str:
-        """The name of a pod of one container that runs a command."""
+        """Create a pod with one container that runs a command. Returns its name."""
         self._pods += 1
         name = f"pod-{self._pods}"
         main = {"name": "main", "image": IMAGE, **({"command": list(command)} if command else {}), **(container or {})}
@@ -107,7 +108,7 @@ class RealNode:
         return name
 
     async def look(self, script: str, **fields: Any) -> str:
-        """What a shell script prints that is all a pod does."""
+        """Run a shell script as the only program of a pod and return its output."""
         spec = {"restartPolicy": "Never", **(fields.pop("spec", None) or {})}
         name = await self.create("sh", "-c", script, spec=spec, **fields)
         await self.phase(name, "Succeeded", "Failed")
@@ -117,7 +118,7 @@ class RealNode:
         return await self.client.get(POD, name, "default")
 
     async def phase(self, name: str, *phases: str) -> Object:
-        """The pod, once it is in one of these phases."""
+        """Wait until the pod is in one of these phases, and return it."""
 
         async def reached() -> Object | None:
             found = await self.get(name)
@@ -142,7 +143,7 @@ class RealNode:
         return self.logs.written.get((uid, container), bytearray()).decode(errors="replace")
 
     async def says(self, name: str, text: str, container: str = "main") -> str:
-        """All that a container has written, once this is part of it."""
+        """Wait until the output of a container contains this text, and return all output."""
 
         async def said() -> str:
             found = await self.output(name, container)
@@ -215,7 +216,7 @@ def _remains(directory: Path) -> list[str]:
 
 
 def _processes(users: range) -> list[str]:
-    """Those that run; one that has ended and was not fetched by its parent is nothing of ours any more."""
+    """Return running processes. A zombie whose parent has not reaped it does not count."""
     found = []
     for status in Path("/proc").glob("[0-9]*/status"):
         with suppress(OSError):

@@ -1,7 +1,7 @@
-"""What has become of every sandbox of a namespace, state by state: for promises about every instant, not about the end.
+"""The history of every sandbox of a namespace, for guarantees about every instant.
 
-A test that looks at the API now and then sees what there is at the end. Whether a pool had a member too many for a
-moment, or a sandbox passed through the hands of two claims, only the history tells, and a watch is that history.
+A test that polls the API sees the final state. Only a watch shows that a pool had a surplus member for a moment, or
+that a sandbox belonged to two claims.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sandpool.testing.world import owner_of
 
 
 class SandboxHistory:
-    """Open for the length of an ``async with``. ``states`` are what there was after each event, by name of sandbox."""
+    """Records for the length of an ``async with``. ``states`` are the sandboxes after each event, by name."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self.client = client
@@ -50,7 +50,7 @@ class SandboxHistory:
             self.states.append(state)
 
     async def complete(self) -> None:
-        """Wait until everything that has happened by now is written down."""
+        """Wait until the history includes all current objects."""
         listed = (await self.client.list(SANDBOX, self.namespace))["items"]
         now = {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in listed}
 
@@ -64,14 +64,14 @@ class SandboxHistory:
         await until(caught_up)
 
     def most(self, counted: Callable[[Object], bool]) -> int:
-        """How many sandboxes of a sort there were at once, at most."""
+        """Return the largest number of sandboxes that met a predicate at one time."""
         return max(sum(map(counted, state.values())) for state in self.states)
 
     def least(self, counted: Callable[[Object], bool]) -> int:
         return min(sum(map(counted, state.values())) for state in self.states)
 
     def claims(self) -> dict[str, set[str]]:
-        """By UID of a sandbox, the UIDs of all claims that ever owned it."""
+        """Return the UIDs of all claims that ever owned each sandbox, by UID of the sandbox."""
         found: dict[str, set[str]] = {}
         for box in self._all():
             for reference in box["metadata"].get("ownerReferences") or []:
@@ -85,5 +85,5 @@ class SandboxHistory:
 
 
 def is_member(box: Object) -> bool:
-    """Whether a pool owns the sandbox, be it on its way out."""
+    """Whether a pool owns the sandbox, including a terminating one."""
     return owner_of(box)[0] == "SandboxWarmPool"

@@ -1,4 +1,4 @@
-"""Builders for sandboxes, templates and what they own, as an API would hold them: with UIDs and namespaces."""
+"""Builders for sandboxes, templates and their children as the API stores them, with UIDs and namespaces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMESPACE = "default"
 
 
 def stored(type: ResourceType, name: str, *, owner: Object | None = None, **fields: Any) -> Object:
-    """An object with an identity; ``owner`` controls it."""
+    """Return an object with UID and namespace; ``owner`` is its controller."""
     metadata: Object = {"namespace": NAMESPACE, "uid": f"{type.singular}-{name}", "resourceVersion": "1"}
     if owner is not None:
         metadata["ownerReferences"] = [owner_reference(owner, controller=True, block=True)]
@@ -32,12 +32,12 @@ def template(name: str = "python", *, spec: Mapping[str, Any] | None = None, **f
 
 
 def sandbox_pod(owner: Object, name: str | None = None, **fields: Any) -> Object:
-    """A pod of a sandbox, nobody having reported on it."""
+    """Return a pod of a sandbox without a status."""
     return _child(POD, owner, name, fields)
 
 
 def sandbox_service(owner: Object, **fields: Any) -> Object:
-    """A Service of a sandbox, as we would have made it for a pod without ports."""
+    """Return the Service of a sandbox whose pod has no ports."""
     spec = {"clusterIP": "None", "selector": _tracking(owner), **fields.pop("spec", {})}
     return _child(SERVICE, owner, None, {**fields, "spec": spec})
 
@@ -59,7 +59,7 @@ def pod_status(
     reason: str = "",
     message: str = "",
 ) -> Object:
-    """What kubelet and scheduler report; ``scheduled`` None means that neither has said anything about that."""
+    """Return the status that kubelet and scheduler report; ``scheduled`` None leaves that condition out."""
     conditions: list[Object] = [{"type": "Ready", "status": "True" if ready else "False"}]
     if scheduled is not None:
         conditions.append({"type": "PodScheduled", "status": scheduled, "reason": reason, "message": message})

@@ -1,7 +1,7 @@
-"""What people do with the SDK. Each function is run by the SDK's own Python (see ``worker``), so it imports what it
-needs itself and asserts on the spot.
+"""Scripts that use the SDK. Each function runs in the interpreter of the SDK (see ``worker``), so it imports what it
+needs and asserts by itself.
 
-The pools they use are those of ``POOLS``.
+They use the pools of ``POOLS``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 IMAGE: Final = "sandpool.local/python"
-#: The newer dialect, in the published image's name.
+#: sandboxd, under the name of the published image.
 DAEMON: Final = {
     "image": "registry.k8s.io/agent-sandbox/sandboxd:latest",
     "ports": [{"name": "rest", "containerPort": 8080}, {"name": "grpc", "containerPort": 9090}],
@@ -18,8 +18,8 @@ DAEMON: Final = {
 
 
 def pool(name: str, replicas: int, container: dict[str, Any], **template: Any) -> list[dict[str, Any]]:
-    """A template and a pool of that name; ``container`` and ``template`` are laid over the usual. What is given another
-    command is not started again when it ends."""
+    """Return a template and a pool of that name. ``container`` and ``template`` are merged over the defaults. A
+    container with another command is not restarted when it ends."""
     api = "extensions.agents.x-k8s.io/v1beta1"
     main = {"name": "main", "image": IMAGE, **container}
     restart = "Never" if "command" in main else "Always"
@@ -36,7 +36,7 @@ def pool(name: str, replicas: int, container: dict[str, Any], **template: Any) -
     ]
 
 
-#: What ends at once could be seen to be ready before.
+#: A program that ends at once may be observed ready before.
 _NEVER: Final = {"readinessProbe": {"exec": {"command": ["false"]}}}
 
 
@@ -152,7 +152,7 @@ def gets_nowhere_else(sdk: Any, pool: str = "python") -> None:
 
 
 def streams(sdk: Any, megabytes: int, pool: str = "python") -> None:
-    """There and back without either side holding it all."""
+    """Upload and download a large file without either side holding it in memory."""
     import hashlib
     import os
     import tempfile
@@ -212,7 +212,7 @@ def brings_volumes(sdk: Any, pool: str = "disk") -> str:
 
 
 def is_told_at_once(sdk: Any) -> None:
-    """Each terminal reason raises its own exception, long before any time-out, and leaves no claim behind."""
+    """Each terminal reason raises its own exception long before any timeout, and leaves no claim behind."""
     import time
 
     create = sdk.client.create_sandbox
@@ -274,7 +274,7 @@ def does_what_only_the_daemon_can(sdk: Any) -> None:
         box.terminate()
 
 
-#: What works in the same way in every connection mode and in both dialects.
+#: Scripts that work in every connection mode and with both runtime APIs.
 EVERYWHERE: Final = (runs_commands, moves_files, keeps_odd_names, gets_nowhere_else)
-#: Enough where the way differs only as far as the first byte.
+#: Scripts for modes that differ only in how they connect.
 BRIEFLY: Final = (runs_commands, moves_files)

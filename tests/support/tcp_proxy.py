@@ -1,7 +1,7 @@
-"""A way to a server over TCP that a test can cut, hold up and open again: what a network does to connections.
+"""A TCP proxy that a test can cut, hold and open again, as networks do.
 
-What passes is not understood, so it may be encrypted. A cut loses what is under way in both directions, also answers to
-requests that were carried out.
+It does not interpret the bytes, so they may be encrypted. A cut loses the bytes in flight in both directions, including
+responses to requests that were executed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _CHUNK = 64 * 1024
 
 
 class TcpProxy:
-    """Leads to ``host`` and ``port`` from a port of its own on loopback, for the length of an ``async with``."""
+    """Forwards a free loopback port to ``host`` and ``port`` for the length of an ``async with``."""
 
     def __init__(self, host: str, port: int) -> None:
         self.host = host
         self.target = port
-        self.passages = 0  # connections so far that were let through
+        self.passages = 0  # number of forwarded connections
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._ends: set[asyncio.StreamWriter] = set()
@@ -32,12 +32,12 @@ class TcpProxy:
         return number
 
     def cut(self) -> None:
-        """End all connections at this instant. New ones can be made."""
+        """Close all connections at once. New ones are possible."""
         for end in self._ends:
             end.transport.abort()
 
     def hold(self) -> None:
-        """End all connections. New ones can be made and nothing passes, nor is refused, until ``open``."""
+        """Close all connections. New ones are accepted, and no bytes pass until ``open``."""
         self._flowing.clear()
         self.cut()
 
@@ -96,7 +96,7 @@ class TcpProxy:
 
 
 async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Until one of the ends has gone."""
+    """Copy bytes until one end closes."""
     with suppress(OSError):
         while chunk := await reader.read(_CHUNK):
             writer.write(chunk)

@@ -1,4 +1,4 @@
-"""The rig itself: it starts, survives the loss of its parts, and leaves nothing behind."""
+"""The control plane of tests: it starts, survives the loss of its parts, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.kubernetes
 
 @pytest.fixture(scope="module")
 def plane(kubernetes_assets: Assets) -> Iterator[ControlPlane]:
-    """One of its own, for it gets broken; without controllers, for it starts faster."""
+    """A separate control plane, because tests break it; without controllers, to start faster."""
     users = {"alice": ()}
     with ControlPlane(kubernetes_assets, controller_manager=False, fsync=False, users=users) as plane:
         yield plane

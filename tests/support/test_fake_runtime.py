@@ -1,4 +1,4 @@
-"""The fake runtime keeps the promises of the interface that pod logic relies on."""
+"""The fake runtime keeps the contract of ``Runtime`` that pod workers rely on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ownership_log notices a sandbox that goes from hand to hand, although it looks right in the end."""
+"""The ownership log detects a sandbox with two owners although the final state is correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an account was granted, compared with what it asked for."""
+"""Comparison of granted and used permissions."""
 
 from __future__ import annotations
 

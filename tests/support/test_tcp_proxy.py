@@ -1,4 +1,4 @@
-"""A way to a server that can be cut, held up and opened again."""
+"""The TCP proxy cuts, holds and opens connections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.tcp_proxy import TcpProxy
 
 @pytest.fixture
 async def proxy() -> AsyncIterator[TcpProxy]:
-    """To a server that says everything back."""
+    """A proxy to an echo server."""
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
@@ -36,7 +36,7 @@ class Caller:
         return cls(*await asyncio.open_connection("127.0.0.1", proxy.port))
 
     async def says(self, text: bytes) -> bytes:
-        """What comes back; nothing once the connection is lost."""
+        """Return the echo; nothing once the connection is lost."""
         self.writer.write(text + b"\n")
         try:
             async with asyncio.timeout(WITHIN):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def copy_programs(root: Path, *programs: str) -> None:
-    """Programs with the libraries they need, in /bin of the image and where these are looked for."""
+    """Copy programs and their libraries into an image: programs into /bin, libraries where the loader expects them."""
     (root / "bin").mkdir(parents=True, exist_ok=True)
     for program in programs:
         shutil.copy2(program, root / "bin")

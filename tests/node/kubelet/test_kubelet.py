@@ -19,7 +19,7 @@ from sandpool.server.api_server import ApiServer
 from sandpool.server.serving.pki import Authority
 from tests.node.kubelet.conftest import repeat
 from tests.support.fake_kubelet import KubeletRig, showing
-from tests.support.fake_pod_access import FakeDoor
+from tests.support.fake_pod_access import FakePodAccess
 
 AUTHENTICATION = ("extension-apiserver-authentication", "kube-system")
 
@@ -38,7 +38,7 @@ async def client(tmp_path: Path, authority: Authority) -> AsyncIterator[Client]:
 
 
 def kubelet(client: Client, directory: Path, settings: KubeletOptions) -> Kubelet:
-    return Kubelet(client, SystemClock(), settings, "here", directory / "pki", lambda *_: None, FakeDoor(repeat))
+    return Kubelet(client, SystemClock(), settings, "here", directory / "pki", lambda *_: None, FakePodAccess(repeat))
 
 
 async def test_client_ca_is_read_from_the_api_server(client: Client, tmp_path: Path, authority: Authority) -> None:

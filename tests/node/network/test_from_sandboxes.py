@@ -25,7 +25,7 @@ from sandpool.node.network.netns import NetworkNamespace
 from sandpool.testing.objects import new, pod
 from sandpool.testing.waiting import until
 from tests.support.real_node import IMAGE
-from tests.support.soak.sandpool_process import Town
+from tests.support.soak.sandpool_process import SandpoolProcess
 
 pytestmark = [pytest.mark.isolation, pytest.mark.asyncio(loop_scope="module")]
 
@@ -60,43 +60,43 @@ TEMPLATES: dict[str, Object] = {
 class Sandboxes:
     """Two of each template, and pods with labels, by name."""
 
-    def __init__(self, town: Town) -> None:
-        self.town = town
+    def __init__(self, process: SandpoolProcess) -> None:
+        self.process = process
         self.sandbox: dict[str, str] = {}
         self.address: dict[str, str] = {}
 
     async def look(self, who: str, *hosts: str, port: int = PORT) -> dict[str, str]:
         """What a program in a sandbox reaches."""
         script = DIAL.format(port=port, hosts=hosts)
-        answer = await self.town.router.write(self.sandbox[who], "look.py", script.encode())
+        answer = await self.process.router.write(self.sandbox[who], "look.py", script.encode())
         assert answer.status == 200, answer.body
-        answer = await self.town.router.run(self.sandbox[who], "python3 look.py")
+        answer = await self.process.router.run(self.sandbox[who], "python3 look.py")
         found: dict[str, str] = ast.literal_eval(orjson.loads(answer.body)["stdout"])
         return found
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def sandboxes(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sandboxes]:
-    town = Town(tmp_path_factory.mktemp("town"))
-    await town.start()
-    made = Sandboxes(town)
+    process = SandpoolProcess(tmp_path_factory.mktemp("process"))
+    await process.start()
+    made = Sandboxes(process)
     try:
         for template, more in TEMPLATES.items():
             probe = {"httpGet": {"port": PORT, "path": "/"}, "periodSeconds": 1}
             container = {"name": "main", "image": IMAGE, "readinessProbe": probe}
             spec = {"podTemplate": {"spec": {"containers": [container], "terminationGracePeriodSeconds": 1}}, **more}
-            await town.client.create(SANDBOX_TEMPLATE, new(SANDBOX_TEMPLATE, template, spec=spec), "default")
+            await process.client.create(SANDBOX_TEMPLATE, new(SANDBOX_TEMPLATE, template, spec=spec), "default")
             wanted = {"replicas": 2, "sandboxTemplateRef": {"name": template}}
-            await town.client.create(SANDBOX_WARM_POOL, new(SANDBOX_WARM_POOL, template, spec=wanted), "default")
+            await process.client.create(SANDBOX_WARM_POOL, new(SANDBOX_WARM_POOL, template, spec=wanted), "default")
             for number in (1, 2):
                 await _claim(made, template, f"{template}-{number}")
         yield made
     finally:
-        await town.stop()
+        await process.stop()
 
 
 async def _claim(made: Sandboxes, pool: str, name: str) -> None:
-    client = made.town.client
+    client = made.process.client
     await client.create(SANDBOX_CLAIM, new(SANDBOX_CLAIM, name, spec={"warmPoolRef": {"name": pool}}), "default")
 
     async def served() -> Object | None:
@@ -113,7 +113,7 @@ async def _claim(made: Sandboxes, pool: str, name: str) -> None:
 def world(sandboxes: Sandboxes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Beyond the machine, with somebody who listens on every address."""
     addresses = (PUBLIC, METADATA, *PRIVATE, *SPECIAL)
-    host, world = sandboxes.town.host, Path(tmp_path_factory.mktemp("world")) / "world"
+    host, world = sandboxes.process.host, Path(tmp_path_factory.mktemp("world")) / "world"
     beyond, _ = NetworkNamespace.make(world, lambda: None)
     with ExitStack() as stack:
         stack.callback(beyond.remove)
@@ -150,7 +150,7 @@ def _connect(host: NetworkNamespace, beyond: NetworkNamespace, addresses: tuple[
 async def test_all_targets_are_reachable_without_a_policy(sandboxes: Sandboxes, world: None) -> None:
     """Or what follows would prove nothing."""
     for address in (PUBLIC, *PRIVATE, *SPECIAL):
-        sandboxes.town.host.call(lambda address=address: socket.create_connection((address, PORT), 20).close())  # type: ignore[misc]
+        sandboxes.process.host.call(lambda address=address: socket.create_connection((address, PORT), 20).close())  # type: ignore[misc]
 
 
 async def test_default_policy_reaches_the_internet_and_no_private_address(sandboxes: Sandboxes, world: None) -> None:
@@ -197,7 +197,7 @@ async def _visit(
     sandboxes: Sandboxes, namespace: str, labels: dict[str, str], addresses: tuple[str, ...], port: int = PORT
 ) -> dict[str, str]:
     """What a pod with labels reaches, by what it says at its end."""
-    client = sandboxes.town.client
+    client = sandboxes.process.client
     with suppress(AlreadyExists):
         await client.create(NAMESPACE, new(NAMESPACE, namespace))
     script = DIAL.format(port=port, hosts=addresses)
@@ -221,6 +221,6 @@ async def _visit(
 
 
 async def _host_address(sandboxes: Sandboxes) -> str:
-    found = await sandboxes.town.client.get(POD, sandboxes.sandbox["usual-1"], "default")
+    found = await sandboxes.process.client.get(POD, sandboxes.sandbox["usual-1"], "default")
     address: str = found["status"]["hostIP"]
     return address

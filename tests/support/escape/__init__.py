@@ -1,1 +1,1 @@
-"""What a sandbox must not get hold of, and a program that tries to."""
+"""Targets that a sandbox must not reach, and a program that tries to reach them."""

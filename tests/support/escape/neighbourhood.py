@@ -1,4 +1,4 @@
-"""What a sandbox must not get hold of, set up on the host: a process, sockets, files, and another sandbox."""
+"""Targets on the host that a sandbox must not reach: a process, sockets, files, and another sandbox."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 class Neighbourhood:
     facts: dict[str, Any]
     volume: Path  # of another sandbox
-    writable: Path  # a directory everybody may write to
+    writable: Path  # a world-writable directory
 
     def argv(self) -> tuple[str, ...]:
-        """What is to be run in a sandbox."""
+        """Return the command line that runs the probes in a sandbox."""
         return ("python3", "-c", PROBES, json.dumps(self.facts))
 
     def with_facts(self, **facts: Any) -> Neighbourhood:
@@ -85,7 +85,7 @@ def neighbourhood() -> Iterator[Neighbourhood]:
 
 
 def addresses() -> list[str]:
-    """Of this machine, besides the loopback's."""
+    """Return the addresses of this machine except loopback."""
     shown = subprocess.run(["ip", "-4", "-o", "addr"], capture_output=True, text=True, check=True).stdout
     found = [line.split()[3].partition("/")[0] for line in shown.splitlines()]
     return [address for address in found if not address.startswith("127.")]

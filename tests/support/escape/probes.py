@@ -1,8 +1,8 @@
-"""Everything a program in a sandbox might try, tried.
+"""Probes: every way in which a program in a sandbox might escape.
 
-This file is not imported by tests: it is executed inside sandboxes (``python3 -c <this file> <neighbourhood>``), where
-there is nothing of ours, and prints as JSON what each probe got hold of; null is nothing. What it looks for is told by
-its argument (see ``neighbourhood.py``). It does nothing that would do harm where it succeeds.
+Tests do not import this file. They execute it inside sandboxes (``python3 -c <this file> <neighbourhood>``), where this
+package is missing. It prints as JSON what each probe reached; null means nothing. Its argument names the targets (see
+``neighbourhood.py``). A successful probe does no harm.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def probe(function: Callable[[], str | None]) -> Callable[[], str | None]:
 
 
 def syscall(number: int, *arguments: Any) -> int:
-    """The result, or minus the error."""
+    """Return the result, or the negative error number."""
     result = libc.syscall(number, *(ctypes.c_long(a) if isinstance(a, int) else a for a in arguments))
     return int(result) if result >= 0 else -ctypes.get_errno()
 
 
 def reaches(name: str, number: int, *arguments: Any) -> str | None:
-    """A call that is refused before the kernel looks at its arguments is contained; any other answer is not."""
+    """A call that is rejected before the kernel reads its arguments is contained; any other error is not."""
     result = syscall(number, *arguments)
     if -result in REFUSALS:
         return None
@@ -60,13 +60,13 @@ def reaches(name: str, number: int, *arguments: Any) -> str | None:
 
 
 def first(found: Iterator[str | None]) -> str | None:
-    """All that was found, shortened."""
+    """Return all findings, shortened."""
     all_found = [each for each in found if each]
     return "; ".join(all_found[:8]) or None
 
 
 def in_child(function: Callable[[], str | None]) -> str | None:
-    """For what changes the process that does it."""
+    """Run a probe that changes its process in a child."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -220,7 +220,7 @@ def families_of_sockets_that_are_not_confined() -> str | None:
 
 @probe
 def the_network_is_changed() -> str | None:
-    """Interfaces and, where the network is the node's and not the sandbox's own, its settings."""
+    """Try to change interfaces and, where the network is that of the node, its settings."""
 
     def interface() -> str | None:
         request = struct.pack("16sH14x", b"lo", 0x1 | 0x8)  # up, loopback: as it is
@@ -229,7 +229,7 @@ def the_network_is_changed() -> str | None:
         return "interface lo"
 
     def link() -> str | None:
-        """Ask for a new interface, by netlink, of a kind that does not exist; who may not make any is told that."""
+        """Request an interface of an unknown type by netlink. Without permission the error is EPERM."""
         attributes = struct.pack("HH", 8, 3) + b"x0\0\0" + struct.pack("HH", 12, 18) + struct.pack("HH", 8, 1) + b"nope"
         body = struct.pack("BxHiII", 0, 0, 0, 0, 0) + attributes
         message = struct.pack("IHHII", 16 + len(body), 16, 0x605, 1, 0) + body
@@ -248,7 +248,7 @@ def the_network_is_changed() -> str | None:
 
 
 def roots() -> list[str]:
-    """Places from which the host's root might be seen."""
+    """Paths from which the root of the host might be visible."""
     pids = [pid for pid in os.listdir("/proc") if pid.isdigit()]
     return ["", "/proc/self/cwd/../../../../..", "/oldroot", *(f"/proc/{pid}/root" for pid in pids)]
 
@@ -273,7 +273,7 @@ def volumes_of_others_are_read() -> str | None:
 
 
 def files() -> Iterator[str]:
-    """Everything that is not the system's."""
+    """Files outside the system directories."""
     for directory, below, names in os.walk("/"):
         below[:] = [name for name in below if directory != "/" or name not in ("dev", "proc", "sys", "usr", "lib")]
         for name in names:
@@ -328,7 +328,7 @@ def settings_of_the_kernel_are_written() -> str | None:
 
 
 def is_nothing(path: str) -> bool:
-    """Whether it is /dev/null, which an OCI runtime puts over a file that is not to be seen."""
+    """Whether a path is /dev/null, which an OCI runtime mounts over hidden files."""
     status = os.stat(path)
     return stat.S_ISCHR(status.st_mode) and status.st_rdev == os.makedev(1, 3)
 
@@ -415,7 +415,7 @@ def other_abis_of_the_processor_are_open() -> str | None:
         address = ctypes.addressof(ctypes.c_char.from_buffer(page))
         return "i386 getpid" if ctypes.CFUNCTYPE(ctypes.c_int)(address)() > 0 else None
 
-    # Who tries may be killed for it.
+    # The kernel may kill the process for this.
     return first(iter([in_child(x32), in_child(i386)])) if X86 else None
 
 
@@ -496,13 +496,13 @@ def privileges_are_left() -> str | None:
 
 @probe
 def the_user_is_root_of_the_host() -> str | None:
-    """Whatever number it has here: these files are root's, and to whom they are not they belong to nobody."""
+    """Whether this user owns files of root on the host, whatever its number is here."""
     return "owner of /proc/sys" if os.stat("/proc/sys").st_uid == os.getuid() else None
 
 
 @probe
 def other_users_are_mapped() -> str | None:
-    """One user, or two where a sandbox cannot be without a root of its own, and no ranges."""
+    """Whether more users are mapped than one, or two where a sandbox needs its own root."""
 
     def mapped(name: str) -> str | None:
         lines = (readable(f"/proc/self/{name}") or b"").decode().splitlines()

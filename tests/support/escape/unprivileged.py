@@ -1,9 +1,7 @@
-"""Sandboxes that somebody else than root makes, tried.
+"""Runs the probes in sandboxes that an unprivileged user starts.
 
-Executed as such a user (``python -m`` this, with what the probes look for as its argument) it prints as JSON what it
-has found.
-
-It is a program of its own because a process that is root cannot be somebody else for a while.
+Executed as such a user (``python -m`` this module, with the targets of the probes as argument) it prints its findings
+as JSON. It is a separate program, because a process of root cannot become another user for a while.
 """
 
 from __future__ import annotations
@@ -71,14 +69,14 @@ class Trial:
             return code, output.read().decode(errors="replace")
 
     async def probes(self, facts: str, uid: int) -> Any:
-        """What a command finds in a container of this user."""
+        """Return the findings of a command in a container of this user."""
         container = await self.start("sleep", "1000", uid=uid)
         code, output = await self.execute(container, "python3", "-c", PROBES, facts)
         await container.delete()
         return json.loads(output) if code == 0 else output
 
     async def program(self, facts: str) -> Any:
-        """What a container's own program finds."""
+        """Return the findings of the main program of a container."""
         container = await self.start("sh", "-c", 'python3 -c "$0" "$1" > /tmp/found; exec sleep 1000', PROBES, facts)
         for _ in range(600):
             code, output = await self.execute(container, "sh", "-c", "pgrep -x sleep > /dev/null && cat /tmp/found")
@@ -125,7 +123,7 @@ class Trial:
         return found
 
     async def image(self) -> dict[str, Any]:
-        """An image of this user's own: changed in a copy that goes with the container."""
+        """Change files of an image: the changes must go to a copy that is removed with the container."""
         layer = self.directory / "layer"
         (layer / "etc").mkdir(parents=True)
         (layer / "etc" / "os-release").write_text("ID=tiny\n")

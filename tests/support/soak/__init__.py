@@ -1,1 +1,1 @@
-"""People who use real sandboxes for as long as one likes, while everything is killed around them."""
+"""Users of real sandboxes for any length of time, while processes are killed."""

@@ -1,8 +1,8 @@
-"""What one sandbox was asked to do, what its owner was told, and whether the sandbox agrees.
+"""The commands and files of one sandbox, the responses of its user, and a check of the sandbox against them.
 
-A command appends a word of its own to a file. Whoever was told that it ran finds the word once; whoever was told that
-it did not finds it nowhere; whoever was told nothing, because the connection broke, finds it at most once. A file that
-was acknowledged is there as it was written; after an answer that was lost it is either the one or the other.
+Each command appends a unique word to a file. A command that was reported as executed has its word there once, a
+rejected one never, and one without a response at most once. An acknowledged file has its content; after a lost response
+it has the old or the new one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import Enum
 
 
 class Fate(Enum):
-    """What was said of something that was asked for."""
+    """The response to a request."""
 
     DONE = "done"
     REFUSED = "refused"
@@ -21,16 +21,16 @@ class Fate(Enum):
 
 
 class Broken(AssertionError):
-    """A promise was."""
+    """A guarantee was violated."""
 
 
 class CommandLog:
-    """Of one sandbox. ``owner`` is who to name when something is wrong."""
+    """The log of one sandbox. ``owner`` names the user in errors."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
         self._commands: dict[str, Fate] = {}
-        self._files: dict[str, set[bytes | None]] = {}  # what each may hold; None: it is not there
+        self._files: dict[str, set[bytes | None]] = {}  # allowed contents of each file; None: absent
 
     def commanded(self, word: str, fate: Fate) -> None:
         self._commands[word] = fate
@@ -46,13 +46,13 @@ class CommandLog:
         return sorted(self._files)
 
     def lost_all(self) -> None:
-        """What is in the sandbox went with its pod, as it may without a disk. What comes of lost answers may still
-        come, for instance of one that was on its way."""
+        """Forget the content of a sandbox that was deleted with its pod, as happens without a volume. Requests with
+        lost responses may still take effect."""
         self._commands.clear()
         self._files.clear()
 
     def check_commands(self, words: Iterable[str]) -> None:
-        """Against all that the sandbox has done. Raises ``Broken``."""
+        """Compare with all words of the sandbox. Raises ``Broken``."""
         done = Counter(words)
         for word, fate in self._commands.items():
             times = done[word]
@@ -62,7 +62,7 @@ class CommandLog:
             raise Broken(f"{self.owner}: the sandbox did what nobody here has asked for: {strange}")
 
     def check_file(self, name: str, content: bytes | None) -> None:
-        """Against what was read. Raises ``Broken``."""
+        """Compare with the content of a file. Raises ``Broken``."""
         expected = self._files[name]
         if content not in expected:
             found = "nothing" if content is None else f"{len(content)} other bytes"

@@ -1,4 +1,4 @@
-"""The ways into a sandbox, each with a word on what came of it: through the router, and as ``kubectl exec`` goes."""
+"""Requests to a sandbox and their outcome: through the router, and as ``kubectl exec`` does."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import orjson
 from sandpool.kube.connection import Connection
 from tests.support.soak.command_log import Broken, Fate
 
-#: What the router says of a sandbox it has not even connected to.
+#: Responses of the router for a sandbox that it did not connect to.
 _NOT_REACHED: Final = "Could not connect"
 _STATUS: Final = b"\x03"
 _PATIENCE: Final = 60.0
 
 
 class Answer:
-    """``status`` is 0 if there was none."""
+    """``status`` is 0 without a response."""
 
     def __init__(self, fate: Fate, status: int = 0, body: bytes = b"") -> None:
         self.fate = fate
@@ -28,7 +28,7 @@ class Answer:
 
 
 class Router:
-    """Every request has a connection of its own, so that one which cannot be made is told from one that breaks."""
+    """Uses a new connection for each request, so that a refused connection differs from a broken one."""
 
     def __init__(self, url: str) -> None:
         connector = aiohttp.TCPConnector(force_close=True)
@@ -73,7 +73,7 @@ def _fate(status: int, body: bytes) -> Fate:
 
 
 async def execute(connection: Connection, pod: str, *command: str) -> Fate:
-    """Over a WebSocket of the API server. Nothing that ran can end otherwise than well."""
+    """Run a command over a WebSocket of the API server. A command that ran always exits with 0."""
     query = urlencode([*(("command", word) for word in command), ("stdout", "true"), ("stderr", "true")])
     url = f"{connection.server}/api/v1/namespaces/default/pods/{pod}/exec?{query}"
     auth = await connection.credentials.auth()

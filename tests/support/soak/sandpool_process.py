@@ -1,4 +1,4 @@
-"""``sandpool up`` with real sandboxes, to be killed while people use it, and what there is of it on the machine.
+"""``sandpool up`` with real sandboxes, killed while users work, and its resources on the machine.
 
 The sandboxes are in a network namespace without a route out; the API and the router are on the loopback interface.
 """
@@ -48,8 +48,8 @@ _IMAGES: Final = "images"
 _LAUNCHER: Final = b"sandpool.node.launcher"
 
 
-class Town:
-    """``client``, ``connection`` and ``router`` are those of now: after a kill there are others."""
+class SandpoolProcess:
+    """``client``, ``connection`` and ``router`` are replaced after each kill."""
 
     client: Client
     connection: Connection
@@ -73,7 +73,7 @@ class Town:
         self._reach()
 
     async def kill(self) -> None:
-        """Everything at once, and start it again. What it has started for itself must go with it."""
+        """Kill the process and start it again. Its child processes must end with it."""
         self.kills += 1
         self._launchers += self._children(_LAUNCHER)
         await self._in_thread(lambda: self.server.restart(crash=True, within=_STARTS))
@@ -83,14 +83,14 @@ class Town:
             await each.close()
 
     async def kill_launcher(self) -> None:
-        """The process that starts programs in sandboxes, and nothing else."""
+        """Kill only the process that starts programs in sandboxes."""
         for pid in self._children(_LAUNCHER):
             with suppress(ProcessLookupError):
                 os.kill(pid, 9)
                 self.kills += 1
 
     async def stop(self) -> None:
-        """Raises ``Broken`` if anything is left of it."""
+        """Stop. Raises ``Broken`` if a resource is left."""
         try:
             await self.client.close()
             await self.router.close()
@@ -104,7 +104,7 @@ class Town:
             raise Broken(f"left on the machine: {left}")
 
     async def steadily(self, ask: Callable[[Client], Awaitable[T]], within: float = _STARTS) -> T:
-        """Ask the API until it answers, whatever it answers."""
+        """Repeat a request until the API responds, with any result."""
         async with asyncio.timeout(within):
             while True:
                 try:
@@ -113,7 +113,7 @@ class Town:
                     await asyncio.sleep(0.2)
 
     async def count(self) -> Counter[str]:
-        """What there is, in the API and on the machine."""
+        """Count the objects in the API and the resources of the machine."""
         found = self._machine()
         for kind in KINDS:
             found[kind.plural] = len((await self.steadily(lambda client, kind=kind: client.list(kind)))["items"])  # type: ignore[misc]

@@ -1,6 +1,6 @@
-"""Somebody who takes sandboxes, one after the other, works in them, puts them to sleep, and gives them back.
+"""A user who claims sandboxes one after the other, works in them, suspends them and deletes the claims.
 
-Everything is chosen by a seed; how long it takes is up to the machine. Whatever is promised is checked on the spot.
+A seed chooses the actions; their duration depends on the machine. Every guarantee is checked at once.
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ from sandpool.kube.errors import AlreadyExists, NotFound
 from sandpool.testing.objects import new
 from tests.support.soak.command_log import Broken, CommandLog, Fate
 from tests.support.soak.sandbox_requests import Answer, execute
-from tests.support.soak.sandpool_process import Town
+from tests.support.soak.sandpool_process import SandpoolProcess
 
 T = TypeVar("T")
 
 NAMESPACE: Final = "default"
-#: Pools, and where a sandbox of each keeps what it was given. What is on a disk outlives the pod.
+#: Pools, and the directory for files in a sandbox of each. Files on a volume outlive the pod.
 PLACES: Final = {"plain": "/workspace", "disk": "/workspace/work"}
 _WITHIN: Final = 180.0
 _LIFETIME: Final = 6.0
 
 
-class Person:
-    """``live`` goes on until ``over`` is set; then the last sandbox is given back."""
+class SandboxUser:
+    """``live`` continues until ``over`` is set and then deletes the last claim."""
 
-    def __init__(self, town: Town, name: str, rng: Random, over: asyncio.Event, deeds: dict[str, int]) -> None:
-        self.town = town
+    def __init__(
+        self, process: SandpoolProcess, name: str, rng: Random, over: asyncio.Event, deeds: dict[str, int]
+    ) -> None:
+        self.process = process
         self.name = name
         self.rng = rng
         self.over = over
@@ -58,7 +60,7 @@ class Person:
                 case _:
                     await self._stay(claim, pool)
 
-    # --- ways to live ------------------------------------------------------------------------------------------------
+    # --- scenarios ---------------------------------------------------------------------------------------------------
 
     async def _stay(self, claim: str, pool: str) -> None:
         stay = Stay(self, claim, await self._claimed(claim, pool), pool)
@@ -71,7 +73,7 @@ class Person:
             await act()
         await stay.check()
         await self._given_back(claim, stay.sandbox)
-        answer = await self.town.router.run(stay.sandbox, "true")
+        answer = await self.process.router.run(stay.sandbox, "true")
         if answer.fate is Fate.DONE:
             raise Broken(f"{claim}: its sandbox is gone and still answers")
         if pool == "disk":
@@ -85,7 +87,7 @@ class Person:
         await self.gone(SANDBOX_CLAIM, claim)
 
     async def _expiry(self, claim: str, pool: str) -> None:
-        """Commands go on until the claim's time is over; then it is gone, and so is its sandbox."""
+        """Run commands until the claim expires; then claim and sandbox must be gone."""
         self.did("expiry")
         end = timestamp(self._clock.now() + timedelta(seconds=_LIFETIME))
         await self._create(claim, pool, lifecycle={"shutdownTime": end, "shutdownPolicy": "Delete"})
@@ -94,7 +96,7 @@ class Person:
             while (found := await self.find(SANDBOX_CLAIM, claim)) is not None:
                 sandbox = _sandbox_of(found) or sandbox
                 if sandbox:
-                    await self.town.router.run(sandbox, "true")
+                    await self.process.router.run(sandbox, "true")
                 await asyncio.sleep(0.3)
         if sandbox:
             await self.gone(SANDBOX, sandbox)
@@ -102,7 +104,7 @@ class Person:
     # --- steps -------------------------------------------------------------------------------------------------------
 
     async def _claimed(self, claim: str, pool: str) -> str:
-        """The name of the sandbox that a claim was given."""
+        """Wait for the sandbox of a claim and return its name."""
         self.did("claim")
         await self._create(claim, pool)
 
@@ -117,11 +119,11 @@ class Person:
     async def _create(self, claim: str, pool: str, **spec: Any) -> None:
         body = new(SANDBOX_CLAIM, claim, spec={"warmPoolRef": {"name": pool}, **spec})
         with suppress(AlreadyExists):  # the answer to an earlier attempt may have been lost
-            await self.town.steadily(lambda client: client.create(SANDBOX_CLAIM, body, NAMESPACE))
+            await self.process.steadily(lambda client: client.create(SANDBOX_CLAIM, body, NAMESPACE))
 
     async def _delete(self, claim: str) -> None:
         with suppress(NotFound):
-            await self.town.steadily(lambda client: client.delete(SANDBOX_CLAIM, claim, NAMESPACE))
+            await self.process.steadily(lambda client: client.delete(SANDBOX_CLAIM, claim, NAMESPACE))
 
     async def _given_back(self, claim: str, sandbox: str) -> None:
         self.did("deletion")
@@ -137,7 +139,7 @@ class Person:
 
     async def find(self, kind: ResourceType, name: str) -> Object | None:
         try:
-            return await self.town.steadily(lambda client: client.get(kind, name, NAMESPACE))
+            return await self.process.steadily(lambda client: client.get(kind, name, NAMESPACE))
         except NotFound:
             return None
 
@@ -155,9 +157,9 @@ class Person:
 
 
 class Stay:
-    """One sandbox, from when it was given to when it is given back."""
+    """One sandbox, from its assignment to the deletion of its claim."""
 
-    def __init__(self, person: Person, claim: str, sandbox: str, pool: str) -> None:
+    def __init__(self, person: SandboxUser, claim: str, sandbox: str, pool: str) -> None:
         self.person = person
         self.claim = claim
         self.sandbox = sandbox
@@ -168,18 +170,18 @@ class Stay:
 
     async def command(self) -> None:
         word, script = self._next()
-        answer = await self.person.town.router.run(self.sandbox, script)
+        answer = await self.person.process.router.run(self.sandbox, script)
         self._asked(word, answer.fate)
 
     async def execute(self) -> None:
         word, script = self._next()
-        fate = await execute(self.person.town.connection, self.sandbox, "sh", "-c", script)
+        fate = await execute(self.person.process.connection, self.sandbox, "sh", "-c", script)
         self._asked(word, fate)
 
     async def write(self) -> None:
         name = f"file-{self.person.rng.randrange(5)}"
         content = self.person.rng.randbytes(self.person.rng.choice((0, 10, 100_000)))
-        answer = await self.person.town.router.write(
+        answer = await self.person.process.router.write(
             self.sandbox, f"{self.place}/{name}".removeprefix("/workspace/"), content
         )
         self.command_log.wrote(name, content, answer.fate)
@@ -189,21 +191,21 @@ class Stay:
             self.command_log.check_file(name, await self._content(name))
 
     async def check(self) -> None:
-        """Everything, against what the sandbox has."""
+        """Compare the sandbox with the log."""
         journal = await self._content("journal")
         self.command_log.check_commands((journal or b"").decode().split())
         for name in self.command_log.files:
             self.command_log.check_file(name, await self._content(name))
 
     async def sleep(self) -> None:
-        """Off and on again; in between nobody answers, and at once."""
+        """Suspend and resume. Meanwhile every request must be rejected at once."""
         await self.check()
         await self._mode("Suspended")
         await self.person.gone(POD, self.sandbox)
         if not self.outlives_pods:
             self.command_log.lost_all()
         word, script = self._next()
-        answer = await self.person.town.router.run(self.sandbox, script)
+        answer = await self.person.process.router.run(self.sandbox, script)
         if answer.fate is Fate.DONE:
             raise Broken(f"{self.claim}: a sandbox that sleeps has answered")
         self._asked(word, answer.fate)
@@ -220,21 +222,21 @@ class Stay:
         self.person.did(f"commands {fate.value}")
 
     def _next(self) -> tuple[str, str]:
-        """A word that nobody else uses, and what appends it to the journal."""
+        """Return a unique word, and the command that appends it to the journal."""
         self._words += 1
         word = f"{self.claim}.{self._words}"
         return word, f"echo {word} >> {self.place}/journal"
 
     async def _mode(self, mode: str) -> None:
         patch = MergePatch({"spec": {"operatingMode": mode}})
-        await self.person.town.steadily(lambda client: client.patch(SANDBOX, self.sandbox, patch, NAMESPACE))
+        await self.person.process.steadily(lambda client: client.patch(SANDBOX, self.sandbox, patch, NAMESPACE))
 
     async def _content(self, name: str) -> bytes | None:
-        """None if there is no such file."""
+        """Return the content of a file; None if it does not exist."""
         path = f"{self.place}/{name}".removeprefix("/workspace/")
 
         async def answered() -> Answer | None:
-            answer = await self.person.town.router.read(self.sandbox, path)
+            answer = await self.person.process.router.read(self.sandbox, path)
             return answer if answer.status == 200 or b"File not found" in answer.body else None
 
         answer = await self.person.until(answered, f"{self.sandbox} answers")
