@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -15,14 +17,18 @@ from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.resource import Object
+from sandpool.bench.child_process import Component
 from sandpool.bench.server_process import ServerProcess
 from sandpool.cli.main import main
+from sandpool.home.start import END_SANDBOXES
 from sandpool.kube.client import Client
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.kubeconfig import load
+from sandpool.kube.pod_client import ExecOptions, HttpPodClient
 from sandpool.node.network.netns import NetworkNamespace
 from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
+from tests.support.real_node import IMAGE
 from tests.support.tiny_image import copy_programs
 
 pytestmark = pytest.mark.isolation
@@ -143,3 +149,54 @@ async def test_imported_image_runs_and_survives_a_restart_with_keep(options: tup
         assert runs({"own": after}) == runs({"own": before})
         await client.close()
     assert image(data, "rm", "my/own:1") == "my/own:1 removed\n"
+
+
+async def run_in(kubeconfig: Path, pod: str, command: str) -> str:
+    """What a shell command prints."""
+    session = await HttpPodClient(load(kubeconfig)).execute("default", pod, ExecOptions(["sh", "-c", command]))
+    said = b"".join([output.data async for output in session.output()])
+    assert await session.exit_code() == 0, said
+    await session.close()
+    return said.decode()
+
+
+async def test_files_of_a_sandbox_survive_ctrl_c_and_a_restart(options: tuple[str, ...], tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    command: list[str | Path] = [
+        *(sys.executable, "-m", "sandpool.cli.main", "up", "--unlisted", "--port", "0", "--router-bind-address", "0"),
+        *("--kubeconfig", str(kubeconfig), "--data-dir", str(tmp_path / "data"), *options),
+    ]
+    up = Component("sandpool up", command, tmp_path / "log")
+
+    async def ready() -> bool:
+        return is_ready(await client.get(POD, "own", "default"))
+
+    def stop(*signals: signal.Signals) -> str:
+        for number in signals:
+            os.kill(up.pid, number)
+        assert up.wait(WITHIN) == 0
+        return up.tail(2)
+
+    try:
+        up.start()
+        up.wait_for(" is running, pid ", WITHIN)
+        client = Client(HttpTransport(load(kubeconfig)))
+        spec = {"containers": [{"name": "main", "image": IMAGE}]}
+        await client.create(POD, new(POD, "own", spec=spec), "default")
+        await until(ready, within=WITHIN)
+        await run_in(kubeconfig, "own", "echo precious > /tmp/file; (sleep 1000 & echo $! > /tmp/pid)")
+        await client.close()
+        said = stop(signal.SIGINT)
+        assert "stopping; a second Ctrl-C ends at once" in said
+        assert "and 1 sandbox with files and processes, which run on until the next `sandpool up`" in said
+
+        since = up.log.stat().st_size
+        up.start()
+        up.wait_for(" is running, pid ", WITHIN, since=since)
+        client = Client(HttpTransport(load(kubeconfig)))
+        await until(ready, within=WITHIN)
+        assert await run_in(kubeconfig, "own", "cat /tmp/file; kill -0 $(cat /tmp/pid)") == "precious\n"
+        await client.close()
+        assert "; ended: 1 sandbox, with all files outside of volumes" in stop(END_SANDBOXES, signal.SIGINT)
+    finally:
+        up.stop(WITHIN)

@@ -30,7 +30,7 @@ async def this_machine(server: ApiServer, directory: Path, choice: Choice) -> As
         yield running
     finally:
         server.pod_access = None
-        await node.stop(keep=running.keep)
+        await node.stop(keep=running.keep and running.pods() > 0)  # the network stays for pods only
 
 
 def _settings(directory: Path, choice: Choice) -> NodeOptions:

@@ -28,6 +28,10 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "up": ("sandpool.cli.up", "Start the local home: sandboxes on this machine."),
     },
     "The local home": {
+        "status": ("sandpool.cli.status", "Show the home, its nodes, pools and claims on one screen."),
+        "down": ("sandpool.cli.down", "Stop the home; sandboxes and their files are kept."),
+        "logs": ("sandpool.cli.logs", "Show the log of the home."),
+        "context": ("sandpool.cli.context", "Show or choose the API that commands talk to."),
         "demo": ("sandpool.cli.demo", "Demonstrate everything on this machine, from start to clean-up."),
         "image": ("sandpool.cli.image", "Build, list, import and remove images of this machine."),
     },
@@ -40,6 +44,10 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "install": ("sandpool.cli.install", "Install into a Kubernetes cluster."),
         "uninstall": ("sandpool.cli.uninstall", "Remove an installation from a Kubernetes cluster."),
         "token": ("sandpool.cli.token", "Issue a token for sandboxes behind the router."),
+    },
+    "This program": {
+        "version": ("sandpool.cli.version", "Show versions."),
+        "completion": ("sandpool.cli.completion", "Print the completion script of a shell."),
     },
     "Single components": {
         "controller": ("sandpool.cli.controller", "Run the controllers for a Kubernetes cluster."),

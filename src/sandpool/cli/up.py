@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -33,15 +32,13 @@ from sandpool.engine.tracing import Tracing
 from sandpool.engine.transports import MeasuredTransport
 from sandpool.home.discovery import Home
 from sandpool.home.process import ProcessIdentity
-from sandpool.home.start import LOG_VARIABLE
+from sandpool.home.start import END_SANDBOXES, LOG_VARIABLE
 from sandpool.node.simulated_assembly import MAX_NODES
 from sandpool.server.serving import gc_tuning
 from sandpool.server.serving.daemon import Daemon, ServerOptions
 
 # Like that of the router: the same at every start, and not assigned to another service.
 METRICS_ADDRESS = "127.0.0.1:6491"
-# Makes a home end its sandboxes when it stops.
-END_SANDBOXES = signal.SIGUSR1
 
 
 @click.command(cls=UpCommand, context_settings={"default_map": tuning.ONE_MACHINE})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,8 @@ from sandpool.home.notification import VARIABLE, ReadinessSocket
 LOG: Final = "up.log"
 #: Tells the process which file its log goes to.
 LOG_VARIABLE: Final = "SANDPOOL_LOG_FILE"
+#: Makes a home end its sandboxes when it stops.
+END_SANDBOXES: Final = signal.SIGUSR1
 _WITHIN: Final = 120.0
 _LINES: Final = 15
 

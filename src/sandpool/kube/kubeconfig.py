@@ -67,7 +67,7 @@ def from_files(
     """Load the connection from several merged kubeconfigs. Earlier files take precedence."""
     merged: dict[str, Any] = {"clusters": [], "contexts": [], "users": [], "current-context": None}
     for path in paths:
-        _merge(merged, _read(Path(path).expanduser()))
+        _merge(merged, read(Path(path).expanduser()))
     return _connection(merged, context, environ)
 
 
@@ -94,8 +94,8 @@ def in_cluster(
         raise KubeconfigError(f"the pod's service account cannot be used: {error}") from error
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """Read one kubeconfig and make its relative paths absolute."""
+def read_document(path: Path) -> dict[str, Any]:
+    """Read one kubeconfig as it is. Raises ``KubeconfigError``."""
     try:
         config = _parse(path.read_text(), path)
     except OSError as error:
@@ -104,6 +104,12 @@ def _read(path: Path) -> dict[str, Any]:
         raise KubeconfigError(f"the kubeconfig {path} is not text: {error}") from error
     if not isinstance(config, dict):
         raise KubeconfigError(f"{path} is not a kubeconfig")
+    return config
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read one kubeconfig, check that its entries have names and content, and make its relative paths absolute."""
+    config = read_document(path)
     folder = path.absolute().parent
     for kind, names in _PATHS.items():
         for entry in config.get(f"{kind}s") or ():
