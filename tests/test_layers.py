@@ -15,6 +15,7 @@ LAYERS = (
     "explain",
     "install",
     "router",
+    "process",
     "node",
     "sandboxd",
     "server",

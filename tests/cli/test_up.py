@@ -218,4 +218,7 @@ async def test_audit_log_has_user_and_verb(tmp_path: Path) -> None:
     assert ("create", "sandboxes", "sandpool-controllers") in writers
     assert ("create", "pods", "sandpool-controllers") in writers
     assert ("patch", "pods", "sandpool-node") in writers
-    assert ("create", "services", "sandpool-router") in writers
+    assert ("create", "services", "sandpool-router-control") in writers
+    assert {(verb, resource) for verb, resource, user in writers if user == "sandpool-router"} == {
+        (verb, resource) for verb in ("list", "watch") for resource in ("pods", "sandboxes")
+    }

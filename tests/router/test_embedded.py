@@ -1,4 +1,4 @@
-"""The router in the process of an API server, found as clients find it; nothing runs in the pods behind it."""
+"""The control plane of the embedded router with a data plane in the same process; nothing runs in the pods."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import Invalid, NotFound
 from sandpool.kube.pod_access import LogQuery, PodAccessError
+from sandpool.router.data_plane import LocalDataPlane
+from sandpool.router.dialer import NodeDialer
 from sandpool.router.embedded import EmbeddedRouter
 from sandpool.router.gateway_api import GATEWAY, GATEWAY_CLASS, HTTP_ROUTE
 from sandpool.router.registration import NAMESPACES, POD_NAME, PORT, SERVICE_NAME, RouterRegistration
@@ -33,7 +35,9 @@ from sandpool.testing.waiting import until
 
 @asynccontextmanager
 async def routed(server: ApiServer) -> AsyncIterator[EmbeddedRouter]:
-    router = EmbeddedRouter(server.client(name="router"), None, SystemClock(), Random(0), MetricsRegistry())
+    client, clock = server.client(name="router"), SystemClock()
+    plane = LocalDataPlane(client, NodeDialer(None), clock, Random(0), MetricsRegistry())
+    router = EmbeddedRouter(client, plane, clock, Random(0))
     await router.start("127.0.0.1", 0)
     try:
         yield router

@@ -1,6 +1,7 @@
 """The API users of the parts of ``sandpool up``, so that the audit log tells them apart.
 
-They are administrators: they run in the process that holds the data."""
+Those in the process that holds the data are administrators. The router is another process and has a role of its own
+(``router.role``)."""
 
 from __future__ import annotations
 
@@ -11,4 +12,7 @@ from sandpool.server.request.messages import User
 
 CONTROLLERS: Final = User("sandpool-controllers", (MASTERS,))
 NODE: Final = User("sandpool-node", (MASTERS,))
-ROUTER: Final = User("sandpool-router", (MASTERS,))
+#: Creates the objects by which clients find the router, and reconciles Gateways.
+ROUTER_CONTROL: Final = User("sandpool-router-control", (MASTERS,))
+#: The process that reads bytes of clients and sandboxes.
+ROUTER: Final = User("sandpool-router")

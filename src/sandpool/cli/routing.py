@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeVar
@@ -13,18 +14,23 @@ from typing import Any, Final, TypeVar
 import click
 
 from sandpool.cli.addresses import address
-from sandpool.cli.identities import ROUTER
+from sandpool.cli.identities import ROUTER, ROUTER_CONTROL
+from sandpool.engine.clock import Clock
 from sandpool.engine.health import parse_address
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.home.users import sudo_caller
 from sandpool.node.pod_access import NodePodAccess
-from sandpool.router.authorization import Authorizer, ScopedTokenAuthorizer, allow_all
+from sandpool.process.supervisor import ProcessFailed, SupervisedProcess
+from sandpool.router.dialer import NodeDialer
 from sandpool.router.embedded import EmbeddedRouter
-from sandpool.router.peer_owner import LoopbackOwner
-from sandpool.router.router import RouterOptions, TrustCheck, trust_none
+from sandpool.router.process import RouterProcess, supervised
+from sandpool.router.role import grant_role
+from sandpool.router.router import RouterOptions
+from sandpool.router.settings import RouterSettings
 from sandpool.router.tokens import ALL, MIN_SECRET_BYTES, TokenScope, TokenSigner
 from sandpool.server.api_server import ApiServer
 from sandpool.server.auth.private_files import write_private
+from sandpool.server.serving.daemon import Daemon
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -103,10 +109,11 @@ def scoped_tokens(option: str, file: Path) -> TokenSigner:
 
 @dataclass(frozen=True, slots=True)
 class RouterAccess:
-    """Who may use the router. ``token_file`` holds a token for all sandboxes, None if tokens are not used."""
+    """Who may use the router: holders of tokens that ``token_secret`` signs (None: all clients), and loopback
+    connections of ``trusted_uids``. ``token_file`` holds a token for all sandboxes."""
 
-    authorizer: Authorizer = allow_all
-    trusts: TrustCheck = trust_none
+    token_secret: bytes | None = None
+    trusted_uids: frozenset[int] = frozenset()
     token_file: Path | None = None
 
 
@@ -117,10 +124,23 @@ class RunningRouter:
 
 
 @asynccontextmanager
+async def process(clock: Clock, options: Mapping[str, Any]) -> AsyncIterator[SupervisedProcess]:
+    """Start the process of ``router`` for the length of the block, unless there is to be none. It loads its modules
+    while the caller starts other parts."""
+    made = supervised(clock, Random())
+    if options["router_bind_address"] != "0":
+        made.spawn()
+    try:
+        yield made
+    finally:
+        await made.stop(0)
+
+
+@asynccontextmanager
 async def router(
-    server: ApiServer,
+    daemon: Daemon,
+    process: SupervisedProcess,
     metrics: MetricsRegistry,
-    kubeconfig: Path,
     router_bind_address: str,
     router_token_secret_file: Path | None,
     router_insecure: bool,
@@ -129,13 +149,14 @@ async def router(
     router_max_connections_per_address: int,
 ) -> AsyncIterator[RunningRouter | None]:
     """Run the router for the length of the block; yields None if there is to be none. Port-forwards to its pods reach
-    it through the API server. Its token is written beside ``kubeconfig``."""
+    it through the API server. Its token is written beside the kubeconfig."""
     where = parse_address(address("--router-bind-address", router_bind_address))
     if where is None:
         yield None
         return
     if router_insecure and router_token_secret_file is not None:
         raise click.ClickException("--router-insecure and --router-token-secret-file exclude each other")
+    server, kubeconfig = daemon.server, daemon.kubeconfig
     access = RouterAccess() if router_insecure else _access(server, kubeconfig, router_token_secret_file)
     options = RouterOptions(
         max_connections=router_max_connections,
@@ -144,20 +165,17 @@ async def router(
     )
     nodes = server.pod_access
     agent = nodes.agent if isinstance(nodes, NodePodAccess) else None
-    embedded = EmbeddedRouter(
-        server.client(ROUTER, name="router"),
-        agent,
-        server.clock,
-        Random(),
-        metrics,
-        authorizer=access.authorizer,
-        trusts=access.trusts,
-        options=options,
-    )
+    client = server.client(ROUTER_CONTROL, name="router")
+    await grant_role(client, ROUTER.name)
+    settings = RouterSettings(options, access.token_secret, access.trusted_uids)
+    plane = RouterProcess(process, NodeDialer(agent), partial(daemon.http.connect, ROUTER), settings, metrics)
+    embedded = EmbeddedRouter(client, plane, server.clock, Random())
     try:
         await embedded.start(where[0] or "0.0.0.0", where[1])
     except OSError as error:
         raise click.ClickException(f"the router cannot listen at {router_bind_address}: {error.strerror}") from None
+    except ProcessFailed as error:
+        raise click.ClickException(str(error)) from None
     server.pod_access = embedded.pod_access(nodes)
     try:
         yield RunningRouter(embedded, access)
@@ -169,17 +187,18 @@ async def router(
 def _access(server: ApiServer, kubeconfig: Path, secret_file: Path | None) -> RouterAccess:
     """Write a token for the owner of the kubeconfig. With a secret of ours, trust the loopback connections of the owner
     too: that user can read the token, and not every client can send one."""
+    trusted: frozenset[int] = frozenset()
     if secret_file is not None:
-        signer, trusts = scoped_tokens("--router-token-secret-file", secret_file), trust_none
+        signer = scoped_tokens("--router-token-secret-file", secret_file)
     else:
         path = kubeconfig.with_name(SECRET_NAME)
         if not path.exists():
             write_private(path, secrets.token_hex(MIN_SECRET_BYTES).encode())
-        signer, trusts = scoped_tokens(str(path), path), LoopbackOwner(_users(kubeconfig))
+        signer, trusted = scoped_tokens(str(path), path), frozenset(_users(kubeconfig))
     token_file = kubeconfig.with_name(TOKEN_NAME)
     until = int(server.clock.now().timestamp()) + _TOKEN_SECONDS
     write_private(token_file, signer.make(TokenScope(ALL, (ALL,), until)).encode())
-    return RouterAccess(ScopedTokenAuthorizer(signer, server.clock), trusts, token_file)
+    return RouterAccess(signer.secret, trusted, token_file)
 
 
 def _users(kubeconfig: Path) -> set[int]:

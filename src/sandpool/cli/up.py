@@ -154,13 +154,12 @@ async def _up(
             middleware=() if daemon.audit is None else (log_reconciles(daemon.audit, clock),),
         )
         async with contextlib.AsyncExitStack() as stack:
+            router_process = await stack.enter_async_context(routing.process(clock, way_in))
             announcement.step("preparing the node")
             running = await stack.enter_async_context(nodes(daemon.server, server.data_dir, choice))
             asyncio.get_running_loop().add_signal_handler(END_SANDBOXES, partial(setattr, running, "keep", False))
             announcement.step("starting the router")
-            router = await stack.enter_async_context(
-                routing.router(daemon.server, metrics, daemon.kubeconfig, **way_in)
-            )
+            router = await stack.enter_async_context(routing.router(daemon, router_process, metrics, **way_in))
             announcement.step("starting the controllers")
             await stack.enter_async_context(_running(process))
             if await foreground.until(stopping, process.working.wait(), process.wait()):

@@ -34,6 +34,13 @@ def configure_logging(form: str = TEXT, level: int | str = logging.INFO, stream:
     logging.basicConfig(level=level, handlers=[handler], force=True)
 
 
+def logging_settings() -> tuple[str, int]:
+    """The format and the level that ``configure_logging`` was called with, for another process with the same log."""
+    root = logging.getLogger()
+    is_json = any(isinstance(handler.formatter, JsonFormatter) for handler in root.handlers)
+    return JSON if is_json else TEXT, root.level
+
+
 def log_fields(**values: Any) -> dict[str, Any]:
     """The ``extra`` argument of a logging call. Any field name is allowed, also those that logging itself uses."""
     return {"fields": values}

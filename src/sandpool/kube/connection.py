@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 import ssl
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -20,6 +22,8 @@ class Connection:
     namespace: str = "default"
     proxy: str | None = None
     tls_server_name: str | None = None  # expected name in the server's certificate; default: the host
+    # Opens a connected, non-blocking socket to the server; default: TCP to the host and port of ``server``.
+    connect: Callable[[], Awaitable[socket.socket]] | None = None
 
     def __post_init__(self) -> None:
         url = urlsplit(self.server)

@@ -12,10 +12,11 @@ any time.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import zlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple, Protocol, cast
 
@@ -159,10 +160,19 @@ class ConnectionPool:
     Raises ``TimeoutError`` when connecting or the response takes too long, and ``OSError`` for every other failure.
     """
 
-    def __init__(self, host: str, port: int, *, limit: int, connect_timeout: float) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        limit: int,
+        connect_timeout: float,
+        connect: Callable[[], Awaitable[socket.socket]] | None = None,
+    ) -> None:
         self.host = host
         self.port = port
         self.connect_timeout = connect_timeout
+        self.connect = connect  # opens a connection without TLS; None: TCP to ``host``
         self._limit = limit
         self._in_flight = 0
         self._waiting: deque[asyncio.Future[None]] = deque()  # requests that wait for a slot
@@ -272,9 +282,13 @@ class ConnectionPool:
             async with asyncio.timeout(self.connect_timeout) as connecting:
                 self._connecting.add(connecting)
                 try:
-                    _, connection = await loop.create_connection(
-                        partial(PooledConnection, loop), self.host, self.port, ssl=tls, server_hostname=name
-                    )
+                    factory = partial(PooledConnection, loop)
+                    if self.connect is not None:
+                        _, connection = await loop.create_unix_connection(factory, sock=await self.connect())
+                    else:
+                        _, connection = await loop.create_connection(
+                            factory, self.host, self.port, ssl=tls, server_hostname=name
+                        )
                 finally:
                     self._connecting.discard(connecting)
         except TimeoutError as error:

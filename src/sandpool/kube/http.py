@@ -178,7 +178,13 @@ class HttpTransport:
         url = urlsplit(self._base)
         assert url.hostname is not None, "Connection validates its server"
         port = url.port or (443 if url.scheme == "https" else 80)
-        return ConnectionPool(url.hostname, port, limit=self.max_connections, connect_timeout=self.connect_timeout)
+        return ConnectionPool(
+            url.hostname,
+            port,
+            limit=self.max_connections,
+            connect_timeout=self.connect_timeout,
+            connect=self.connection.connect,
+        )
 
     # -- on a connection of its own ----------------------------------------------------------------------------------
 

@@ -204,6 +204,8 @@ async def _connect(
     connection: Connection, host: str, port: int, tls: ssl.SSLContext | None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     name = (connection.tls_server_name or host) if tls is not None else None
+    if connection.connect is not None:
+        return await asyncio.open_unix_connection(sock=await connection.connect(), limit=_BUFFER)
     if connection.proxy is None:
         return await asyncio.open_connection(host, port, ssl=tls, server_hostname=name, limit=_BUFFER)
     proxy = urlsplit(connection.proxy)

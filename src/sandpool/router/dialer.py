@@ -6,7 +6,7 @@ import asyncio
 import socket
 
 from sandpool.node.agent import NodeAgent
-from sandpool.router.destination import RequestRejected
+from sandpool.router.broker import not_here
 from sandpool.router.targets import Target
 
 
@@ -37,6 +37,6 @@ class NodeDialer:
     async def __call__(self, target: Target, port: int) -> socket.socket:
         worker = None if self.agent is None else self.agent.find(target.namespace, target.pod)
         if self.agent is None or worker is None or worker.state.pod.uid != target.uid:
-            raise RequestRejected(503, f"Nothing runs in pod {target.pod}: its node is simulated or gone.")
+            raise not_here(target.pod)
         await worker.ensure_thawed()
         return await self.agent.parts.network.dial(target.uid, port)

@@ -1,58 +1,44 @@
-"""The router of ``sandpool up``: in the process of the API server, with the Service, pods and Gateways to find it
-by."""
+"""The router of ``sandpool up``: its control plane, in the process of the API server.
+
+It opens the sockets, creates the Service and pods by which clients find the router, and reconciles Gateways. The data
+plane, which reads bytes of clients and sandboxes, is another process (``process``).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Coroutine
 from random import Random
 from typing import Any
 
+from sandpool.api.kinds import POD
+from sandpool.api.views import PodView
+from sandpool.engine.cache.reflector import Reflector
+from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock
-from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.kube.client import Client
 from sandpool.kube.pod_access import PodAccess
-from sandpool.node.agent import NodeAgent
-from sandpool.router.authorization import Authorizer, allow_all
-from sandpool.router.dialer import NodeDialer
+from sandpool.router.data_plane import DataPlane
 from sandpool.router.gateways import GatewayController
-from sandpool.router.metrics import RouterMetrics
+from sandpool.router.listeners import open_listeners
 from sandpool.router.pod_access import RouterPodAccess
-from sandpool.router.registration import RouterRegistration
-from sandpool.router.router import Router, RouterOptions, TrustCheck, trust_none
-from sandpool.router.targets import SandboxResolver
+from sandpool.router.registration import SELECTOR, RouterRegistration
 
 
 class EmbeddedRouter:
     """``start`` returns when it serves, ``wait`` returns or raises when a part of it ends, ``stop`` removes everything
-    but the Service. ``agent`` is the node agent in this process, None if there is none."""
+    but the Service."""
 
-    def __init__(
-        self,
-        client: Client,
-        agent: NodeAgent | None,
-        clock: Clock,
-        rng: Random,
-        metrics: MetricsRegistry,
-        *,
-        authorizer: Authorizer = allow_all,
-        trusts: TrustCheck = trust_none,
-        options: RouterOptions | None = None,
-    ) -> None:
-        self.agent = agent
-        self.targets = SandboxResolver(client, clock, rng)
-        self.router = Router(
-            self.targets,
-            NodeDialer(agent),
-            clock,
-            RouterMetrics(metrics),
-            authorizer=authorizer,
-            trusts=trusts,
-            options=options,
-        )
+    def __init__(self, client: Client, data_plane: DataPlane, clock: Clock, rng: Random) -> None:
+        self.data_plane = data_plane
         self.registration = RouterRegistration(client, clock)
-        self.gateways = GatewayController(client, self.router, clock, rng)
+        self.gateways = GatewayController(client, data_plane, clock, rng)
+        self._pods = Cache(PodView.from_object, name="router pods")
+        self._pods.subscribe(self.registration.pod_changed, on_change_of=lambda pod: (pod.uid, pod.deleting))
+        self._reflector = Reflector(client, POD, self._pods, clock, rng, label_selector=SELECTOR)
         self._address = ("", 0)
+        self._listening: list[socket.socket] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._registering: list[asyncio.Task[None]] = []
 
@@ -63,17 +49,21 @@ class EmbeddedRouter:
 
     def pod_access(self, other: PodAccess | None) -> RouterPodAccess:
         """Extend access to the pods of the node by the router's own. The API server has authorized port-forwards."""
-        return RouterPodAccess(self.registration.uids, self.router.connect_trusted, other)
+        return RouterPodAccess(self.registration.uids, self.data_plane.connect_trusted, other)
 
     async def start(self, host: str, port: int) -> None:
         """Raises ``OSError`` if the address is not available."""
-        await self.router.listen(host, port)
-        self._address = (host, self.router.ports[0])
-        self._start_task(self.targets.run(), "router: sandboxes")
-        await self.targets.synced()
-        self.targets.pods.subscribe(self.registration.pod_changed, on_change_of=lambda pod: (pod.uid, pod.deleting))
+        self._listening = await open_listeners(host, port)
+        self._address = (host, self._listening[0].getsockname()[1])
+        try:
+            await self.data_plane.start(self._listening)
+        except BaseException:
+            self._close_listeners()
+            raise
         await self.registration.register()
+        self._registering.append(asyncio.create_task(self._reflector.run(), name="router: own pods"))
         self._registering.append(asyncio.create_task(self.registration.run(), name="router: registration"))
+        self._start_task(self.data_plane.wait(), "router: data plane")
         self._start_task(self.gateways.run(), "router: gateways")
 
     async def wait(self) -> None:
@@ -84,9 +74,14 @@ class EmbeddedRouter:
     async def stop(self, grace: float = 5.0) -> None:
         await self._cancel(self._registering)  # first, or it would recreate the pods
         await self.registration.deregister()
-        await self.router.stop(grace)
         await self._cancel(self._tasks)
-        await self.gateways.stop(grace)
+        self._close_listeners()
+        self.gateways.close()
+        await self.data_plane.stop(grace)
+
+    def _close_listeners(self) -> None:
+        for sock in self._listening:
+            sock.close()
 
     async def _cancel(self, tasks: list[asyncio.Task[None]]) -> None:
         for task in tasks:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,8 +24,7 @@ from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
-from sandpool.router.destination import Destination, RequestRejected
-from sandpool.router.downstream import Peer
+from sandpool.router.data_plane import DataPlane
 from sandpool.router.gateway_api import (
     CLASS_NAME,
     CONTROLLER_NAME,
@@ -35,9 +35,7 @@ from sandpool.router.gateway_api import (
     definition,
     gateway_class,
 )
-from sandpool.router.headers import RequestHeaders
-from sandpool.router.paths import comparable
-from sandpool.router.router import Router
+from sandpool.router.listeners import open_listeners
 from sandpool.router.routes import Listener, PortRoutes, Route, is_gateway
 
 _log = logging.getLogger(__name__)
@@ -46,7 +44,6 @@ _log = logging.getLogger(__name__)
 ADDRESS: Final = "127.0.0.77"
 _RETRY_SECONDS: Final = 1.0
 _POLL_SECONDS: Final = 0.05
-_GRACE: Final = 1.0  # seconds for requests in service at a port that is closed
 _PROTOCOL: Final = "HTTP"  # of listeners that the router serves
 
 
@@ -78,32 +75,22 @@ class GatewayView:
         )
 
 
-class GatewayPortRouter(Router):
-    """The router behind one port of Gateways. Admits requests that match ``routes``."""
+@dataclass(frozen=True, slots=True)
+class OpenPort:
+    """A port of Gateways on which the data plane listens."""
 
-    routes = PortRoutes()
-
-    def destination(self, method: bytes, target: bytes, headers: RequestHeaders, peer: Peer) -> Destination | None:
-        if self.routes.routes is not None:
-            path = comparable(target.partition(b"?")[0].decode("latin-1"))
-            if not self.routes.admits(headers.text.get("host", ""), path):
-                raise RequestRejected(404, "No HTTPRoute of the Gateway matches the request.")
-        return super().destination(method, target, headers, peer)
-
-    @property
-    def allowed_hosts(self) -> frozenset[str]:
-        """Host names of listeners and routes, for which clients send requests."""
-        names = {listener.hostname for listener, _ in self.routes.routes or ()}
-        names |= {name for _, route in self.routes.routes or () for name in route.hostnames}
-        return super().allowed_hosts | (names - {""})
+    listening: socket.socket
+    routes: PortRoutes
 
 
 class GatewayController:
-    """``run`` must run as a task."""
+    """``run`` must run as a task. It opens the ports of Gateways and has ``data_plane`` serve them."""
 
-    def __init__(self, client: Client, router: Router, clock: Clock, rng: Random, address: str = ADDRESS) -> None:
+    def __init__(
+        self, client: Client, data_plane: DataPlane, clock: Clock, rng: Random, address: str = ADDRESS
+    ) -> None:
         self.client = client
-        self.router = router
+        self.data_plane = data_plane
         self.clock = clock
         self.address = address
         self.gateways = Cache(GatewayView.from_object, name="router gateways")
@@ -113,7 +100,7 @@ class GatewayController:
             Reflector(client, HTTP_ROUTE, self.routes, clock, rng),
         ]
         self._changed = asyncio.Event()
-        self._listening: dict[int, GatewayPortRouter] = {}
+        self._listening: dict[int, OpenPort] = {}
         self._unavailable: dict[int, str] = {}  # by port: why the router does not listen there
         self.gateways.subscribe(
             lambda key, old, new: self._changed.set(), on_change_of=lambda gateway: (gateway.ports, gateway.generation)
@@ -143,10 +130,10 @@ class GatewayController:
                 for route in list(self.routes):
                     await self._write_route_status(route)
 
-    async def stop(self, grace: float) -> None:
+    def close(self) -> None:
         """Close all ports, after ``run`` has ended."""
-        for router in self._listening.values():
-            await router.stop(grace)
+        for port in self._listening.values():
+            port.listening.close()
         self._listening.clear()
 
     async def _install(self) -> None:
@@ -166,33 +153,25 @@ class GatewayController:
 
     async def _update_listeners(self) -> None:
         wanted = self._routes_by_port()
-        for port in self._listening.keys() - wanted.keys():
-            await self._listening.pop(port).stop(_GRACE)
+        closed = [self._listening.pop(port) for port in self._listening.keys() - wanted.keys()]
+        for each in closed:
+            each.listening.close()
         self._unavailable.clear()
         for port, routes in wanted.items():
-            if port not in self._listening:
-                await self._open(port)
             if port in self._listening:
-                self._listening[port].routes = routes
+                self._listening[port] = OpenPort(self._listening[port].listening, routes)
+            else:
+                await self._open(port, routes)
+        await self.data_plane.set_gateway_ports(self._listening)
 
-    async def _open(self, port: int) -> None:
-        base = self.router
-        router = GatewayPortRouter(
-            base.targets,
-            base.upstreams.dial,
-            base.clock,
-            base.metrics,
-            authorizer=base.authorizer,
-            trusts=base.trusts,
-            options=base.options,
-        )
+    async def _open(self, port: int, routes: PortRoutes) -> None:
         try:
-            await router.listen(self.address, port)
+            (listening,) = await open_listeners(self.address, port)
         except OSError as error:
             _log.warning("cannot listen on %s:%d for a Gateway: %s", self.address, port, error)
             self._unavailable[port] = f"cannot listen on {self.address}:{port}: {error.strerror}"
         else:
-            self._listening[port] = router
+            self._listening[port] = OpenPort(listening, routes)
 
     def _routes_by_port(self) -> dict[int, PortRoutes]:
         """A Gateway with a route that has no effect still counts as one with routes."""

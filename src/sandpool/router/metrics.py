@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
+import orjson
 
 from sandpool.api.metrics import Metric
-from sandpool.engine.metrics.registry import MetricsRegistry
+from sandpool.engine.metrics.registry import Counter, MetricsRegistry
 from sandpool.router.http1 import MalformedMessage
 
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0)
@@ -29,6 +32,10 @@ UPSTREAM_RETRIES: Final = Metric(
 DECISIONS: Final = Metric("sandbox_router_authz_decisions_total", "counter", ("decision",), "Authorization decisions.")
 
 _METHODS: Final = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
+
+
+#: Series of one metric that a router in another process may have.
+_MAX_SERIES: Final = 20_000
 
 
 class RouterMetrics:
@@ -64,3 +71,46 @@ class RouterMetrics:
 
     def decided(self, allowed: bool) -> None:
         self._decisions.add("allow" if allowed else "deny")
+
+    # --- to another process -------------------------------------------------------------------------------------------
+
+    def dump(self) -> bytes:
+        """Return all values for ``load``."""
+        counters = {each.metric.name: list(each.values.items()) for each in self._counters}
+        durations = [(labels, counts, total) for labels, (counts, total) in self._durations.series.items()]
+        return orjson.dumps({"counters": counters, "durations": durations})
+
+    def load(self, data: bytes) -> None:
+        """Take over the values of a router in another process, which is not trusted. Raises ``ValueError``."""
+        try:
+            dump = msgspec.json.decode(data, type=_Dump)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"these are not metrics of a router: {error}") from None
+        if max(len(dump.durations), *map(len, dump.counters.values()), 0) > _MAX_SERIES:
+            raise ValueError(f"a metric of the router has more than {_MAX_SERIES} series")
+        counters = {each: dict(dump.counters.get(each.metric.name, ())) for each in self._counters}
+        durations = {labels: (counts, total) for labels, counts, total in dump.durations}
+        if not all(len(labels) == len(each.metric.labels) for each, values in counters.items() for labels in values):
+            raise ValueError("a counter of the router has other labels")
+        if not all(len(labels) == len(DURATION.labels) for labels in durations):
+            raise ValueError("the histogram of the router has other labels")
+        if not all(len(counts) == len(_BUCKETS) + 1 for counts, _ in durations.values()):
+            raise ValueError("the histogram of the router has other buckets")
+        for counter, values in counters.items():
+            counter.replace(values)
+        self._durations.replace(durations)
+
+    @property
+    def _counters(self) -> tuple[Counter, ...]:
+        return (self._requests, self._errors, self._retries, self._decisions)
+
+
+_Label = Annotated[str, msgspec.Meta(max_length=253)]
+_Labels = tuple[_Label, ...]
+_Number = Annotated[float, msgspec.Meta(ge=0)]
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Dump(msgspec.Struct):
+    counters: dict[str, list[tuple[_Labels, _Number]]]
+    durations: list[tuple[_Labels, list[_Count], _Number]]

@@ -10,7 +10,7 @@ from sandpool.api.resource import Object
 from sandpool.kube.pod_access import LogQuery, PodAccess, PodAccessError, StreamClient
 from sandpool.router.registration import PORT
 
-_PORT_ONLY: Final = "it is part of the API server's process: only its port can be forwarded"
+_PORT_ONLY: Final = "it is a process of the API server: only its port can be forwarded"
 
 
 class RouterPodAccess:

@@ -1,6 +1,6 @@
 """The API objects by which clients find the router: a Service ``sandbox-router-svc`` with a pod behind it.
 
-Clients forward a port to the Service, and kubectl resolves the Service to a ready pod. The pod stands for this process:
+Clients forward a port to the Service, and kubectl resolves the Service to a ready pod. The pod stands for the router:
 it is on no node, no runtime runs it, and port-forwards to it are connected to the router (``pod_access``).
 """
 
@@ -31,6 +31,8 @@ NAMESPACES: Final = ("agent-sandbox-system", "default")
 # No Node has this name, so no node agent takes the pod for its own.
 NODE: Final = "sandpool-router"
 _LABELS: Final = {"app": "sandbox-router"}
+#: Selects the pods by their label.
+SELECTOR: Final = "app=sandbox-router"
 _IMAGE: Final = "sandpool.local/router"
 
 
@@ -46,7 +48,7 @@ class RouterRegistration:
         self.client = client
         self.clock = clock
         self.namespaces = tuple(namespaces)
-        self.uids: set[str] = set()  # of the pods that stand for this process
+        self.uids: set[str] = set()  # of the pods that stand for this router
         self._lost = asyncio.Event()
 
     async def register(self) -> None:

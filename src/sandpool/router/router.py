@@ -23,6 +23,8 @@ from sandpool.router.upstream import Dial, Upstream, UpstreamPool
 #: Delays before a port that refuses connections is dialled again: a pod can be ready before its program listens.
 RETRY_DELAYS: Final = (0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
 
+#: Connections that wait to be accepted.
+BACKLOG: Final = 1024
 _HEALTH: Final = b"/healthz"
 _SWEEP_SECONDS: Final = 5.0
 #: Seconds after which a connection without a request is closed, and which the head of a request may take.
@@ -91,7 +93,14 @@ class Router:
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> asyncio.Server:
         """Accept connections at an address, one of possibly several."""
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Downstream(self), host, port, ssl=tls, backlog=1024)
+        return self._serve(await loop.create_server(lambda: Downstream(self), host, port, ssl=tls, backlog=BACKLOG))
+
+    async def listen_on(self, sock: socket.socket) -> asyncio.Server:
+        """Accept connections of a listening socket, which the router then owns."""
+        loop = asyncio.get_running_loop()
+        return self._serve(await loop.create_server(lambda: Downstream(self), sock=sock, backlog=BACKLOG))
+
+    def _serve(self, server: asyncio.Server) -> asyncio.Server:
         self._servers.append(server)
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep(), name="router: close idle connections")
@@ -102,9 +111,13 @@ class Router:
         ours, theirs = socket.socketpair()
         for sock in (ours, theirs):
             sock.setblocking(False)
-        loop = asyncio.get_running_loop()
-        await loop.connect_accepted_socket(lambda: Downstream(self, is_trusted=True), ours)
+        await self.accept_trusted(ours)
         return theirs
+
+    async def accept_trusted(self, sock: socket.socket) -> None:
+        """Serve a connection whose client was authorized elsewhere."""
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(lambda: Downstream(self, is_trusted=True), sock)
 
     def close(self, server: asyncio.Server) -> None:
         """Stop listening at one address. Its connections stay."""

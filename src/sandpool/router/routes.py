@@ -85,6 +85,11 @@ class Route:
             route.get("status") or {},
         )
 
+    @classmethod
+    def of_paths(cls, hostnames: Iterable[str], paths: Iterable[Iterable[Any]]) -> Route:
+        """Return a route that only admits requests: it has no name, parents or status."""
+        return cls("", "", 0, (), tuple(hostnames), tuple(PathMatch(*path) for path in paths), "", "", {})
+
     def judge(self, reference: Mapping[str, Any], listeners: Iterable[Listener]) -> ParentVerdict:
         """Return the status towards a Gateway with these listeners."""
         section, port = reference.get("sectionName"), reference.get("port")
@@ -140,6 +145,18 @@ class PortRoutes:
             (not listener.hostname or _matches_hostname(host, listener.hostname)) and route.admits(host, path)
             for listener, route in self.routes
         )
+
+    def to_json(self) -> Any:
+        """Return what ``from_json`` makes equivalent routes of: names and paths, and no status."""
+        if self.routes is None:
+            return None
+        return [[listener.hostname, route.hostnames, route.paths] for listener, route in self.routes]
+
+    @classmethod
+    def from_json(cls, given: Any) -> PortRoutes:
+        if given is None:
+            return cls(None)
+        return cls(tuple((Listener("", 0, name), Route.of_paths(hosts, paths)) for name, hosts, paths in given))
 
 
 def _matches_hostname(host: str, name: str) -> bool:

@@ -41,10 +41,10 @@ class TokenSigner:
     """Issues and checks tokens with one secret."""
 
     def __init__(self, secret: bytes) -> None:
-        self._secret = secret.strip()
-        if len(self._secret) < MIN_SECRET_BYTES:
+        self.secret = secret.strip()
+        if len(self.secret) < MIN_SECRET_BYTES:
             raise ValueError(
-                f"the secret for tokens has {len(self._secret)} bytes; at least {MIN_SECRET_BYTES} are required"
+                f"the secret for tokens has {len(self.secret)} bytes; at least {MIN_SECRET_BYTES} are required"
             )
 
     def make(self, scope: TokenScope) -> str:
@@ -77,7 +77,7 @@ class TokenSigner:
             return None
 
     def _sign(self, payload: str) -> bytes:
-        return hmac.digest(self._secret, _DOMAIN + payload.encode("utf-8", "replace"), "sha256")
+        return hmac.digest(self.secret, _DOMAIN + payload.encode("utf-8", "replace"), "sha256")
 
 
 def token_of(authorization: str) -> str:

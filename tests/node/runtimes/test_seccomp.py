@@ -23,8 +23,9 @@ def test_filters_are_up_to_date(tmp_path: Path) -> None:
         pytest.skip(made.stderr)
     assert made.returncode == 0, made.stderr
     kept = Path(seccomp.__file__).parent
-    for file in tmp_path.iterdir():
-        assert file.read_bytes() == (kept / file.name).read_bytes(), f"{file.name} differs: run dev/seccomp"
+    for file in tmp_path.rglob("*.*"):
+        name = file.relative_to(tmp_path)
+        assert file.read_bytes() == (kept / name).read_bytes(), f"{name} differs: run dev/seccomp"
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 Labels = tuple[str, ...]
 Samples = Mapping[Labels, float]
 Collect = Callable[[], Samples]
+# Brings metrics of another process up to date.
+Refresh = Callable[[], Awaitable[None]]
 
 
 class Counter:
@@ -52,6 +54,16 @@ class Counter:
     def copy(self) -> _Values:
         return _Values(self.metric, list(self._values.items()))
 
+    @property
+    def values(self) -> Mapping[Labels, float]:
+        return self._values
+
+    def replace(self, values: Mapping[Labels, float]) -> None:
+        """Replace all series by those of a counter in another process."""
+        for labels in values:
+            _check(self.metric, labels)
+        self._values = dict(values)
+
 
 class Histogram:
     """A histogram."""
@@ -72,6 +84,19 @@ class Histogram:
         series[0][bisect_left(self._bounds, value)] += 1
         series[1][0] += value
 
+    @property
+    def series(self) -> Mapping[Labels, tuple[Sequence[int], float]]:
+        """Per series: the number of values in each bucket, the last being +Inf, and their sum."""
+        return {labels: (counts, total[0]) for labels, (counts, total) in self._series.items()}
+
+    def replace(self, series: Mapping[Labels, tuple[Sequence[int], float]]) -> None:
+        """Replace all series by those of a histogram in another process."""
+        for labels, (counts, _) in series.items():
+            _check(self.metric, labels)
+            if len(counts) != len(self._bounds) + 1:
+                raise ValueError(f"{self.metric.name} has {len(self._bounds) + 1} buckets, not {len(counts)}")
+        self._series = {labels: (list(counts), [total]) for labels, (counts, total) in series.items()}
+
     def copy(self) -> _Distributions:
         series = [(labels, counts.copy(), sum[0]) for labels, (counts, sum) in self._series.items()]
         return _Distributions(self.metric, series)
@@ -88,6 +113,7 @@ class MetricsRegistry:
         self._counts: dict[str, Counter] = {}
         self._distributions: dict[str, Histogram] = {}
         self._collected: dict[str, tuple[Metric, list[Collect]]] = {}
+        self._refreshes: list[Refresh] = []
         ProcessCollector(registry=self._process)
         PlatformCollector(registry=self._process)
         GCCollector(registry=self._process)
@@ -102,8 +128,14 @@ class MetricsRegistry:
         """Call ``collect`` for the values at every scrape. Several functions may contribute to one metric."""
         self._collected.setdefault(metric.name, (metric, []))[1].append(collect)
 
+    def refresh_with(self, refresh: Refresh) -> None:
+        """Await ``refresh`` before every scrape. It must not raise."""
+        self._refreshes.append(refresh)
+
     async def render(self, accept: str = "") -> tuple[bytes, str]:
         """Render all metrics in the format that an Accept header prefers. Returns the text and its content type."""
+        for refresh in self._refreshes:
+            await refresh()
         encode, content_type = choose_encoder(accept)
         scrape = _Scrape(
             self._process,

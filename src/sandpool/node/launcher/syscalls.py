@@ -45,6 +45,7 @@ MOUNT_ATTR_NODEV: Final = 0x4
 MOUNT_ATTR_NOATIME: Final = 0x10
 _FSCONFIG_SET_FLAG, _FSCONFIG_SET_STRING, _FSCONFIG_CMD_CREATE = 0, 1, 6
 
+_PR_SET_PDEATHSIG: Final = 1
 _PR_SET_DUMPABLE: Final = 4
 _PR_SET_SECCOMP: Final = 22
 _PR_CAPBSET_DROP: Final = 24
@@ -199,15 +200,25 @@ def hide() -> None:
     _checked(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
 
 
+def kill_with_parent() -> None:
+    """Have the kernel kill this process when the thread that started it ends. A change of user revokes it."""
+    _checked(_libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0))
+
+
 def drop_capabilities() -> None:
     """Drop all capabilities permanently. With an empty bounding set, uid 0 gets none by executing a program either."""
-    for capability in range(64):
-        if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
-            break  # that was the last one
+    drop_bounding_set()
     _checked(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0))
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     nothing = (ctypes.c_uint32 * 6)()
     _checked(_libc.syscall(_NUMBERS[platform.machine()]["capset"], header, nothing))
+
+
+def drop_bounding_set() -> None:
+    """Empty the bounding set of capabilities, as far as this process may."""
+    for capability in range(64):
+        if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
+            break  # that was the last one
 
 
 def no_new_privileges() -> None:

@@ -70,7 +70,8 @@ class Connection(Accepted):
     _transport: asyncio.Transport
     _writer: ResponseWriter
 
-    def __init__(self, server: HttpServer, stranger: Stranger) -> None:
+    def __init__(self, server: HttpServer, stranger: Stranger, certificate: PeerCertificate | None = None) -> None:
+        """``certificate`` is the identity of a connection that has no TLS."""
         self._server = server
         self.stranger = stranger  # what this connection is until its client has authenticated
         self._flow: Flow | None = None  # of the last request's caller
@@ -78,7 +79,7 @@ class Connection(Accepted):
         self.deadline = math.inf
         self._reader = RequestReader(self)
         self._source = ""
-        self._certificate: PeerCertificate | None = None
+        self._certificate = certificate
         self._queue: deque[RequestCycle] = deque()
         self._current: RequestCycle | None = None  # being served
         self._task: asyncio.Task[None] | None = None  # serves _current

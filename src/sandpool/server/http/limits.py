@@ -17,6 +17,7 @@ class HttpLimits:
     body: int = MAX_OBJECT  # kube-apiserver's limit; part of the 413 message
     head: int = 64 * KIB
     connections: int = 8192
+    local_connections: int = 64  # of other processes of this server, which have a descriptor and no address
     # Connections that have not sent a credential: in their TLS handshake, before the first request, or anonymous. When
     # there are more, the oldest one is closed, of the same address or of the address that has the most.
     strangers: int = 1024

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import socket
 import ssl
 import time
 import uuid
@@ -14,7 +16,7 @@ from sandpool.engine.clock import Clock, SystemClock
 from sandpool.kube.errors import Unauthorized
 from sandpool.server.auth.authenticator import PUBLIC_PATHS
 from sandpool.server.auth.certificates import PeerCertificate
-from sandpool.server.auth.groups import ANONYMOUS
+from sandpool.server.auth.groups import ANONYMOUS, authenticated
 from sandpool.server.auth.impersonation import impersonate
 from sandpool.server.auth.rbac import Authorizer
 from sandpool.server.http.connection import Connection
@@ -86,6 +88,7 @@ class HttpServer:
         self.aborting = False  # the grace period is over: running requests are cancelled
         self._stopping = False
         self._connections: set[Connection] = set()
+        self._local: set[Connection] = set()  # those of ``connect``
         self._orphans: set[asyncio.Task[None]] = set()  # writes of clients that have disconnected
         self._all_closed = asyncio.Event()
         self._listener: Listener | None = None
@@ -103,6 +106,19 @@ class HttpServer:
         self._listener = listener
         self.port = listener.port
         self._tick()
+
+    async def connect(self, user: User) -> socket.socket:
+        """Return a connection to this server, without TLS, on which every request is of ``user``. Raises
+        ``ConnectionRefusedError`` if there are too many."""
+        if len(self._local) >= self.limits.local_connections:
+            raise ConnectionRefusedError("too many connections of other processes of this server")
+        ours, theirs = socket.socketpair()
+        for end in (ours, theirs):
+            end.setblocking(False)
+        connection = Connection(self, Stranger("", ours), PeerCertificate(authenticated(user), math.inf))
+        self._local.add(connection)
+        await self.loop.connect_accepted_socket(lambda: connection, ours)
+        return theirs
 
     async def stop(self, grace: float = 10.0) -> None:
         """Stop accepting, end watches, let requests in flight finish, and after ``grace`` seconds close the rest."""
@@ -179,6 +195,7 @@ class HttpServer:
 
     def forget(self, connection: Connection) -> None:
         self._connections.discard(connection)
+        self._local.discard(connection)
         self.authenticated(connection.stranger)
         self._check_idle()
 

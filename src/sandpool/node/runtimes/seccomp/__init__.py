@@ -1,4 +1,5 @@
-"""The seccomp filter of sandboxes. ``dev/seccomp`` defines it and generates the files in this directory."""
+"""The seccomp filters of sandboxes and of relays, processes that only use descriptors that they were given.
+``dev/seccomp`` defines them and generates the files in this directory."""
 
 from __future__ import annotations
 
@@ -11,15 +12,23 @@ _HERE: Final = Path(__file__).parent
 
 
 class NoFilter(Exception):
-    """There is no filter for this architecture, and no sandbox runs without one."""
+    """There is no filter for this architecture, and nothing that needs one runs without."""
 
 
 def program(machine: str | None = None) -> bytes:
-    """The filter as an array of BPF instructions for the kernel."""
-    machine = machine or platform.machine()
-    file = _HERE / f"{machine}.bpf"
+    """The filter of sandboxes as an array of BPF instructions for the kernel."""
+    return _program(_HERE, machine or platform.machine())
+
+
+def relay_program(machine: str | None = None) -> bytes:
+    """The filter that a relay loads in addition to that of sandboxes."""
+    return _program(_HERE / "relay", machine or platform.machine())
+
+
+def _program(directory: Path, machine: str) -> bytes:
+    file = directory / f"{machine}.bpf"
     if not file.is_file():
-        made = ", ".join(sorted(file.stem for file in _HERE.glob("*.bpf")))
+        made = ", ".join(sorted(file.stem for file in directory.glob("*.bpf")))
         raise NoFilter(f"there is no seccomp filter for {machine} (only for {made})")
     return file.read_bytes()
 

@@ -1,0 +1,78 @@
+"""Confinement of a process to the descriptors that it has and will be given.
+
+The process starts with the rights of its parent, because only then can it always read its own program: Python may be
+installed in a home directory. After its imports, and before it reads a byte that others wrote, it becomes another user
+without capabilities, and loads seccomp filters that refuse to open files, to make sockets or connections, to start
+programs and to reach other processes. The filters hold for a process that stays the same user, too: a Sandpool that
+root did not start has no other user to become.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import resource
+import threading
+import time
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from sandpool.node.launcher import syscalls
+from sandpool.node.runtimes import seccomp
+
+# The user of confined children, below those of pods. No file belongs to it, and no account of the machine has it.
+_LAST_USER: Final = 199_999
+_FIRST_USER: Final = 199_000
+# Threads of a confined process; the kernel counts those of all processes of its user.
+_MAX_THREADS: Final = 256
+
+
+class HostUser(NamedTuple):
+    uid: int
+    gid: int
+
+
+def unprivileged_user() -> HostUser:
+    """Return the user for a confined child: one that has no account if this process is root, else its own."""
+    if os.geteuid() != 0:
+        return HostUser(os.geteuid(), os.getegid())
+    for uid in range(_LAST_USER, _FIRST_USER, -1):
+        try:
+            pwd.getpwuid(uid)
+        except KeyError:
+            return HostUser(uid, uid)
+    raise OSError(f"all users from {_FIRST_USER} to {_LAST_USER} have accounts")
+
+
+def confine(user: HostUser) -> None:
+    """Give up all privileges of this process, permanently. Raises ``OSError``, or ``NoFilter`` on architectures without
+    a filter. The process must have one thread, because a filter applies to the calling thread and to later ones."""
+    if threading.active_count() != 1:
+        raise OSError("a process with several threads cannot be confined")
+    filters = seccomp.program(), seccomp.relay_program()  # read while files can be opened
+    time.tzset()  # likewise: the log has local times
+    time.localtime()
+    os.umask(0o077)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    if os.geteuid() == 0:
+        resource.setrlimit(resource.RLIMIT_NPROC, (_MAX_THREADS, _MAX_THREADS))
+        os.setgroups([])
+        os.setresgid(user.gid, user.gid, user.gid)
+        # The bounding set can only be emptied by a process that has a capability: before it changes its user.
+        syscalls.drop_bounding_set()
+        os.setresuid(user.uid, user.uid, user.uid)
+    syscalls.drop_capabilities()
+    syscalls.hide()  # a change of user may make the process dumpable
+    syscalls.kill_with_parent()
+    syscalls.no_new_privileges()
+    for program in filters:
+        syscalls.filter_system_calls(program)
+
+
+def limit_open_files(most: int) -> None:
+    """Lower the limit of open files to ``most``, if it is higher."""
+    with suppress(ValueError):
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

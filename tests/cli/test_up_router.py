@@ -1,0 +1,201 @@
+"""The router process of ``sandpool up``: what it is, what it may, and what happens when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandpool.api.conditions import condition_of
+from sandpool.api.kinds import CLUSTER_ROLE, POD, SANDBOX, SECRET, SUBJECT_ACCESS_REVIEW
+from sandpool.api.resource import Object, ResourceType
+from sandpool.bench.server_process import ServerProcess
+from sandpool.kube.client import Client
+from sandpool.kube.errors import NotFound
+from sandpool.kube.http import HttpTransport
+from sandpool.kube.kubeconfig import load
+from sandpool.router.gateway_api import GATEWAY
+from sandpool.testing.objects import new
+from sandpool.testing.waiting import until
+
+ROUTER = "sandpool-router"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One server for all tests here. Those that kill its router wait for the next one."""
+    options = ("--simulated-nodes", "1")
+    with ServerProcess("up", options=options, data_dir=tmp_path_factory.mktemp("up") / "data") as running:
+        yield running
+        (pid,) = routers(parent(running))
+    assert not Path(f"/proc/{pid}").exists(), "a parent that is told to stop ends its router"
+
+
+def parent(server: ServerProcess) -> int:
+    pid = server.process.pid
+    assert pid is not None
+    return pid
+
+
+def routers(parent: int) -> list[int]:
+    """The router processes that a process has started."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(pid) for pid in children if b"sandpool.router" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def status(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return dict(line.split(":\t", 1) for line in lines)
+
+
+def get(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=60) as response:
+        body: bytes = response.read()
+        return body
+
+
+def test_router_process_has_no_privileges(server: ServerProcess) -> None:
+    (pid,) = routers(parent(server))
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        found = status(int(thread.name))
+        assert {found[f"Cap{name}"] for name in ("Inh", "Prm", "Eff", "Amb")} == {"0" * 16}
+        assert (found["NoNewPrivs"], found["Seccomp"]) == ("1", "2")
+        if os.getuid() == 0:
+            assert found["CapBnd"] == "0" * 16
+            (uid,), (gid,) = set(found["Uid"].split()), set(found["Gid"].split())
+            assert int(uid) not in (0, 65534) and int(gid) not in (0, 65534)
+            assert found["Groups"].split() == []
+        else:
+            assert found["Uid"].split() == [str(os.getuid())] * 4
+    assert os.getsid(pid) == pid
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becomes the router's user")
+def test_user_of_the_router_cannot_open_the_data(server: ServerProcess) -> None:
+    assert server.data_dir is not None
+    (pid,) = routers(parent(server))
+    uid = status(pid)["Uid"].split()[0]
+    private = [
+        *(server.data_dir.rglob("*")),
+        *(server.directory / name for name in ("kubeconfig", "router-secret", "router-token", "tokens.csv")),
+    ]
+    files = [str(file) for file in private if file.is_file()]
+    assert len(files) > 8
+    code = """
+import os, sys
+os.setgroups([])
+os.setresgid(*[int(sys.argv[1])] * 3)
+os.setresuid(*[int(sys.argv[1])] * 3)
+for path in sys.argv[2:]:
+    try:
+        open(path).close()
+    except PermissionError:
+        continue
+    print(path)
+"""
+    done = subprocess.run([sys.executable, "-c", code, uid, *files], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+
+
+def test_router_process_has_no_file_of_the_server_open(server: ServerProcess) -> None:
+    (pid,) = routers(parent(server))
+    targets = [os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir()]
+    assert [each for each in targets if each.startswith("/") and each != "/dev/null"] == []
+
+
+async def test_router_user_may_read_sandboxes_and_pods_and_nothing_else(server: ServerProcess) -> None:
+    client = Client(HttpTransport(load(server.kubeconfig)))
+
+    async def allowed(verb: str, kind: ResourceType, subresource: str = "") -> bool:
+        attributes = {"verb": verb, "group": kind.group, "resource": kind.plural, "namespace": "default"}
+        spec = {"user": ROUTER, "resourceAttributes": {**attributes, "subresource": subresource}}
+        review = await client.create(SUBJECT_ACCESS_REVIEW, {**new(SUBJECT_ACCESS_REVIEW, ""), "spec": spec})
+        return bool(review["status"]["allowed"])
+
+    for kind in (SANDBOX, POD):
+        assert [await allowed(verb, kind) for verb in ("get", "list", "watch")] == [True] * 3
+        for verb in ("create", "update", "patch", "delete", "deletecollection"):
+            assert not await allowed(verb, kind), f"{verb} {kind.plural}"
+    for verb in ("get", "list", "watch", "create"):
+        assert not await allowed(verb, SECRET)
+        assert not await allowed(verb, CLUSTER_ROLE)
+    for subresource in ("exec", "attach", "portforward", "log", "status"):
+        assert not any([await allowed(verb, POD, subresource) for verb in ("get", "create", "patch")])
+    await client.close()
+
+
+async def test_killed_router_is_replaced_on_the_same_port(server: ServerProcess) -> None:
+    (first,) = routers(parent(server))
+    client = Client(HttpTransport(load(server.kubeconfig)))
+    gateway = await gateway_url(client)
+    os.kill(first, signal.SIGKILL)
+    # Clients wait in the socket, which stays open.
+    answers = await asyncio.gather(*(asyncio.to_thread(get, f"{server.router}/healthz") for _ in range(10)))
+    assert set(answers) == {b'{"status":"ok"}'}
+    assert await asyncio.to_thread(get, f"{gateway}/healthz") == b'{"status":"ok"}'
+    (second,) = routers(parent(server))
+    assert second != first
+    log = server.process.tail(1000).splitlines()
+    assert len([line for line in log if "the router process ended (signal SIGKILL); restarting it in" in line]) == 1
+    await client.delete(GATEWAY, "door", "default")
+    await client.close()
+
+
+async def gateway_url(client: Client) -> str:
+    """Make a Gateway, and return the URL of its port once the router listens there."""
+    with socket.create_server(("127.0.0.77", 0)) as sock:
+        port = sock.getsockname()[1]
+    listeners = [{"name": "http", "port": port, "protocol": "HTTP"}]
+    door = new(GATEWAY, "door", spec={"gatewayClassName": "sandpool", "listeners": listeners})
+
+    async def create() -> bool:
+        try:
+            await client.create(GATEWAY, door, "default")
+        except NotFound:
+            return False  # the kinds are being installed
+        return True
+
+    async def programmed() -> Object | None:
+        found = await client.get(GATEWAY, "door", "default")
+        condition = condition_of(found, "Programmed")
+        return found if condition is not None and condition["status"] == "True" else None
+
+    await until(create)
+    found = await until(programmed)
+    assert found is not None
+    return f"http://{found['status']['addresses'][0]['value']}:{port}"
+
+
+def runs(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+async def gone(pid: int) -> None:
+    async def ended() -> bool:
+        return not runs(pid)
+
+    await until(ended)
+
+
+def test_metrics_of_the_router_are_in_those_of_up(server: ServerProcess) -> None:
+    with pytest.raises(urllib.error.HTTPError):
+        get(f"{server.router}/nothing")
+    said = server.process.tail(1000).splitlines()
+    url = next(words[1] for line in said if (words := line.split())[:1] == ["metrics"])
+    assert b'sandbox_router_requests_total{code="400",method="GET",sandbox_namespace=""}' in get(url)
+
+
+async def test_no_router_outlives_a_killed_parent() -> None:
+    async with ServerProcess("up", options=("--no-node", "--metrics-bind-address", "0")) as server:
+        (pid,) = routers(parent(server))
+        os.kill(parent(server), signal.SIGKILL)
+        await gone(pid)

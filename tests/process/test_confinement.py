@@ -1,0 +1,123 @@
+"""What a confined process can still do, tried in a child."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandpool.process.confinement import HostUser, unprivileged_user
+
+# Each attempt prints its name and the error that refused it. The sockets are from before: a listening one could be
+# disconnected and used to connect elsewhere.
+_ATTEMPTS = """
+import ctypes, os, signal, socket, subprocess, sys, threading
+from sandpool.process.confinement import HostUser, confine
+
+path, port, parent = sys.argv[1], int(sys.argv[2]), os.getppid()
+listening = socket.create_server(("127.0.0.1", 0))
+kept = open(path)
+user = HostUser(int(sys.argv[3]), int(sys.argv[4]))
+libc = ctypes.CDLL(None, use_errno=True)
+confine(user)
+
+def fast_open():
+    listening.shutdown(socket.SHUT_RD)
+    listening.sendto(b"x", socket.MSG_FASTOPEN, ("127.0.0.1", port))
+
+def reconnect():
+    if libc.connect(listening.fileno(), bytes(16), 16):  # AF_UNSPEC
+        raise OSError(ctypes.get_errno(), "refused")
+
+attempts = {
+    "open": lambda: open(path),
+    "open directory": lambda: os.open("/", os.O_PATH),
+    "list": lambda: os.listdir("/"),
+    "unlink": lambda: os.unlink(path),
+    "socket": socket.socket,
+    "unix socket": lambda: socket.socket(socket.AF_UNIX),
+    "reconnect": reconnect,
+    "fast open": fast_open,
+    "fork": os.fork,
+    "execute": lambda: os.execv("/bin/true", ["true"]),
+    "kill": lambda: os.kill(parent, 0),
+    "become root": lambda: os.setuid(0),
+    "namespace": lambda: os.unshare(0x10000000) if hasattr(os, "unshare") else libc_unshare(),
+}
+
+def libc_unshare():
+    if libc.unshare(0x10000000):
+        raise OSError(ctypes.get_errno(), "refused")
+
+for name, attempt in attempts.items():
+    if name == "become root" and user.uid == 0:
+        continue
+    try:
+        attempt()
+    except OSError as error:
+        print(name, "refused", error.errno)
+    else:
+        print(name, "SUCCEEDED")
+kept.read()
+ours, theirs = socket.socketpair()
+theirs.send(b"x")
+assert ours.recv(1) == b"x"
+threading.Thread(target=lambda: print("thread runs")).start()
+"""
+
+
+def attempt(path: Path, user: HostUser) -> list[str]:
+    command = [sys.executable, "-c", _ATTEMPTS, str(path), "1", str(user.uid), str(user.gid)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_confined_process_has_only_its_descriptors(tmp_path: Path) -> None:
+    """As the same user, who owns the file: the filters alone must refuse."""
+    file = tmp_path / "mine"
+    file.write_text("secret")
+    outcomes = attempt(file, HostUser(os.getuid(), os.getgid()) if os.getuid() else unprivileged_user())
+    assert outcomes.pop() == "thread runs"
+    assert len(outcomes) >= 12
+    assert [line for line in outcomes if "SUCCEEDED" in line] == []
+    assert file.exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
+def test_root_child_becomes_a_user_without_an_account() -> None:
+    code = """
+import os, sys
+from sandpool.process.confinement import confine, unprivileged_user
+status = open("/proc/self/status")
+confine(unprivileged_user())
+print(status.read())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    status = dict(line.split(":\t", 1) for line in done.stdout.splitlines() if ":\t" in line)
+    user = unprivileged_user()
+    assert user.uid >= 1000 and user.uid != 65534
+    assert status["Uid"].split() == [str(user.uid)] * 4
+    assert status["Gid"].split() == [str(user.gid)] * 4
+    assert status["Groups"].split() == []
+    assert {status[f"Cap{name}"] for name in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {"0" * 16}
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+
+
+def test_process_with_threads_is_not_confined() -> None:
+    code = """
+import threading
+from sandpool.process.confinement import confine, unprivileged_user
+end = threading.Event()
+threading.Thread(target=end.wait).start()
+try:
+    confine(unprivileged_user())
+except OSError as error:
+    print(error)
+end.set()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert "several threads" in done.stdout
