@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -110,3 +111,13 @@ def interruptible(work: Coroutine[Any, Any, T]) -> T:
                 loop.remove_signal_handler(number)
 
     return asyncio.run(supervised())
+
+
+@contextmanager
+def interrupted_is_success() -> Iterator[None]:
+    """For commands that run until Ctrl-C: it ends them as they are meant to end."""
+    try:
+        yield
+    except click.exceptions.Exit as end:
+        if end.exit_code != INTERRUPTED:
+            raise

@@ -1,0 +1,85 @@
+"""``sandpool cp``: files and directories into and out of sandboxes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from sandpool.cli.option_groups import GroupedCommand, option
+from sandpool.cli.output import plain, size
+from sandpool.cli.sessions import Target, target_options
+
+if TYPE_CHECKING:
+    from sandpool.service.service import Service
+
+_SHOWN_EVERY = 1 << 20  # bytes
+
+
+@click.command(cls=GroupedCommand)
+@click.argument("source")
+@click.argument("destination")
+@option("--quiet", "-q", is_flag=True, help="Show no progress.")
+@target_options
+def cp(source: str, destination: str, quiet: bool, target: Target) -> None:
+    """Copy files or directories into or out of a sandbox.
+
+    A path in a sandbox is NAME:PATH, with the name of a claim or a sandbox. A relative PATH begins in the working
+    directory of the image. A destination that is a directory receives the source under its own name.
+
+    \b
+    sandpool cp data.csv my-claim:
+    sandpool cp my-claim:plot.png .
+    sandpool cp src my-claim:/workspace/project
+    """
+    remote_source, remote_destination = _remote(source), _remote(destination)
+    if (remote_source is None) == (remote_destination is None):
+        raise click.UsageError("one of the two paths has to be in a sandbox: NAME:PATH")
+    progress = _Progress(show=not quiet and sys.stderr.isatty())
+
+    def warn(line: str) -> None:
+        click.echo(f"warning: {plain(line)}", err=True)
+
+    async def work(service: Service) -> None:
+        if remote_destination is not None:
+            name, path = remote_destination
+            sandbox = await service.sandboxes.find(name)
+            await service.files.upload(sandbox, source, path, progress=progress.add, warn=warn)
+        elif remote_source is not None:
+            name, path = remote_source
+            sandbox = await service.sandboxes.find(name)
+            await service.files.download(sandbox, path, destination, progress=progress.add, warn=warn)
+
+    try:
+        target.run(work)
+    finally:
+        progress.end()
+
+
+def _remote(text: str) -> tuple[str, str] | None:
+    """NAME and PATH of a path in a sandbox; None for a local one. As with scp, a colon after a slash is local."""
+    name, colon, path = text.partition(":")
+    if not colon or not name or os.sep in name.removeprefix("claim/").removeprefix("sandbox/"):
+        return None
+    return name, path
+
+
+class _Progress:
+    """A counter on the terminal, from the first MiB on."""
+
+    def __init__(self, *, show: bool) -> None:
+        self.show = show
+        self.done = 0
+        self._shown = 0
+
+    def add(self, count: int) -> None:
+        self.done += count
+        if self.show and self.done - self._shown >= _SHOWN_EVERY:
+            self._shown = self.done
+            click.echo(f"\r{size(self.done)} copied\x1b[K", nl=False, err=True)
+
+    def end(self) -> None:
+        if self._shown:
+            click.echo("\r\x1b[K", nl=False, err=True)

@@ -1,0 +1,76 @@
+"""``sandpool suspend`` and ``resume``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from sandpool.cli.execution import parse_duration
+from sandpool.cli.option_groups import GroupedCommand, option
+from sandpool.cli.sessions import Target, target_options
+
+if TYPE_CHECKING:
+    from sandpool.service.sandboxes import Sandbox
+    from sandpool.service.service import Service
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _wait_options(command: F) -> F:
+    for add in (
+        option(
+            "--timeout",
+            default="60s",
+            show_default=True,
+            callback=parse_duration,
+            metavar="DURATION",
+            help="How long to wait until it is done.",
+        ),
+        option("--no-wait", is_flag=True, help="Return at once."),
+    ):
+        command = add(command)
+    return command
+
+
+@click.command(cls=GroupedCommand)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@_wait_options
+@target_options
+def suspend(names: tuple[str, ...], no_wait: bool, timeout: float, target: Target) -> None:
+    """Suspend sandboxes: their processes end, their volumes and names stay.
+
+    Files outside of volumes are lost: the writable root of a sandbox ends with its pod.
+    """
+    _change(names, target, suspended=True, wait=None if no_wait else timeout)
+
+
+@click.command(cls=GroupedCommand)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@_wait_options
+@target_options
+def resume(names: tuple[str, ...], no_wait: bool, timeout: float, target: Target) -> None:
+    """Resume suspended sandboxes, with new processes and the same volumes."""
+    _change(names, target, suspended=False, wait=None if no_wait else timeout)
+
+
+def _change(names: tuple[str, ...], target: Target, *, suspended: bool, wait: float | None) -> None:
+    done = "suspended" if suspended else "resumed"
+
+    async def one(service: Service, name: str) -> None:
+        sandboxes = service.sandboxes
+        change: Callable[[str], Awaitable[Sandbox]] = sandboxes.suspend if suspended else sandboxes.resume
+        sandbox = await change(name)
+        if wait is not None:
+            await sandboxes.wait(sandbox.name, suspended=suspended, timeout=wait)
+        click.echo(f"{done} {name}")
+
+    async def work(service: Service) -> None:
+        outcomes = await asyncio.gather(*(one(service, name) for name in names), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    target.run(work)

@@ -1,0 +1,177 @@
+"""``sandpool pool``: warm pools."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from sandpool.cli.execution import parse_duration
+from sandpool.cli.option_groups import GroupedCommand, option
+from sandpool.cli.output import Column, age, output_option, plain, show
+from sandpool.cli.sessions import Target, target_options
+
+if TYPE_CHECKING:
+    from sandpool.service.pools import Pool
+    from sandpool.service.service import Service
+
+_STRATEGIES = ("OnReplenish", "RollingUpdate", "Recreate")
+
+
+@click.group()
+def pool() -> None:
+    """Create, scale and list warm pools."""
+
+
+@pool.command(cls=GroupedCommand)
+@click.argument("name")
+@option("--template", help="Template of its sandboxes. [default: the template with the name of the pool]")
+@option("--size", "replicas", type=click.IntRange(0), default=2, show_default=True, help="Number of warm sandboxes.")
+@option(
+    "--strategy",
+    type=click.Choice(_STRATEGIES),
+    help="How idle sandboxes follow a change of the template. [default: OnReplenish]",
+)
+@option("--wait", callback=parse_duration, metavar="DURATION", help="Wait so long until all of them are ready.")
+@target_options
+def create(
+    name: str, template: str | None, replicas: int, strategy: str | None, wait: float | None, target: Target
+) -> None:
+    """Create a pool of warm sandboxes.
+
+    \b
+    sandpool pool create python --size 10 --wait 1m
+    """
+
+    async def work(service: Service) -> None:
+        made = await service.pools.create(name, template or name, replicas, strategy)
+        click.echo(f"created pool {made.name} with {replicas} {_sandboxes(replicas)} of template {made.template}")
+        await _filled(service, name, replicas, wait)
+
+    target.run(work)
+
+
+@pool.command(cls=GroupedCommand)
+@click.argument("name")
+@click.argument("size", type=click.IntRange(0))
+@option("--wait", callback=parse_duration, metavar="DURATION", help="Wait so long until all of them are ready.")
+@target_options
+def scale(name: str, size: int, wait: float | None, target: Target) -> None:
+    """Set the number of warm sandboxes of a pool."""
+
+    async def work(service: Service) -> None:
+        await service.pools.scale(name, size)
+        click.echo(f"pool {name} has {size} {_sandboxes(size)} from now on")
+        await _filled(service, name, size, wait)
+
+    target.run(work)
+
+
+@pool.command(cls=GroupedCommand)
+@option("--all-namespaces", "-A", is_flag=True, help="Show all namespaces.")
+@output_option
+@target_options
+def ls(all_namespaces: bool, output: str, target: Target) -> None:
+    """List pools."""
+
+    async def work(service: Service) -> tuple[Pool, ...]:
+        return await service.pools.list(all_namespaces=all_namespaces)
+
+    columns: list[Column[Pool]] = [
+        Column("NAME", lambda pool: pool.name),
+        Column("READY", lambda pool: f"{pool.ready}/{pool.desired}"),
+        Column("TEMPLATE", lambda pool: pool.template),
+        Column("AGE", lambda pool: age(pool.created)),
+        Column("UPDATED", lambda pool: f"{pool.updated}/{pool.members}", wide=True),
+        Column("STRATEGY", lambda pool: pool.strategy, wide=True),
+        Column("STATE", lambda pool: plain(pool.problem or pool.progress), wide=True),
+    ]
+    if all_namespaces:
+        columns.insert(0, Column("NAMESPACE", lambda pool: pool.namespace))
+    show(
+        target.run(work),
+        columns,
+        output=output,
+        name=lambda pool: f"pool/{pool.name}",
+        document=lambda pool: pool.object,
+        nothing="no pools; make one with: sandpool pool create NAME",
+    )
+
+
+@pool.command(cls=GroupedCommand)
+@click.argument("name")
+@option("--watch/--no-watch", default=None, help="Follow it to its end. [default: if the output is a terminal]")
+@option(
+    "--timeout",
+    default="10m",
+    show_default=True,
+    callback=parse_duration,
+    metavar="DURATION",
+    help="Give up watching after this time.",
+)
+@target_options
+def rollout(name: str, watch: bool | None, timeout: float, target: Target) -> None:
+    """Show how far a pool has followed its template.
+
+    Exits with 0 when all members have the current revision and the pool is full, and with 1 when it is not there yet.
+    """
+    follow = sys.stdout.isatty() if watch is None else watch
+
+    async def work(service: Service) -> bool:
+        state = await service.pools.get(name)
+        click.echo(_progress(state))
+        if state.rolled_out or not follow:
+            return state.rolled_out
+        shown = _progress(state)
+        async with asyncio.timeout(timeout):
+            async for state in service.pools.states(name):
+                if (line := _progress(state)) != shown:
+                    shown = line
+                    click.echo(line)
+                if state.rolled_out:
+                    return True
+        return False
+
+    try:
+        done = target.run(work)
+    except TimeoutError:
+        raise click.ClickException(
+            f"not done within {timeout:g} s; find out more with: sandpool why pool {name}"
+        ) from None
+    if not done:
+        raise click.exceptions.Exit(1)
+
+
+@pool.command(cls=GroupedCommand)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@target_options
+def rm(names: tuple[str, ...], target: Target) -> None:
+    """Remove pools and their idle sandboxes. Claimed sandboxes stay."""
+
+    async def work(service: Service) -> None:
+        for name in names:
+            await service.pools.delete(name)
+            click.echo(f"removed pool {name}")
+
+    target.run(work)
+
+
+def _progress(pool: Pool) -> str:
+    line = f"{pool.updated_ready} of {pool.desired} sandboxes are ready with the current template"
+    if outdated := pool.members - pool.updated:
+        line += f", {outdated} {'has' if outdated == 1 else 'have'} an older one"
+        if pool.strategy == "OnReplenish":
+            line += " and stay until they are claimed (strategy OnReplenish)"
+    return f"{line}: {plain(pool.problem)}" if pool.problem else line
+
+
+async def _filled(service: Service, name: str, count: int, wait: float | None) -> None:
+    if wait is not None:
+        await service.pools.wait_ready(name, count, wait)
+        click.echo(f"{count} {_sandboxes(count)} ready")
+
+
+def _sandboxes(count: int) -> str:
+    return "warm sandbox" if count == 1 else "warm sandboxes"

@@ -1,0 +1,196 @@
+"""Files through the tar of this machine: the commands run here, in a directory that plays the sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from sandpool.service.commands import Commands
+from sandpool.service.errors import FileError
+from sandpool.service.files import Files
+from sandpool.service.sandboxes import Sandbox
+from tests.support.fake_pod_client import FakePodClient, PlayedSession
+
+BOX = Sandbox.from_object({"metadata": {"name": "box", "namespace": "space"}, "spec": {}})
+ODD = ("a b", "-dash", "ünïcode", "new\nline", "quote'\"$(x)", "x" * 150, os.fsdecode(b"bytes\xff"), "*")
+
+
+@pytest.fixture
+def inside(tmp_path: Path) -> Path:
+    """The working directory of the sandbox."""
+    (tmp_path / "inside").mkdir()
+    return tmp_path / "inside"
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    (tmp_path / "outside").mkdir()
+    return tmp_path / "outside"
+
+
+@pytest.fixture
+def files(inside: Path) -> Files:
+    async def play(session: PlayedSession) -> int:
+        process = await asyncio.create_subprocess_exec(
+            *session.options.command,
+            cwd=inside,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        typed = b""
+        if session.options.stdin:
+            while piece := await session.input.get():
+                typed += piece
+        output, errors = await process.communicate(typed)
+        for start in range(0, len(output), 1000):
+            session.write(output[start : start + 1000])
+        session.write(errors, stream=2)
+        assert process.returncode is not None
+        return process.returncode
+
+    return Files(Commands(FakePodClient(play)))
+
+
+def make_tree(root: Path) -> None:
+    (root / "empty").mkdir(parents=True)
+    for name in ODD:
+        (root / name).write_text(name.encode("unicode_escape").decode())
+        (root / "deep" / name).mkdir(parents=True)
+        (root / "deep" / name / "file").write_bytes(os.urandom(2000))
+    (root / "program").write_text("#!/bin/sh\n")
+    (root / "program").chmod(0o755)
+    (root / "link").symlink_to("program")
+
+
+def below(root: Path) -> set[str]:
+    """The files and links below a directory."""
+    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_symlink() or not path.is_dir()}
+
+
+def size_of(root: Path) -> int:
+    return sum(path.stat().st_size for path in root.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def described(root: Path) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for path in sorted(root.rglob("*")):
+        name = str(path.relative_to(root))
+        if path.is_symlink():
+            found[name] = os.readlink(path)
+        elif path.is_dir():
+            found[name] = "directory"
+        else:
+            found[name] = (path.read_bytes(), path.stat().st_mode & 0o777, int(path.stat().st_mtime))
+    return found
+
+
+async def test_a_tree_with_odd_names_goes_in_and_comes_out_unchanged(files: Files, inside: Path, outside: Path) -> None:
+    make_tree(outside / "tree")
+    copied: list[int] = []
+    await files.upload(BOX, outside / "tree", "copy", progress=copied.append)
+    assert described(inside / "copy") == described(outside / "tree")
+    assert sum(copied) == size_of(outside)
+    await files.download(BOX, "copy", outside / "back")
+    assert described(outside / "back") == described(outside / "tree")
+
+
+async def test_destinations_mean_what_they_mean_for_cp(files: Files, inside: Path, outside: Path) -> None:
+    (outside / "file").write_text("x")
+    (inside / "there").mkdir()
+    await files.upload(BOX, outside / "file", "")
+    await files.upload(BOX, outside / "file", "renamed")
+    await files.upload(BOX, outside / "file", "there")
+    await files.upload(BOX, outside / "file", "new/")
+    await files.upload(BOX, outside / "file", f"{inside}/made/on/the/way")
+    await files.upload(BOX, outside / "file", "-dash")
+    expected = {"file", "renamed", "there/file", "new/file", "made/on/the/way", "-dash"}
+    assert below(inside) == expected
+    (outside / "tree").mkdir()
+    (outside / "tree/one").write_text("1")
+    await files.upload(BOX, outside / "tree", "there")
+    await files.upload(BOX, f"{outside}/tree/.", "content")
+    assert (inside / "there/tree/one").read_text() == (inside / "content/one").read_text() == "1"
+
+    (outside / "local").mkdir()
+    await files.download(BOX, "file", outside / "local")
+    await files.download(BOX, "file", outside / "local/renamed")
+    await files.download(BOX, "-dash", outside / "local")
+    await files.download(BOX, "there/", outside / "local")
+    await files.download(BOX, "content/.", outside / "local")
+    expected = {"file", "renamed", "-dash", "there/file", "there/tree/one", "one"}
+    assert below(outside / "local") == expected
+
+
+async def test_what_cannot_be_copied_is_said(files: Files, inside: Path, outside: Path) -> None:
+    with pytest.raises(FileError, match="there is no file or directory"):
+        await files.upload(BOX, outside / "missing", "x")
+    with pytest.raises(FileError, match=r"cannot read missing in the sandbox: .*missing.*No such file"):
+        await files.download(BOX, "missing", outside)
+    with pytest.raises(FileError, match=r"the directory .*/no does not exist"):
+        await files.download(BOX, ".", outside / "no/where")
+    (inside / "file").write_text("x")
+    with pytest.raises(FileError, match="file in the sandbox is a file; a directory cannot replace it"):
+        await files.upload(BOX, outside, "file")
+    with pytest.raises(FileError, match="cannot write file/below in the sandbox"):
+        (outside / "other").write_text("y")
+        await files.upload(BOX, outside / "other", "file/below")
+    with pytest.raises(FileError, match="cannot read nope/x in the sandbox"):
+        await files.download(BOX, "nope/x", outside)
+    warnings: list[str] = []
+    os.mkfifo(outside / "pipe")
+    await files.upload(BOX, outside, "all", warn=warnings.append)
+    assert warnings == [f"left out {outside}/pipe: it is neither a file, a directory nor a link"]
+
+
+def archive(*members: tarfile.TarInfo) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for member in members:
+            tar.addfile(member, io.BytesIO(b"x" * member.size))
+    return buffer.getvalue()
+
+
+def member(name: str, link: str | None = None, size: int = 1) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.size = 0 if link is not None else size
+    if link is not None:
+        info.type, info.linkname = tarfile.SYMTYPE, link
+    return info
+
+
+async def test_a_hostile_archive_writes_nothing_outside_the_destination(outside: Path) -> None:
+    sent = archive(
+        member("tree/good"),
+        member("../up"),
+        member("/absolute"),
+        member("other"),
+        member("tree/../../up"),
+        member("tree/escape", link="../../.."),
+        member("tree/escape/written"),
+        member("tree/root", link="/"),
+    )
+
+    async def play(session: PlayedSession) -> int:
+        session.write(sent)
+        return 0
+
+    warnings: list[str] = []
+    (outside / "into").mkdir()
+    await Files(Commands(FakePodClient(play))).download(BOX, "tree", outside / "into", warn=warnings.append)
+    assert below(outside) == {"into/tree/escape/written", "into/tree/good"}
+    assert len(warnings) == 6
+
+
+async def test_a_broken_archive_is_an_error(outside: Path) -> None:
+    async def play(session: PlayedSession) -> int:
+        session.write(archive(member("tree/good", size=5000))[:2000])
+        return 0
+
+    with pytest.raises(FileError, match="the sandbox sent a broken archive"):
+        await Files(Commands(FakePodClient(play))).download(BOX, "tree", outside / "into")
