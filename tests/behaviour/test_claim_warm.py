@@ -76,7 +76,7 @@ async def test_adopted_sandbox_is_owned_by_the_claim_alone(world: World) -> None
     assert labels.WARM_POOL not in pod["metadata"]["labels"]
     assert pod["metadata"]["labels"][labels.CREATED_BY] == "python-client"
     assert pod["metadata"]["labels"][labels.TEMPLATE_REF_HASH] == name_hash("python")
-    assert labels.SAFE_TO_EVICT not in pod["metadata"].get("annotations", {}), "somebody uses it now"
+    assert labels.SAFE_TO_EVICT not in pod["metadata"].get("annotations", {}), "it is in use now"
     (event,) = await world.events("mine")
     assert (event["reason"], event["note"]) == (
         "SandboxAdopted",
@@ -173,7 +173,7 @@ async def test_waiting_claims_are_served_in_arrival_order(world: World) -> None:
 
 
 async def test_e34_starting_sandbox_is_adopted_when_none_is_ready(world: World) -> None:
-    """It has an address, and has said so, and is not ready when nobody wants to wait any longer."""
+    """It has reported an address and is not ready when the claim stops waiting."""
     world.node.delays = {Stage.READY: NEVER}
     await world.template()
     await world.pool(1, filled=False)

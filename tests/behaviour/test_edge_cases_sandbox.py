@@ -376,7 +376,7 @@ async def test_edge_17_node_name_alone_is_not_written_before_ready_and_is_after(
     world.node.delays = {Stage.INITIALIZED: NEVER}
     await world.sandbox()
     await world.wait(9)
-    assert world.written() == ["create pods"], "it has a node, and nobody needs to know yet"
+    assert world.written() == ["create pods"], "the node name alone is not urgent"
     status = pod_status("Running", ready=True, ips=["10.0.0.9"])
     await world.patch(POD, "box", {"status": status}, "status")
     assert (await world.get())["status"]["nodeName"] == "node"

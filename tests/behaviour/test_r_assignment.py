@@ -315,7 +315,7 @@ async def test_r9_sandbox_of_another_runtime_is_not_assigned(world: World) -> No
 
 @pytest.mark.parametrize("disguise", ["labels alone", "an owner of the pool's name", "an owner of another kind"])
 async def test_r10_disguised_sandbox_is_never_assigned(world: World, disguise: str) -> None:
-    """Somebody may create Sandboxes and wants a claim of somebody else to run on one of theirs."""
+    """A user who can create Sandboxes tries to have the claim of another user run on one of them."""
     await world.template()
     await world.pool(1)
     (member,) = await world.members()

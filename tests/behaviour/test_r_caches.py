@@ -50,7 +50,7 @@ def observations(controllers: ControllerManager, metric: Metric) -> int:
 
 
 async def test_r30_concurrent_label_writes_cause_no_backoff(world: World) -> None:
-    """Somebody labels every sandbox and every claim just before each status is written."""
+    """Another client labels every sandbox and every claim just before each status is written."""
     interceptor = Interceptor.behind(world.wire)
     await world.template()
     touched = 0
@@ -75,7 +75,7 @@ async def test_r30_concurrent_label_writes_cause_no_backoff(world: World) -> Non
 
     assert touched >= 9
     assert failures(world) == 0
-    assert world.clock.monotonic() == before, "nobody had to wait"
+    assert world.clock.monotonic() == before, "no time passed"
 
 
 async def test_r31_stale_cache_is_no_failure(world: World) -> None:
@@ -310,7 +310,7 @@ async def test_r39_pod_deleted_before_its_metadata_are_written_is_created_again(
             gone.append(request.path.rsplit("/", 1)[-1])
             try:
                 await world.client.delete(POD, gone[-1], world.namespace, grace_period_seconds=0)
-            except NotFound:  # pragma: no cover - somebody else was faster
+            except NotFound:  # pragma: no cover - already deleted
                 pytest.fail("the pod was there a moment ago")
 
     interceptor.before = delete_first

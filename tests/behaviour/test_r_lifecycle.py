@@ -44,7 +44,7 @@ def in_seconds(world: World, seconds: float) -> str:
 
 async def until_left(world: World, type: ResourceType, count: int) -> None:
     """Wait until the garbage collector has left that many. Disks count as gone when they are on their way out: of a
-    Kubernetes without nodes nobody ever says that they are not in use any more."""
+    Kubernetes without nodes no kubelet ever reports that they are unused."""
 
     async def left() -> bool:
         found = await world.all(type)
@@ -60,7 +60,7 @@ async def until_left(world: World, type: ResourceType, count: int) -> None:
 
 @pytest.mark.parametrize("waits", [True, False], ids=["while it waits for a sandbox", "when it has one"])
 async def test_r41_claim_of_a_dead_client_expires_and_frees_everything(world: World, waits: bool) -> None:
-    """Nobody will ever ask for it or delete it; its lifetime ends it."""
+    """No client reads or deletes it; its shutdown time ends it."""
     world.node.delays = {Stage.READY: 1e6} if waits else {}
     await world.template()
     await world.pool(1, filled=not waits)

@@ -196,7 +196,7 @@ async def test_r23_pools_warmed_together_requeue_at_different_times(world: World
 
 
 async def test_r24_burst_is_served_before_the_pool_is_refilled(world: World) -> None:
-    """As many claims as there are members, then one more, and refilling waits until nobody has come for 30 seconds."""
+    """As many claims as there are members, then one more; the refill waits for 30 seconds without arrivals."""
     settings = replace(world.settings, warm_pool=WarmPoolOptions(replenish_delay=30))
     await world.restart(settings=settings)
     await world.template()

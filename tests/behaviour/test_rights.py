@@ -25,7 +25,7 @@ STORAGE: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {
     ids=str,
 )
 async def test_object_missing_from_the_cache_is_read(world: World, type: ResourceType, name: str, spec: Object) -> None:
-    """Somebody made it a moment ago, and the news is late."""
+    """Another client created it a moment ago, and the watch event is late."""
     release = world.hold_news(type)
     await world.backend.client_for("users").create(type, new(type, name, spec=spec), world.namespace)
     await world.template()

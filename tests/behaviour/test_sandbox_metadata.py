@@ -87,7 +87,7 @@ async def test_pool_and_template_labels_follow_the_controller(world: World) -> N
     pool = await world.create(SANDBOX_WARM_POOL, "pool", spec=ROOM_FOR_ONE)
     claim = await world.create(SANDBOX_CLAIM, "mine", spec={"warmPoolRef": {"name": "other"}})
     await world.sandbox(metadata={"labels": {WARM_POOL: "11111111", TEMPLATE_REF_HASH: "22222222"}})
-    assert await labels(world) == TRACKING, "nobody owns it"
+    assert await labels(world) == TRACKING, "it has no owner"
     for owner, told in ((claim, {}), (pool, {WARM_POOL: POOL}), (claim, {})):
         references = [owner_reference(owner, controller=True, block=True)]
         await world.patch(SANDBOX, "box", {"metadata": {"ownerReferences": references}})

@@ -161,7 +161,7 @@ async def test_env_for_a_missing_container_is_an_error(world: World) -> None:
 
 
 async def test_env_is_not_added_to_a_container_with_env_from(world: World) -> None:
-    """Nobody could tell whether they override something; where overriding is allowed it does not matter."""
+    """It is unknown whether they override a variable; where overriding is allowed that does not matter."""
     main = {"name": "main", "image": "example.com/image:1", "envFrom": [{"configMapRef": {"name": "c"}}]}
     await template(world, {"containers": [main]}, envVarsInjectionPolicy="Allowed")
     await world.claim("mine", env=[{"name": "B", "value": "1"}])

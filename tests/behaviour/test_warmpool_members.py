@@ -89,7 +89,7 @@ async def test_e31_eviction_setting_of_the_template_wins(world: World, said: str
     await world.claim("mine")
     name = (await world.served(1))["mine"]["metadata"]["name"]
     pod = await world.get(POD, name)
-    assert pod["metadata"].get("annotations", {}).get(labels.SAFE_TO_EVICT) == said, "nobody is evicted for the pool"
+    assert pod["metadata"].get("annotations", {}).get(labels.SAFE_TO_EVICT) == said, "the pool never sets it"
 
 
 # --- how many there are ------------------------------------------------------------------

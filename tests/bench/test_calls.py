@@ -54,7 +54,7 @@ def log(path: Path, shift: float = 0.0) -> Path:
 
 @pytest.mark.parametrize("shift", [0.0, -3600.0, 3600.0])
 def test_calls_are_reported_in_client_time_despite_clock_skew(tmp_path: Path, shift: float) -> None:
-    sent = 10.0 if shift == 0.0 else 10.1  # on another clock it arrived when it was sent, as far as anybody knows
+    sent = 10.0 if shift == 0.0 else 10.1  # on another clock it arrived when it was sent, as far as the log shows
     claim = Claim("claim-1", 10.0, sent, ready=10.65, sandbox="box", answered=10.35)
     found = calls_about(log(tmp_path / "log", shift), "ns", claim, writer, ORIGIN)
     assert [(call.what, call.writer, round(call.begin, 3), round(call.end, 3)) for call in found] == [

@@ -133,7 +133,7 @@ def test_process_that_exits_by_itself_is_reported(tmp_path: Path) -> None:
     made.stop()
 
 
-@pytest.mark.skipif(shutil.which("setpriv") is None, reason="nobody to ask the kernel")
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not installed")
 def test_process_does_not_outlive_its_parent(tmp_path: Path) -> None:
     starter = f"""
 import os, sys

@@ -31,7 +31,7 @@ WITHIN = 120.0
 
 @pytest_asyncio.fixture
 async def up(tmp_path: Path) -> AsyncIterator[ServerProcess]:
-    """The embedded API with controllers, as a cluster that somebody else runs."""
+    """The embedded API with controllers, used as an external cluster."""
     (tmp_path / "audit.log").touch()
     reserved = ReservedPort()
     reserved.close()

@@ -32,7 +32,7 @@ BURSTS = 5
 
 
 async def make(world: World, names: list[str]) -> None:
-    """Claims all at once; nobody waits until the world has settled."""
+    """Create claims concurrently, without waiting for quiescence."""
     claims = [new(SANDBOX_CLAIM, name, spec={"warmPoolRef": {"name": "pool"}}) for name in names]
     await asyncio.gather(*(world.client.create(SANDBOX_CLAIM, claim, world.namespace) for claim in claims))
 

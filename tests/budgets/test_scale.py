@@ -1,6 +1,6 @@
 """What a warm claim costs does not depend on how many sandboxes there are, and each of those costs little memory.
 
-The cost is the number of Python function calls made by everybody in the process, API included: it is nearly the same in
+The cost is the number of Python function calls made in the whole process, including the API: it is nearly the same in
 every run, which seconds are not. Work inside a single call of the interpreter is not seen by that; it shows in seconds
 of the processor, which are compared in ``make test-long``, with 100,000 sandboxes.
 """

@@ -21,7 +21,7 @@ from sandpool.cli.go_flags import WITHOUT_EFFECT
 from sandpool.controllers.options import ControllerOptions
 from sandpool.engine.leaderelection import LeaseLost, LeaseTiming
 
-# An address at which nobody answers: port 1 of loopback is reserved and unused.
+# An address without a listener: port 1 of loopback is reserved and unused.
 KUBECONFIG = {
     "apiVersion": "v1",
     "kind": "Config",

@@ -77,7 +77,7 @@ def sandbox_of(claim: Object) -> str:
 
 
 async def at_rest(client: Client, cgroups: Cgroups, wanted: set[str]) -> bool:
-    """Every claim has a sandbox that runs and is nobody else's, the pool is full, and nothing else runs."""
+    """Every claim has its own running sandbox, the pool is full, and nothing else runs."""
     claims = await claims_of(client)
     pods: list[Object] = (await client.list(POD, "default", label_selector=SANDBOX_NAME_HASH))["items"]
     running = cgroups.group()

@@ -1,4 +1,4 @@
-"""``sandpool up`` as somebody who is not root: pods are confined, and what they lack is said."""
+"""``sandpool up`` without root: pods are confined, and missing features are reported."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ async def _claim_something(server: ServerProcess) -> None:
 
 @pytest.fixture
 def of_alice(server: ServerProcess, tmp_path: Path) -> Path:
-    """The kubeconfig of somebody without rights."""
+    """The kubeconfig of a user without permissions."""
     config = yaml.safe_load(server.kubeconfig.read_text())
     config["users"][0]["user"] = {"token": server.tokens["alice"]}
     path = tmp_path / "kubeconfig"

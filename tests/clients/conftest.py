@@ -64,7 +64,7 @@ def discovery_caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def namespace() -> str:
-    """A name nobody else uses; the clients' fixtures create the namespace in their own way."""
+    """A unique name; the fixtures of each client create the namespace."""
     return f"t-{secrets.token_hex(5)}"
 
 

@@ -136,7 +136,7 @@ def test_wait_times_out(kubectl: Kubectl) -> None:
 
 
 def family(kubectl: Kubectl) -> None:
-    """A deployment and a replica set that belongs to it, which nobody else looks after."""
+    """A Deployment and a ReplicaSet that it owns, without a controller."""
     kubectl("create", "deployment", "owner", "--image=i")
     owner = kubectl.json("get", "deployment", "owner")
     reference = {

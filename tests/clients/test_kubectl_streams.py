@@ -185,7 +185,7 @@ async def test_port_forward_serves_many_connections(rig: Rig) -> None:
             writer.close()
 
         await asyncio.gather(*map(talk, range(50)))
-        # Somebody who only looks whether the port is open, as the SDK does, disturbs nobody.
+        # A connection that only tests whether the port is open, as the SDK does, disturbs no other.
         for _ in range(3):
             _, writer = await asyncio.open_connection("127.0.0.1", ports[8080])
             writer.close()

@@ -93,5 +93,5 @@ def test_errors_are_raised_at_once(speak: Speaker) -> None:
 
 def test_expired_sandbox_is_reported(speak: Speaker, mode: str) -> None:
     if mode not in ("direct", "tunnel", "gateway"):
-        pytest.skip("without the router nobody says that a sandbox is gone: the SDK tries to connect for a while")
+        pytest.skip("without the router no response says that a sandbox is gone: the SDK retries for a while")
     speak(sdk_scripts.expires)

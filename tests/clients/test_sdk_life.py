@@ -1,4 +1,4 @@
-"""What happens to sandboxes, as a client sees it: they sleep, wake, expire, go, and are nobody else's."""
+"""The lifecycle of sandboxes as a client of the SDK sees it."""
 
 from __future__ import annotations
 

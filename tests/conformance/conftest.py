@@ -180,7 +180,7 @@ def raw(api: Endpoint) -> Raw:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def namespace(api: Endpoint, client: Client) -> str:
-    """A namespace nobody else uses."""
+    """A namespace for one test."""
     name = f"t-{secrets.token_hex(5)}"
     await client.create(NAMESPACE, new(NAMESPACE, name))
     if api.name == "http":
@@ -199,7 +199,7 @@ async def _is_there(client: Client, type: ResourceType, name: str, namespace: st
 
 @pytest.fixture
 def provide(api: Endpoint, client: Client, endpoints: Endpoints) -> Provide:
-    """A way for fixtures to install a custom kind that many tests share; nobody removes it."""
+    """Installs a custom kind that many tests share; it is not removed."""
 
     async def once(definition: Object) -> None:
         key = (api.name, definition["metadata"]["name"])

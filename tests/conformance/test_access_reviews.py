@@ -22,7 +22,7 @@ from tests.support.api_access import Endpoint
 
 @pytest.fixture
 def alice(api: Endpoint) -> Client:
-    """Somebody with no rights but those of everybody."""
+    """A user with only the permissions of all authenticated users."""
     return api.client_for("alice")
 
 

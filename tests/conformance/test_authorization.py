@@ -34,7 +34,7 @@ RBAC = "rbac.authorization.k8s.io"
 
 @pytest.fixture
 def alice(api: Endpoint) -> Client:
-    """Somebody with no rights but those of everybody."""
+    """A user with only the permissions of all authenticated users."""
     return api.client_for("alice")
 
 

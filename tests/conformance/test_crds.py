@@ -25,7 +25,7 @@ CRD = CUSTOM_RESOURCE_DEFINITION
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def group(namespace: str) -> str:
-    """An API group nobody else uses."""
+    """A unique API group."""
     return f"{namespace}.example.com"
 
 

@@ -124,7 +124,7 @@ async def test_pods_of_a_terminating_namespace_are_deleted_first(client: Client,
 
 
 async def test_spec_finalizer_is_removed_through_finalize(client: Client, namespace: str) -> None:
-    """A spec finalizer of somebody's own keeps the namespace until its owner takes it away through finalize."""
+    """A foreign spec finalizer keeps the namespace until it is removed through finalize."""
     name = namespace + "-final"
     await client.create(NAMESPACE, new(NAMESPACE, name, spec={"finalizers": ["example.com/hold"]}))
     created = await client.get(NAMESPACE, name)

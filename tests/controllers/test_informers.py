@@ -43,7 +43,7 @@ def test_pods_are_found_by_owner() -> None:
     assert caches.pod_of(view) is pods[0]
 
     caches.pods.observe(sandbox_pod(box, "second"))
-    assert caches.pod_of(view) is None, "nobody chooses between two"
+    assert caches.pod_of(view) is None, "two pods are ambiguous"
 
 
 def test_sandboxes_are_found_by_a_pod_that_they_name() -> None:

@@ -82,7 +82,7 @@ async def ended(task: asyncio.Task[None]) -> None:
 
 
 async def settled(probe: Callable[[], bool], clock: ManualClock, wires: Iterable[FaultyTransport]) -> bool:
-    """What the probe says when everybody waits. What a watch brings comes from outside, so ask again."""
+    """Poll the probe when all tasks wait: watch events arrive from outside the event loop."""
     await settle(clock, *wires)
     return probe()
 

@@ -35,7 +35,7 @@ async def test_restart_during_a_burst_binds_nothing_twice(world: World, grace: f
     assert len({box["metadata"]["name"] for box in served.values()}) == 16
     found = await owners(world)
     assert found.pop(("SandboxWarmPool", "pool")) == 20
-    assert found == {("SandboxClaim", claim): 1 for claim in served}, "one each, and nobody else's"
+    assert found == {("SandboxClaim", claim): 1 for claim in served}, "one each, with one owner"
 
 
 async def test_second_start_writes_nothing(world: World) -> None:

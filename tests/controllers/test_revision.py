@@ -341,7 +341,7 @@ def test_equivalent_values_are_equal(left: Any, right: Any) -> None:
 @pytest.mark.parametrize(
     ("left", "right"),
     [
-        # Go declares these as pointers: absent leaves the decision to somebody else.
+        # Go declares these as pointers: absent leaves the decision to the default.
         ({}, {"automountServiceAccountToken": False}),
         ({}, {"terminationGracePeriodSeconds": 0}),
         ({}, {"securityContext": {}}),

@@ -45,7 +45,7 @@ def writer(client: Client, caches: Caches) -> ApiWriter:
 
 
 async def other_box(client: Client) -> Object:
-    """One that somebody else made, and the cache has not heard of."""
+    """A sandbox that another client created and the cache does not show."""
     return await client.create(SANDBOX, CREATE.object, "default")
 
 

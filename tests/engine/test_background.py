@@ -85,7 +85,7 @@ async def test_submitted_callback_is_called_in_its_turn() -> None:
 
     for name in ("a", "has gone", "b", "c"):
         submit(name)
-    assert passed == ["a"], "it found nobody"
+    assert passed == ["a"], "the gate was idle"
     for expected in ("ab", "abc", "abc"):
         await asyncio.sleep(0)
         assert "".join(passed) == expected, "who has gone took no turn"
@@ -196,7 +196,7 @@ class TestGivingWay:
     async def test_queue_that_was_shut_down_holds_no_waiter_back(self) -> None:
         gate, passed, claims = BackgroundGate(ManualClock()), list[str](), WorkQueue[str]()
         gate.yield_to(claims)
-        claims.add("left to whoever takes over")
+        claims.add("left to the next leader")
         waiting = asyncio.create_task(pass_through(gate, passed, "waited before"))
         await turns_of_the_loop(5)
         assert passed == []

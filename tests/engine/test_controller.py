@@ -211,14 +211,14 @@ async def test_failures_are_retried_with_growing_backoff_and_one_log_line_each(
 
 async def test_incomplete_reconcile_is_retried_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
     async def look(key: str) -> Result:
-        raise ReconcileIncomplete("the pod is somebody else's")
+        raise ReconcileIncomplete("the pod has another owner")
 
     passes = Passes(look)
     async with running(controller_of(passes)) as controller:
         controller.enqueue("a")
         await passes.clock.advance(0.006)
         assert passes.times == [0, 0.005]
-    assert caplog.messages[0].endswith("the pod is somebody else's")
+    assert caplog.messages[0].endswith("the pod has another owner")
     assert caplog.records[0].exc_info is None
 
 

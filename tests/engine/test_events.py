@@ -1,4 +1,4 @@
-"""Events are written, once, soon, and nobody waits for them."""
+"""Events are written once and soon, and no caller waits for them."""
 
 from __future__ import annotations
 

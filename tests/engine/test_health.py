@@ -1,4 +1,4 @@
-"""The pages for whoever watches over a process."""
+"""The HTTP pages for probes and monitoring."""
 
 from __future__ import annotations
 

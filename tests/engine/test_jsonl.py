@@ -80,7 +80,7 @@ def test_full_disk_drops_entries_until_there_is_space(
 
 def test_too_many_pending_entries_are_dropped(log: JsonlWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandpool.engine.jsonl._MOST_WAITING", 3)
-    with log._writing:  # the thread cannot get at the file, and nobody who notes something waits for that
+    with log._writing:  # the thread cannot write, and callers of ``note`` do not wait for it
         for number in range(5):
             log.note(Numbered(number))
     log.flush()

@@ -83,7 +83,7 @@ class World:
         return contender
 
     async def settle(self) -> None:
-        """Let everybody do what can be done now, the server in its threads included."""
+        """Let all tasks run as far as they can, including the threads of the server."""
         for _ in range(2):
             await self.clock.settle()
             for contender in self.contenders:
@@ -331,7 +331,7 @@ async def test_work_that_fails_to_stop_is_reported(world: World, caplog: pytest.
 
 
 async def test_stopping_before_the_response_arrives_releases_the_lease(world: World) -> None:
-    """Whoever is stopped between asking for the lease and hearing that it has it must not leave its name there."""
+    """A contender that is stopped between the request and the response must not keep the lease."""
     one = world.contender("one")
     one.wire.fault = lambda request: Fault.LOSE if request.method == "POST" else None
     waiting = one.start()

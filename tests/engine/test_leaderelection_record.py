@@ -15,7 +15,7 @@ def test_record_is_read_as_written() -> None:
 
 
 def test_lease_without_spec_is_read() -> None:
-    """Somebody may have prepared the object, for its labels or so; its first holder is a transition."""
+    """An administrator may have created the object; its first holder counts as a transition."""
     record = LeaseRecord.read({"metadata": {"name": "a"}})
     assert (record.holder, record.duration, record.transitions) == ("", 0, 0)
 

@@ -139,7 +139,7 @@ def test_invalid_annotation_starts_a_new_trace(annotation: str) -> None:
 
 
 def test_service_name_comes_from_the_argument_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody listens there; closing without having recorded anything must not mind."""
+    """No collector listens there; closing without recorded spans must not fail."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     tracing = open_tracing(True, "agent-sandbox-controller")
     assert isinstance(tracing, OpenTelemetryTracing)

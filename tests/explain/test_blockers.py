@@ -40,7 +40,7 @@ def stuck(reason: str, message: str, status: str = "False") -> Observed:
         (refused("InvalidMetadata"), "words", "change the claim"),
         (refused("EnvVarsInjectionRejected"), "words", "change the claim"),
         (refused("VolumeClaimTemplatesError"), "words", "change the claim"),
-        # nobody has given it a sandbox
+        # no sandbox is assigned
         (scene(claim_with(), pool=None), 'pool "pool" does not exist', "create the pool"),
         (
             scene(claim_with(), has_template=False),

@@ -44,7 +44,7 @@ async def test_install_and_uninstall_are_idempotent(cluster: Cluster) -> None:
         [line.replace(" created", " unchanged") for line in made],
     )
 
-    # Somebody uses it, so it stays until it is said that this does not matter.
+    # It is in use, so it stays without --with-claims.
     claim = new(SANDBOX_CLAIM, "mine", spec={"warmPoolRef": {"name": "pool"}})
     await client.create(SANDBOX_CLAIM, claim, "default")
     code, said = await run(cluster, "uninstall")

@@ -157,7 +157,7 @@ async def test_foreign_deployment_is_replaced_only_with_force(client: Client) ->
 
 
 class WritingMeanwhile:
-    """The way to the API while somebody else creates a pod, just before a Deployment is applied."""
+    """A transport that creates a foreign pod just before a Deployment is applied."""
 
     def __init__(self, client: Client, late: Object) -> None:
         self.client = client

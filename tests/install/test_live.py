@@ -1,4 +1,4 @@
-"""Under the feet of controllers at work, on a real Kubernetes: definitions change, and nobody loses anything."""
+"""Definitions change on a real Kubernetes while controllers work, and no object is lost."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ async def test_field_unknown_to_the_full_definitions_is_not_lost(client: Client)
 
 
 async def seen(client: Client) -> str:
-    """What there is, for whoever has to find out why it is not what it should be."""
+    """Describe the objects, for the message of a failed assertion."""
     lines = []
     for type in (SANDBOX, POD):
         for each in (await client.list(type, SPACE))["items"]:

@@ -85,7 +85,7 @@ def live(kubectl: Kubectl) -> None:
     volume = kubectl("get", "persistentvolume", "-o", "name").strip()
     kubectl("delete", "persistentvolumeclaim", "disk", "--wait=false")
     for each in (volume, "persistentvolumeclaim/disk"):
-        # Whoever would find out that nobody uses them any more does not run here.
+        # The controller that would find them unused does not run here.
         kubectl("patch", each, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
     kubectl("wait", "--for=delete", volume, "--timeout=60s")
     kubectl("delete", "pod", "box")

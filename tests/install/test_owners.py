@@ -1,4 +1,4 @@
-"""Owner references that name a version nobody serves any more are written anew, and only those."""
+"""Only owner references with a version that is no longer served are rewritten."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_concurrent_write_survives_the_renewal(client: Client) -> None:
     def conflict_once(request: Request) -> Exception | None:
         if request.method == "PATCH":
             patches.append(request)
-        return Conflict("somebody was faster") if len(patches) == 1 and request.method == "PATCH" else None
+        return Conflict("another writer was faster") if len(patches) == 1 and request.method == "PATCH" else None
 
     wire.fault = conflict_once
     await renew_owners(Client(wire), lambda line: None)

@@ -213,7 +213,7 @@ async def test_controller_account_has_exactly_the_permissions_it_uses(cluster: C
     with suppress(TimeoutError):
         await until(told)
     assert granted - used() <= IN_RESERVE.keys(), "granted and never used"
-    # Whether it has all this is what everybody may ask about himself.
+    # Every user may review its own permissions.
     assert used() - granted == {("selfsubjectaccessreviews", "create")}
     assert [str(each) for each in cluster.audit.requests(user=ACCOUNT) if each.code in (401, 403)] == []
     assert IN_RESERVE.keys() <= granted, "the list of what is in reserve is out of date"

@@ -25,7 +25,7 @@ from sandpool.testing.clock import ManualClock
 from sandpool.testing.objects import new, owner_reference
 from sandpool.testing.world import World, owner_of
 
-# What it writes into its managedFields, which nobody should go by.
+# Its field manager, which no decision may depend on.
 GO: Final = "agent-sandbox-controller"
 _AT: Final = "2026-08-20T10:00:00Z"
 # Hashes of its own making: Go writes JSON differently.
@@ -223,7 +223,7 @@ async def test_objects_of_the_go_controller_are_recognised(backend: Backend) -> 
     assert before["sandboxes.agents.x-k8s.io"].items() <= identities["sandboxes.agents.x-k8s.io"].items()
     assert before["pods"].items() <= identities["pods"].items()
 
-    # What belongs to somebody goes with him, although the reference was in a version that nobody serves any more.
+    # A child is deleted with its owner although its reference had a version that is no longer served.
     await world.delete(SANDBOX_CLAIM, "mine", propagation_policy="Background")
     await world.gone(SANDBOX, "pool-ccccc")
     await world.stop()

@@ -83,7 +83,7 @@ async def test_a_reset_ends_both_halves(talk: tuple[Pipe, SpdySession]) -> None:
     stream = await opened(pipe, session)
     pipe.say(Control(spdy.RST_STREAM, 1, number=spdy.CANCEL))
     assert await stream.receive() == b""
-    await stream.send(b"nobody hears this")
+    await stream.send(b"after the end")
     pipe.say(Control(spdy.PING, number=1))
     assert await pipe.hear() == Control(spdy.PING, number=1)
 

@@ -30,7 +30,7 @@ pytestmark = [
 ]
 
 BURST: Final = 30  # more than the pool has
-# A lease that is soon anybody's, for tests that kill its holder; and one that outlives every pause of these tests.
+# A lease that expires soon, for tests that kill its holder; and one that outlives every pause of these tests.
 SHORT: Final = (
     "--leader-elect-lease-duration=4s",
     "--leader-elect-renew-deadline=2s",
@@ -167,7 +167,7 @@ async def test_claims_are_served_when_the_api_rejects_most_requests(
 async def test_claims_are_served_when_etcd_stops_for_30_seconds(
     cluster: Cluster, clients: PersistentClients, tmp_path: Path
 ) -> None:
-    """Longer than the lease: whoever led cannot renew it, ends, and is started again."""
+    """Longer than the lease: the leader cannot renew it, ends, and is started again."""
     plane = cluster.plane
     async with Deployed(cluster, tmp_path) as deployed:
         await deployed.leading()

@@ -63,7 +63,7 @@ async def test_takeover_during_bursts_binds_nothing_twice(
         stopped = time.monotonic()
         assert await deployed.leading(mark) is second
         # A released lease is looked for every 0.45 s with this retry period; the rest is for a busy machine.
-        assert time.monotonic() - stopped < DURATION, "it was released, so nobody waited for it to run out"
+        assert time.monotonic() - stopped < DURATION, "it was released, so its expiry was not awaited"
         await served(clients, 12)
         assert "released the lease" in first.tail()
 

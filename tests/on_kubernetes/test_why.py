@@ -1,4 +1,4 @@
-"""``sandpool why`` on a real Kubernetes, for somebody who may read claims, pools and sandboxes and no pods."""
+"""``sandpool why`` on a real Kubernetes, for a user who can read claims, pools and sandboxes and no pods."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ class Stage:
         return [bytes(each) for each in self.heard if each], answer
 
     def _answer(self) -> bool:
-        """Whether there was somebody to be answered."""
+        """Whether the client was still connected."""
         waiting = [each for each in self.listeners if b"\r\n\r\n" in each.data and not each.transport.is_closing()]
         for listener in waiting:
             listener.transport.write(ANSWER)

@@ -107,7 +107,7 @@ async def routed(talk: Talk, clock: Clock | None = None) -> AsyncIterator[tuple[
         server.close()
 
 
-# Is received in one piece, and is more than a connection takes at once from who has little room: whoever wrote it is
+# Received in one piece, and more than a connection to a client with a small window accepts at once: its writer is
 # asked to wait when there is nothing more to write.
 _PIECE = bytes(200_000)
 _ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(_PIECE), _PIECE)
@@ -164,7 +164,7 @@ async def test_slow_reader_stops_the_sandbox_for_every_kind_of_response() -> Non
                 before = sent
                 await asyncio.sleep(0.02)
                 stalled = stalled + 1 if sent == before else 0
-        assert sent < 250, "it has gone on although nobody reads"
+        assert sent < 250, "the sandbox kept writing although the client does not read"
 
 
 async def test_end_of_an_upgraded_connection_reaches_the_client() -> None:

@@ -1,4 +1,4 @@
-"""Which pod a request may go to: the sandbox's own, if it is somebody's, and never one the request names."""
+"""Which pod a request may go to: that of a claimed sandbox, and never one that the request names."""
 
 from __future__ import annotations
 

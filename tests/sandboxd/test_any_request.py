@@ -20,7 +20,7 @@ from sandpool.sandboxd.root import Root
 from sandpool.sandboxd.runtime_api import RuntimeApi
 from tests.support.http_client import Answer, Talker, serving
 
-SECRET = b"what nobody in the sandbox may see"
+SECRET = b"outside of the sandbox"
 #: Names as they are on the disk, and as they are in a path.
 PLAIN = ("a", "b", "dir", "größe", "e%20f", "-rf", ".hidden", "...", "a b", "\udcff", "q?#&", "\\", "x" * 255)
 TRICKS = (
@@ -121,7 +121,7 @@ class Tree(RuleBasedStateMachine):
 
     def asked(self, talker: Talker, method: str, target: str, body: bytes | None = None) -> Answer:
         answer = talker.ask(method, target.encode("ascii", "surrogateescape").decode("latin-1"), body)
-        # 5xx means "try again", which is of no use to anybody here.
+        # 5xx means "try again", which is wrong here.
         assert answer.status < 500, (method, target, answer.status, answer.body)
         assert SECRET not in answer.body
         assert b"root:x:0:0" not in answer.body

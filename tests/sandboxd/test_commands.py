@@ -155,7 +155,7 @@ def test_given_environment_replaces_the_own_one(tmp_path: Path) -> None:
 
 
 def test_command_inherits_no_descriptors(tmp_path: Path) -> None:
-    """What the tests were started with is not ours: whoever started them may have had more open than he needed."""
+    """Descriptors that pytest inherited do not count."""
     ours = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
     before = {descriptor for descriptor in map(int, os.listdir("/proc/self/fd")) if _is_passed_on(descriptor)}
     seen = set(map(int, run(["ls", "/proc/self/fd"], str(tmp_path)).stdout.split()))
@@ -195,7 +195,7 @@ def _gone(pid: int) -> None:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except (FileNotFoundError, ProcessLookupError):
             return
-        if state == "Z":  # nobody here is its parent
+        if state == "Z":  # its parent is another process
             return
         time.sleep(0.005)
     raise AssertionError(f"{pid} runs on")

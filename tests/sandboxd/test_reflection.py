@@ -1,4 +1,4 @@
-"""What the daemon says about itself, read by the package that everybody reads it with."""
+"""gRPC reflection of the daemon, read with the protobuf package."""
 
 from __future__ import annotations
 

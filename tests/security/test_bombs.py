@@ -106,7 +106,7 @@ while made < int(sys.argv[1]) and refused < 50:
     try:
         child = os.fork()
         if child == 0:
-            os.fork()  # whose parent is gone then: somebody else has to reap it
+            os.fork()  # its parent is gone, so another process has to reap it
             os._exit(0)
         os.waitpid(child, 0)
         made, refused = made + 1, 0

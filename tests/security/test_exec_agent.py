@@ -36,7 +36,7 @@ open("/tmp/held", "w").close()
 while not os.path.exists("/tmp/let-go"):
     time.sleep(0.01)
 """
-# Children of whoever is the parent of this one.
+# Children that are reparented to the parent of this process.
 SIBLINGS = """
 import ctypes, os, platform, signal
 CLONE, CLONE_PARENT = {"x86_64": 56, "aarch64": 220}[platform.machine()], 0x8000

@@ -1,4 +1,4 @@
-"""Sandboxes that somebody else than root makes hold what they can hold, and say what they cannot."""
+"""Sandboxes of an unprivileged user are confined as far as possible, and missing protection is reported."""
 
 from __future__ import annotations
 

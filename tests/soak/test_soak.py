@@ -18,7 +18,7 @@ SEED = int(os.environ.get("SANDPOOL_SEED", "0")) or SystemRandom().randrange(1, 
 
 async def lived_through(directory: Path, seed: int, seconds: float, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
-        print(f"\nsoak of {seconds:g} s: SANDPOOL_SEED={seed}", flush=True)  # noqa: T201 - whoever waits is told
+        print(f"\nsoak of {seconds:g} s: SANDPOOL_SEED={seed}", flush=True)  # noqa: T201 - progress of a long test
         try:
             deeds = await soak(directory, seed, seconds)
         except Exception as error:

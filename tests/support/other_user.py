@@ -76,7 +76,7 @@ def _python(environment: Path) -> Path:
         return Path(sys.executable)
     said = subprocess.run([_OTHER, "-V"], check=False, capture_output=True, text=True).stdout if _OTHER.exists() else ""
     if not said.startswith(f"Python {sys.version_info[0]}.{sys.version_info[1]}."):
-        raise NoOtherUser("there is no Python of this version that everybody may execute")
+        raise NoOtherUser("no world-executable Python of this version")
     subprocess.run([_OTHER, "-m", "venv", "--without-pip", environment], check=True)
     _have_our_packages(environment)
     return environment / "bin" / "python"
@@ -85,7 +85,7 @@ def _python(environment: Path) -> Path:
 def _have_our_packages(environment: Path) -> None:
     packages = [*site.getsitepackages(), str(Path(sandpool.__file__).parents[1])]
     if not all(_everybody_reaches(Path(path)) for path in packages):
-        raise NoOtherUser("the packages of this Python are not for everybody")
+        raise NoOtherUser("the packages of this Python are not world-readable")
     (target,) = environment.glob("lib/python*/site-packages")
     (target / "ours.pth").write_text("\n".join(packages) + "\n")
 

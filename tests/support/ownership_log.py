@@ -64,7 +64,7 @@ class OwnershipLog:
 
         async def written() -> bool:
             for task in self._following:
-                assert not task.done(), f"nobody writes any more: {task}"
+                assert not task.done(), f"the watch ended: {task}"
             return all(self._seen[type] >= version for type, version in wanted.items())
 
         await until(written)

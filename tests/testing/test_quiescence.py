@@ -20,7 +20,7 @@ from sandpool.testing.quiescence import Quiescence
 
 
 class Scene:
-    """Somebody writes, and a cache is told of pods when the test says so."""
+    """A client that writes, and a cache of pods that the test updates."""
 
     def __init__(self, server: ApiServer) -> None:
         self.clock = ManualClock()
@@ -32,7 +32,7 @@ class Scene:
         self.quiescence = Quiescence(self.clock, client, "default", [self.wire], lambda: [(POD, self.pods)])
 
     async def looked(self) -> asyncio.Task[None]:
-        """Have somebody wait for quiescence, and look at what the API holds."""
+        """Wait for quiescence in a task, with a look at the API."""
         looks = asyncio.Event()
         self.looking.fault = lambda request: looks.set()
         reached = asyncio.create_task(self.quiescence.reached())

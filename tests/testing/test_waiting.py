@@ -10,7 +10,7 @@ from sandpool.testing.waiting import Listener, drain, take, until
 
 
 class Stream:
-    """Events of these types, numbered, and whether somebody closed it; at the end it waits for ever unless it ends."""
+    """Numbered events of these types. Records whether it was closed; waits for ever at the end unless ``ends``."""
 
     def __init__(self, *types: str, ends: bool = True) -> None:
         self.types = types

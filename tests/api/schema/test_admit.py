@@ -135,7 +135,7 @@ CHECKED = '<nil>: Invalid value: "": Checked value must be of type integer '
         ({"s": {"a": 1}}, [wrong_type("spec.s", "object", "string")]),
         ({"t": "tomorrow"}, [wrong_type("spec.t", "tomorrow", "date-time")]),
         ({"t": 1}, [wrong_type("spec.t", "int64", "date-time")]),
-        # kube-apiserver lets a list pass for a string that has a format; nobody can want that.
+        # kube-apiserver accepts a list for a string with a format, which is of no use.
         ({"t": [1]}, [wrong_type("spec.t", "array", "string")]),
         ({"e": "C"}, ['spec.e: Unsupported value: "C": supported values: "A", "B"']),
         (

@@ -1,4 +1,4 @@
-"""What is noted on a claim: by whom, and on which one."""
+"""Annotations of a claim are written once, and on the right claim."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ async def test_r24_waiting_claims_are_reconciled_before_served_ones_after_a_rest
 
 
 async def test_status_written_between_two_reconciles_enqueues_the_claim() -> None:
-    """The answer to our write was lost, or a predecessor wrote it: nobody else would put it right."""
+    """The response to our write was lost, or a predecessor wrote it: only a reconcile corrects it."""
     caches, clock = Caches(), ManualClock()
     reconciled: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Sandboxes that nobody waits for let others by, and take up nobody while they do."""
+"""Sandboxes without a waiting client are parked, and occupy no worker while they are."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ BOX = name_hash("box")
 
 
 class Rig:
-    """The controller and a node, each with a wire of its own. People use ``client``, which nobody counts."""
+    """The controller and a node, each with its own transport. Users have ``client``, whose requests are not counted."""
 
     def __init__(self, server: ApiServer, clock: ManualClock) -> None:
         self.client = server.client(name="users")
@@ -411,7 +411,7 @@ async def test_foreign_pod_is_refused(rig: Rig) -> None:
     )
     assert "ownerReferences" not in (await rig.get(POD))["metadata"]
     assert set(rig.writes()) == {"PATCH sandboxes/box/status"}
-    assert rig.sandboxes.controller.failures > 0, "somebody may resolve it, so it is tried again"
+    assert rig.sandboxes.controller.failures > 0, "another client may resolve it, so it is retried"
 
     rig.node.fate = lambda pod: Fate.READY
     await rig.client.delete(POD, "box", "default")
@@ -428,7 +428,7 @@ async def test_adoptable_pod_is_adopted(rig: Rig) -> None:
 
 
 async def test_r2_pod_wanted_by_two_sandboxes_is_adopted_by_one(rig: Rig) -> None:
-    """Both see a pod of nobody, and both mean to take it."""
+    """Both see an unowned pod and try to adopt it."""
     await rig.create(POD, "prepared", metadata={"labels": {ADOPTABLE: "true"}}, spec=pod_template()["spec"])
     send, both = rig.wire.transport.request, asyncio.Event()
     asked: list[Request] = []
@@ -521,7 +521,7 @@ async def test_failed_status_write_is_retried(rig: Rig) -> None:
 
 
 class Context(NoTracing):
-    """A trace that everybody is in the middle of."""
+    """A tracing double with a current trace."""
 
     def context(self) -> str:
         return '{"traceparent":"00-1"}'

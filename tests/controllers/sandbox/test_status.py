@@ -248,7 +248,7 @@ POD_ERROR = ChildrenState(pod_error="pod went wrong", errors=("pod went wrong",)
     ],
     ids=[
         "running",
-        "mode nobody knows",
+        "unknown mode",
         "no pod",
         "edge 4: delete failed",
         "edge 3: foreign pod",

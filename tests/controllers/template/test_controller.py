@@ -30,7 +30,7 @@ POLICY = "python-network-policy"
 
 
 class Rig:
-    """The controller on a wire of its own; people use ``client``, which nobody counts."""
+    """The controller with its own transport. Users have ``client``, whose requests are not counted."""
 
     def __init__(self, server: ApiServer, clock: ManualClock) -> None:
         self.client = server.client(name="users")
@@ -98,7 +98,7 @@ async def test_template_gets_its_label_and_its_policy(rig: Rig) -> None:
     assert policy["spec"]["podSelector"] == {"matchLabels": {TEMPLATE_REF_HASH: name_hash("python")}}
     assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
     assert rig.writes() == ["PATCH sandboxtemplates/python", "POST networkpolicies"]
-    assert rig.templates.controller.reconciles == 1, "its own writes wake nobody"
+    assert rig.templates.controller.reconciles == 1, "its own writes enqueue nothing"
 
 
 async def test_changed_policy_is_written_once(rig: Rig) -> None:

@@ -53,7 +53,7 @@ def test_r19_terminating_members_are_counted(scene: Scene) -> None:
     sandboxes = [
         scene.member("marked", deleting=True),
         scene.member("asked-for"),
-        scene.member("somebody-elses", deleting=True, owner="claim-uid"),
+        scene.member("foreign", deleting=True, owner="claim-uid"),
         scene.member("orphan", deleting=True, owner=None),
         scene.member("here-to-stay"),
     ]

@@ -40,7 +40,7 @@ class Time:
         return self.elapsed
 
     async def sleep(self, seconds: float) -> None:
-        raise AssertionError("nobody sleeps here")
+        raise AssertionError("plans never sleep")
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class World:
             self.change(name, claimed=True)
 
     def kill(self, number: int) -> None:
-        """Somebody else deletes a member."""
+        """Another client deletes a member."""
         if name := self.pick((n for n, m in self.truth.items() if not m.deleting), number):
             self.change(name, deleting=True)
 

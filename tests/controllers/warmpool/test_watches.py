@@ -48,7 +48,7 @@ class Refusing:
 
 
 class Delay(BackgroundGate):
-    """Something happens while whoever comes second waits: after the beginning of the pass that is a delete."""
+    """``happens`` is called while the delete waits at the gate, after the reconcile has begun."""
 
     def __init__(self, clock: ManualClock, happens: Callable[[], object]) -> None:
         super().__init__(clock)

@@ -234,14 +234,14 @@ class TestHoldingBack:
         self.queue.add("a", -1)
         assert await worker == "a"
         assert self.queue.priority("a") == 1
-        assert not self.asked.pop()(), "there is nobody to let in"
+        assert not self.asked.pop()(), "no key is parked"
         self.queue.done("a")
         assert not len(self.queue)
 
     async def test_as_many_admissions_are_requested_as_there_are_workers(self) -> None:
         for key in "abcdef":
             self.queue.add(key)
-        assert self.asked == [], "nobody works yet"
+        assert self.asked == [], "no worker waits yet"
         first, second = await self.worker(), await self.worker()
         assert len(self.asked) == 2
         self.asked.pop()()

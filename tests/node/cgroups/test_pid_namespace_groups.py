@@ -18,7 +18,7 @@ from sandpool.node.cgroups.process_identity import append_member, proc_stat
 
 pytestmark = pytest.mark.isolation
 
-# Among them one that has ended, of which nobody takes notice.
+# One of them is a zombie, which does not count.
 SCRIPT = "sh -c 'sleep 0 & exec sleep 1000' & setsid sleep 1000 & echo; wait"
 
 

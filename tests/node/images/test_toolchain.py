@@ -25,7 +25,7 @@ def test_toolchain_is_small_and_world_readable(tmp_path: Path) -> None:
     files = [path for path in program.parent.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 4_000_000
     assert {path.stat().st_mode & 0o777 for path in files} == {0o644}
-    assert any(path.suffix == ".pyc" for path in files), "compiled here, because nobody can write there later"
+    assert any(path.suffix == ".pyc" for path in files), "compiled here, because the directory is read-only later"
 
 
 def test_second_install_is_the_same_toolchain(tmp_path: Path) -> None:

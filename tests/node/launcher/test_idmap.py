@@ -1,4 +1,4 @@
-"""The map of owners shows one user as another and everybody else as themselves."""
+"""The ID map maps one user to another and all others to themselves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_other_users_are_mapped_to_themselves(inside: int, outside: int, other: 
     mapping = id_map(inside, outside)
     assert shown(mapping, inside) == outside
     assert shown(mapping, other) == (outside if other == inside else other)
-    assert shown(mapping, outside) is None, "what belongs to the sandbox's user on the host is nobody's in an image"
+    assert shown(mapping, outside) is None, "files of the sandbox's host user have no owner in an image"
 
 
 def test_same_user_is_mapped_to_itself() -> None:

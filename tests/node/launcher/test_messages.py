@@ -56,7 +56,7 @@ def test_received_descriptors_are_not_inheritable(pair: Pair) -> None:
 def test_closed_peer_sends_nothing(pair: Pair) -> None:
     pair[0].close()
     assert receive_request(pair[1]) is None
-    answer(pair[1], {"request": 1})  # to nobody
+    answer(pair[1], {"request": 1})  # without a receiver
 
 
 def test_peer_that_closed_with_unread_data_sends_nothing(pair: Pair) -> None:

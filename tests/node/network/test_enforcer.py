@@ -156,7 +156,7 @@ async def test_failed_attachment_is_reported_until_it_is_repaired(enforcer: Enfo
 
 
 async def test_label_change_during_attachment_is_enforced(enforcer: Enforcer) -> None:
-    """It was somebody nobody knew when they were told."""
+    """The labels change before the enforcer knows the pod."""
     restriction = policy(1)
     restriction["spec"]["podSelector"] = {"matchLabels": {"app": "closed"}}
     enforcer.policies.record_write(restriction)

@@ -1,6 +1,6 @@
 """What sandboxes of a template reach, seen from inside them: the API, the controllers and the node are all real.
 
-The world beyond the machine is a network namespace with a public address and private ones; on each somebody listens.
+The network beyond the machine is a namespace with a public address and private ones, with a listener on each.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ async def _claim(made: Sandboxes, pool: str, name: str) -> None:
 
 @pytest.fixture(scope="module")
 def world(sandboxes: Sandboxes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Beyond the machine, with somebody who listens on every address."""
+    """The network beyond the machine, with a listener on every address."""
     addresses = (PUBLIC, METADATA, *PRIVATE, *SPECIAL)
     host, world = sandboxes.process.host, Path(tmp_path_factory.mktemp("world")) / "world"
     beyond, _ = NetworkNamespace.make(world, lambda: None)

@@ -197,7 +197,7 @@ def test_additional_pod_costs_the_work_of_one_pod() -> None:
     compiler.compile(many[:-1])
     with patch.object(LabelSelector, "matches", autospec=True, side_effect=LabelSelector.matches) as asked:
         assert len(compiler.compile(many).ingress) == 1000
-    assert asked.call_count == 2, "whom the policy is about, and whom it lets in"
+    assert asked.call_count == 2, "the pods it selects, and the pods it admits"
 
 
 def _endpoints(pods: list[tuple[str, dict[str, str], bool]]) -> list[PodEndpoint]:

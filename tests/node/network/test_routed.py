@@ -93,7 +93,7 @@ def dial(target: str, port: int) -> str:
     except TimeoutError:
         return "no answer"
     except OSError as error:
-        return {113: REFUSED, 111: "nobody listens", 101: "no route"}[error.errno or 0]
+        return {113: REFUSED, 111: "connection refused", 101: "no route"}[error.errno or 0]
 
 
 @pytest.fixture(autouse=True)
@@ -216,7 +216,7 @@ async def test_pod_cannot_spoof_the_address_of_another(rig: NetworkRig) -> None:
         receiver.settimeout(20)
 
         def forge() -> None:
-            # Somebody who were root in a sandbox could do no more than this.
+            # Root in a sandbox could do no more than this.
             subprocess.run(["ip", "addr", "add", f"{rig.address('three')}/32", "dev", "eth0"], check=True)
             with closing(udp(rig.address("three"))) as forger:
                 forger.sendto(b"forged", (rig.address("two"), PORT))

@@ -68,9 +68,9 @@ NOTHING_TO_DO = {
     "PodSpec": {
         "automountServiceAccountToken": "what comes of it is the API server's to say (docs/kubernetes-api.md)",
         "serviceAccount": "the old name of serviceAccountName",
-        "serviceAccountName": "tokens are asked for in its name by whoever mounts them",
+        "serviceAccountName": "tokens are requested for it when they are mounted",
         "hostUsers": "a pod has users of its own, whether it asks for them or not",
-        "preemptionPolicy": "nobody is preempted",
+        "preemptionPolicy": "no pod is preempted",
         "priority": "pods are placed in the order in which they came (docs/pods.md)",
         "priorityClassName": "the API server makes a priority of it",
     },
@@ -83,9 +83,7 @@ NOTHING_TO_DO = {
     "Container": {
         "resizePolicy": "resources cannot be changed while it runs",
     },
-    "SecurityContext": {
-        "allowPrivilegeEscalation": "nobody ever gets more privileges; true permits and demands nothing"
-    },
+    "SecurityContext": {"allowPrivilegeEscalation": "privileges never grow; true has no effect"},
     "ContainerPort": {"hostIP": "means something with hostPort alone", "protocol": "a port is not opened by naming it"},
     "VolumeMount": {"recursiveReadOnly": "nothing is mounted in volumes, so read-only is so everywhere in it"},
 }

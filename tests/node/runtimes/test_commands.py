@@ -49,7 +49,7 @@ def is_run(container: Container, word: str) -> bool:
 @pytest.fixture(autouse=True)
 def is_entered(boxes: Rig) -> None:
     if boxes.has_own_kernel:
-        pytest.skip("nobody enters what has a kernel of its own")
+        pytest.skip("no exec agent enters a container with its own kernel")
 
 
 async def test_one_exec_agent_serves_all_commands(boxes: Rig) -> None:
@@ -71,7 +71,7 @@ async def test_exec_agent_is_confined_and_invisible(boxes: Rig) -> None:
     for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb"):
         assert status[f"Cap{kind}"] == "0" * 16
     assert (status["NoNewPrivs"], status["Seccomp"], status["Groups"].strip()) == ("1", "2", "")
-    # What nobody may look into is shown as root's.
+    # Files of a process that cannot be inspected are shown as owned by root.
     assert os.stat(f"/proc/{agent}/environ").st_uid == 0
     for name in ("user", "mnt", "net", "uts", "ipc", "cgroup"):
         assert os.readlink(f"/proc/{agent}/ns/{name}") == os.readlink(f"/proc/{container.pid}/ns/{name}")
@@ -105,7 +105,7 @@ async def test_more_commands_than_descriptors_use_several_exec_agents(boxes: Rig
 
 
 async def test_descriptors_of_a_command_are_closed_after_its_start(boxes: Rig) -> None:
-    """Whoever reads what it writes is told of its end."""
+    """The reader of its output sees the end of file."""
     container = await boxes.start("sleep", "100")
     reader, writer = os.pipe()
     nothing = os.open("/dev/null", os.O_RDWR)

@@ -256,7 +256,7 @@ async def test_command_has_a_named_terminal(boxes: Rig) -> None:
     assert await process.wait() == 0
     os.set_blocking(terminal.ours, False)
     shown = b""
-    with suppress(OSError):  # which is how it says that nobody writes any more
+    with suppress(OSError):  # EIO: all writers have closed the terminal
         while True:
             shown += os.read(terminal.ours, 4096)
     os.close(terminal.ours)
@@ -382,7 +382,7 @@ async def test_programs_start_with_default_signals(boxes: Rig) -> None:
     show = "grep -E 'Sig(Blk|Ign)' /proc/self/status; cat /proc/self/oom_score_adj"
     expected = "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n500\n"
     if boxes.runtime.name == "gvisor":
-        expected = "0\n"  # its kernel says nothing of signals, and has no need to sacrifice anybody
+        expected = "0\n"  # gVisor's kernel reports no signal masks and no OOM score
     assert await sh(boxes, show) == expected
     container = await boxes.start("sleep", "100")
     assert await boxes.execute(container, "sh", "-c", show) == (0, expected)

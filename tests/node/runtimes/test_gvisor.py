@@ -48,7 +48,7 @@ async def test_kernel_is_not_that_of_the_host(boxes: Rig) -> None:
 
 
 async def test_kernel_is_confined_on_the_host(boxes: Rig) -> None:
-    """On the host it is a process like any other sandbox's: filtered, in namespaces, and nobody's in particular."""
+    """On the host it is a process like any other of a sandbox: filtered, in namespaces, and unprivileged."""
     pod = await boxes.pod()
     container = await boxes.start("sleep", "1000", pod=pod)
     assert container.pid is not None
@@ -121,7 +121,7 @@ async def test_volume_writes_are_visible_to_other_containers_at_once(boxes: Rig)
 
 
 async def test_pids_limit_is_enforced_without_ending_the_kernel(boxes: Rig) -> None:
-    """Whoever asks for more is told so: the limit of the cgroup would end the kernel instead."""
+    """A program beyond the limit gets an error: the limit of the cgroup would end the kernel instead."""
     script = "import os\nn = 0\nwhile os.fork(): n += 1\nos._exit(0)"
     limits = Limits(pids=24, memory=512 << 20)
     result, _, errors = await boxes.run("python3", "-c", script, limits=limits)

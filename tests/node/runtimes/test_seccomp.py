@@ -1,4 +1,4 @@
-"""The filters are those that the generator makes, and there is none for a machine nobody has thought of."""
+"""Seccomp filters are those of the generator, and unknown machines have none."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ READER = "echo ready; cat; echo at its end"
 
 
 async def started(boxes: Rig) -> Container:
-    """One in which something waits for input that nobody gives."""
+    """A container whose program waits for input."""
     container = await boxes.start("sh", "-c", READER, stdin=True, stdin_once=True)
     await boxes.output_of(container).until("ready\n")
     return container
@@ -36,7 +36,7 @@ async def test_stdin_ends_when_the_first_client_leaves(boxes: Rig) -> None:
     stdin_once.end(container.directory)
     assert (await container.wait()).code == 0
     assert boxes.drain(container).stdout == b"ready\nfirst\nat its end\n"
-    stdin_once.end(container.directory)  # again, and when nobody is there
+    stdin_once.end(container.directory)  # twice, and without an attached client
 
 
 async def test_second_client_gets_no_stdin(boxes: Rig) -> None:

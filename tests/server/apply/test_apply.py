@@ -301,7 +301,7 @@ def test_applied_fields_are_stored_and_owned(shape: Shape, applies: list[tuple[s
     made = put(history(applies, shape), config(spec), shape, "cid", force=True)
     fresh = put(None, config(spec), shape, "cid")
     assert owners(made).get(("cid", "Apply")) == owners(fresh).get(("cid", "Apply"))
-    # Everybody agrees with what is there now: nobody who owns a field runs into a conflict with its value.
+    # All owners agree with the current values, so no owner conflicts with them.
     assert put(made, config(spec), shape, "dan")["spec"] == made["spec"]
 
 

@@ -45,7 +45,7 @@ A1, A2 = 'k:{"name":"a","slot":1}', 'k:{"name":"a","slot":2}'
         ({}, {"pair": {"left": "2"}}, {"f:pair": {}}, {}),
         ({"steps": ["a"]}, {"steps": ["a", "b"]}, {"f:steps": {}}, {}),
         ({"steps": ["a"]}, {"steps": ["a"]}, {}, {}),
-        # Sets: the order is nobody's
+        # Sets: the order has no owner
         ({"tags": ["a", "b"]}, {"tags": ["b", "a"]}, {}, {}),
         ({"tags": ["a"]}, {"tags": ["b"]}, {"f:tags": {'v:"b"': {}}}, {"f:tags": {'v:"a"': {}}}),
         ({}, {"tags": ["a"]}, {"f:tags": {".": {}, 'v:"a"': {}}}, {}),
@@ -66,7 +66,7 @@ A1, A2 = 'k:{"name":"a","slot":1}', 'k:{"name":"a","slot":2}'
         ({"tags": ["a"]}, {"tags": ["a", "a"]}, {"f:tags": {'v:"a"': {}}}, {"f:tags": {'v:"a"': {}}}),
         ({"tags": ["a", "a"]}, {"tags": ["a", "a"]}, {}, {}),
         ({"tags": ["a", "a"]}, {}, {}, {"f:tags": {".": {}, 'v:"a"': {}}}),
-        # Values nobody described: maps by key, lists as a whole, and types that change
+        # Values without a schema: maps by key, lists as a whole, and types that change
         ({"anything": {"a": {"b": 1}}}, {"anything": {"a": {"b": 2}}}, {"f:anything": {"f:a": {"f:b": {}}}}, {}),
         ({"anything": {"a": [1]}}, {"anything": {"a": [2]}}, {"f:anything": {"f:a": {}}}, {}),
         (

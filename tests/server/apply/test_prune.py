@@ -16,7 +16,7 @@ A1 = 'k:{"name":"a","slot":1}'
     [
         ({"size": 1, "color": "red"}, {"f:size": {}}, {}, {"color": "red"}),
         ({"size": 1}, {"f:size": {}}, {"f:size": {}}, {"size": 1}),
-        # What nobody owned stays, unless it hangs on something that goes
+        # A field without owner stays, unless its parent is removed
         ({"size": 1, "color": "default"}, {"f:size": {}}, {}, {"color": "default"}),
         (
             {"parts": [{"name": "a", "slot": 1, "weight": 7}], "size": 1},

@@ -63,7 +63,7 @@ def test_creator_owns_the_created_fields(shape: Shape) -> None:
 
 
 def test_structs_of_a_new_object_have_no_owner() -> None:
-    """As in every Deployment anybody has ever looked at: no owner of spec, template, strategy or containers."""
+    """As in every Deployment of a cluster: spec, template, strategy and containers have no owner."""
     container = {"name": "a", "image": "i", "resources": {}, "ports": [{"containerPort": 80, "protocol": "TCP"}]}
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container]}}
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%"}}

@@ -1,4 +1,4 @@
-"""Acting as somebody else."""
+"""Impersonation: which user a request acts as, and which permissions that needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Service account tokens: whom they are believed to be, and when no longer."""
+"""Service account tokens: the account they authenticate, and when they stop."""
 
 from __future__ import annotations
 

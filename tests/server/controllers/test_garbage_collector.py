@@ -428,7 +428,7 @@ async def check_graph(
         owners = {reference["uid"] for reference in obj["metadata"].get("ownerReferences", [])}
         assert owners <= alive, "a reference to something that is gone"
         assert "deletionTimestamp" not in obj["metadata"], "a deletion that does not end"
-    # What nobody deleted and no ghost owned stays, unless everything above it went.
+    # An object stays if no client deleted it and no nonexistent owner owned it, unless all its owners went.
     doomed = {name for name, _ in deletions} | ghosts
     reachable = {child for child, _, _ in links}
     assert memory.names() >= {name for name in NAMES if name not in doomed and name not in reachable}

@@ -244,7 +244,7 @@ async def test_remaining_objects_are_reported_in_conditions() -> None:
     }
     memory.release(stuck)
     await memory.settle()
-    # Its own finalizer is somebody else's business.
+    # The namespace's other finalizer belongs to another controller.
     assert memory.names() == {"n"}
     assert memory.objects[namespace]["spec"]["finalizers"] == ["example.com/namespace"]
     assert memory.condition(namespace, "NamespaceContentRemaining")["reason"] == "ContentRemoved"

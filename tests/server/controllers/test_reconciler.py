@@ -14,7 +14,7 @@ from sandpool.server.controllers.reconciler import Reconciler
 
 
 class Clock:
-    """Time that passes when somebody sleeps."""
+    """A clock that advances when a task sleeps."""
 
     def __init__(self) -> None:
         self.slept: list[float] = []

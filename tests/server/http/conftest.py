@@ -231,7 +231,7 @@ class Bench:
 @pytest.fixture
 async def make_bench() -> AsyncIterator[Callable[..., Awaitable[Bench]]]:
     benches: list[Bench] = []
-    complaints: list[Any] = []  # of the event loop, about exceptions nobody looked at
+    complaints: list[Any] = []  # of the event loop, about unhandled exceptions
     asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint))
 
     async def make(**options: Any) -> Bench:

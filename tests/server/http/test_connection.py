@@ -179,11 +179,11 @@ async def test_unsupported_upgrade_is_an_ordinary_request(bench: Bench) -> None:
 
 
 async def test_upgrade_after_a_disconnect_is_abandoned(bench: Bench) -> None:
-    """Whoever offers it may have opened something for it."""
+    """The handler that offers it may hold resources for it."""
     begun, go, abandoned = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def run(wire: object) -> None:
-        raise AssertionError("nobody is there to talk to")
+        raise AssertionError("the client is gone")
 
     async def offer(request: ServerRequest) -> Response:
         begun.set()

@@ -15,14 +15,14 @@ STRATEGY = ServiceStrategy()
 
 
 class Others:
-    """The other Services; ``looks`` counts how often somebody wanted to see them."""
+    """The other Services; ``looks`` counts how often they were listed."""
 
     def __init__(self, *services: Object) -> None:
         self.services = services
         self.looks = 0
 
     def get(self, group_resource: str, namespace: str | None, name: str) -> Object | None:
-        raise AssertionError("nobody is asked for by name")
+        raise AssertionError("no Service is read by name")
 
     def objects(self, group_resource: str) -> Iterator[Object]:
         assert group_resource == "services"

@@ -111,7 +111,7 @@ async def test_second_deletion_changes_nothing(server: ApiServer, client: Client
 
 
 async def test_delete_collection_tolerates_concurrent_writes(client: Client) -> None:
-    """What somebody else deletes first is no error; what comes later stays."""
+    """An object that another client deletes first is no error; one created later stays."""
     names = [f"c{number}" for number in range(12)]
     for name in names:
         await client.create(CONFIG_MAP, new(CONFIG_MAP, name), "default")
@@ -201,7 +201,7 @@ async def test_failed_commit_keeps_the_collection(client: Client, disk: Disk) ->
     deleting, again = asyncio.create_task(delete_all(client)), asyncio.create_task(delete_all(client))
     for _ in range(20):
         await asyncio.sleep(0)
-    assert not deleting.done() and not again.done(), "nobody is told before it is durable"
+    assert not deleting.done() and not again.done(), "no response before it is durable"
     disk.fail(DiskFull("no space"))
     for task in (deleting, again):
         with pytest.raises(InsufficientStorage):

@@ -35,7 +35,7 @@ async def test_garbage_is_collected_when_the_loop_is_idle(
         await clock.advance(0.1)
         assert collector.calls == calls
     await clock.advance(10.0)
-    assert collector.calls == calls, "nobody does it any more"
+    assert collector.calls == calls, "collection is off"
 
 
 async def test_garbage_collection_waits_while_the_loop_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:

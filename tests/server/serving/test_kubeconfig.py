@@ -1,4 +1,4 @@
-"""The kubeconfig the server writes: usable, private, and never over somebody else's."""
+"""The kubeconfig the server writes: usable, private, and never over a foreign file."""
 
 from __future__ import annotations
 

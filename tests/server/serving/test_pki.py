@@ -43,7 +43,7 @@ def client_context(authority: Authority, *, certificate: bool = False) -> ssl.SS
 
 
 async def handshake(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> PeerCertificate | None:
-    """Connect, and return whom the server saw."""
+    """Connect, and return the user that the server saw."""
     seen: asyncio.Future[PeerCertificate | None] = asyncio.get_running_loop().create_future()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

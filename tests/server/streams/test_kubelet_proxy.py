@@ -1,4 +1,4 @@
-"""The API server as a client of kubelets: whom it finds, whom it believes, and what it makes of their answers."""
+"""The API server as a client of kubelets: endpoints, certificates and responses."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ async def test_close_is_answered_and_ends_the_socket() -> None:
     socket = WebSocket(client)
     assert [await socket.receive(), await socket.receive(), await socket.receive()] == [b"x", None, None]
     assert client.heard == [CloseConnection(1000, "")]
-    await socket.send(b"nobody hears this")
+    await socket.send(b"after the end")
 
 
 async def test_broken_connection_ends_the_socket() -> None:

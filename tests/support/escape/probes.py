@@ -317,7 +317,7 @@ def can_write(path: str) -> bool:
 @probe
 def settings_of_the_kernel_are_written() -> str | None:
     # Of namespaces that are its own it may be the master. (The largest PID is one's own from Linux 6.14 on; before,
-    # nobody but root can open it.)
+    # only root can open it.)
     own = ("/proc/sys/net/", "/proc/sys/user/", "/proc/sys/fs/mqueue/", "/proc/sys/kernel/shm", "/proc/sys/kernel/msg",
            "/proc/sys/kernel/sem", "/proc/sys/kernel/auto_msgmni", "/proc/sys/kernel/hostname",
            "/proc/sys/kernel/domainname", "/proc/sys/kernel/ns_last_pid", "/proc/sys/kernel/pid_max")  # fmt: skip

@@ -59,7 +59,7 @@ class CommandLog:
             if times > 1 or (fate is Fate.DONE and times != 1) or (fate is Fate.REFUSED and times):
                 raise Broken(f"{self.owner}: a command said to be {fate.value} ran {times} times: {word}")
         if strange := sorted(done.keys() - self._commands.keys()):
-            raise Broken(f"{self.owner}: the sandbox did what nobody here has asked for: {strange}")
+            raise Broken(f"{self.owner}: the sandbox executed commands that were never sent: {strange}")
 
     def check_file(self, name: str, content: bytes | None) -> None:
         """Compare with the content of a file. Raises ``Broken``."""

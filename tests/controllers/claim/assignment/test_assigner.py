@@ -19,7 +19,7 @@ POOL = Key("default", "pool")
 
 
 class Rig:
-    """An assigner and whom it has woken."""
+    """An assigner, and the claims that it enqueued."""
 
     def __init__(self) -> None:
         self.woken: list[str] = []

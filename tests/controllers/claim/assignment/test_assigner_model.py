@@ -51,7 +51,7 @@ class AssignerModel(RuleBasedStateMachine):
         return [candidate for key, candidate in self.offers.items() if key not in held and candidate.stage is stage]
 
     def settle(self) -> None:
-        """Whoever was woken was the first who waits for what it got, and nothing is left that somebody waits for."""
+        """Every enqueued claim was the first to accept its sandbox, and no waiting claim accepts a free one."""
         for claim in self.woken:
             candidate = self.offers[self.assigner._leases[claim].sandbox]
             assert candidate in self.free(Stage.READY)

@@ -1,4 +1,4 @@
-"""Which sandboxes may be given away, to whom, and which of them are as good as each other."""
+"""Which sandboxes are candidates for a claim, and which of them are equivalent."""
 
 from __future__ import annotations
 
