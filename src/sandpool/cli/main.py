@@ -52,6 +52,7 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "token": ("sandpool.cli.token", "Issue a token for sandboxes behind the router."),
     },
     "This program": {
+        "doctor": ("sandpool.cli.doctor", "Check this machine, and say what to install."),
         "version": ("sandpool.cli.version", "Show versions."),
         "completion": ("sandpool.cli.completion", "Print the completion script of a shell."),
     },

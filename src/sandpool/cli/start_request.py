@@ -23,6 +23,7 @@ from sandpool.home.start import StartFailed
 from sandpool.home.users import default_data_dir
 
 _ARGUMENTS: Final = "sandpool.arguments"
+_NOT_PASSED_ON: Final = ("-d", "--detach", "--systemd-unit")
 # Options that say how to start and not what runs.
 _HOW: Final = frozenset({"data_dir", "detach", "log_format", "log_level"})
 
@@ -54,7 +55,7 @@ class StartRequest:
         }
         settings = {f"--{name.replace('_', '-')}": _shown(value) for name, value in given.items() if name not in _HOW}
         typed: Sequence[str] = context.meta.get(_ARGUMENTS, ())
-        arguments = [word for word in typed if word not in ("-d", "--detach")]
+        arguments = [word for word in typed if word not in _NOT_PASSED_ON]
         return cls(given.get("data_dir"), settings, arguments)
 
     def is_given(self, option: str) -> bool:

@@ -21,6 +21,7 @@ from sandpool.cli.announcement import Announcement
 from sandpool.cli.home_report import report
 from sandpool.cli.nodes import NAMES, NODELESS, Choice, keep_option, node_options, nodes
 from sandpool.cli.start_request import StartRequest, UpCommand, preferred, preferred_port
+from sandpool.cli.systemd import unit
 from sandpool.controllers.leader import ControllerProcess
 from sandpool.controllers.middleware import log_reconciles
 from sandpool.controllers.options import ControllerOptions, ProcessOptions
@@ -43,6 +44,7 @@ METRICS_ADDRESS = "127.0.0.1:6491"
 
 @click.command(cls=UpCommand, context_settings={"default_map": tuning.ONE_MACHINE})
 @click.option("--detach", "-d", is_flag=True, help="Start in the background, and return when it serves.")
+@click.option("--systemd-unit", is_flag=True, help="Print a systemd unit for this command line, and exit.")
 @serving.server_options
 @click.option(
     "--metrics-bind-address",
@@ -74,6 +76,7 @@ def up(
     context: click.Context,
     /,
     detach: bool,
+    systemd_unit: bool,
     metrics_bind_address: str,
     health_probe_bind_address: str,
     simulated_nodes: int,
@@ -90,6 +93,9 @@ def up(
     Runs until Ctrl-C or SIGTERM, or with --detach until `sandpool down`. Sandboxes and their files are kept for the
     next start, unless --ephemeral is given."""
     request = StartRequest.of(context)
+    if systemd_unit:
+        click.echo(unit(request.arguments, Path(os.getcwd()), is_root=os.geteuid() == 0), nl=False)
+        return
     if not unlisted and (home := request.running()) is not None:
         request.check(home)
         click.echo(f"A home already runs, since {home.started:%Y-%m-%d %H:%M:%S} UTC.")

@@ -23,7 +23,7 @@ _NS_GET_USERNS: Final = 0xB701
 _SIOCSIFFLAGS: Final = 0x8914
 _IFF_UP_RUNNING: Final = 0x1 | 0x40
 _SWITCHES: Final = (
-    "see the settings user.max_user_namespaces, syscalls.unprivileged_userns_clone and "
+    "see the settings user.max_user_namespaces, kernel.unprivileged_userns_clone and "
     "kernel.apparmor_restrict_unprivileged_userns"
 )
 _CONNECTING: Final = 5.0  # seconds
