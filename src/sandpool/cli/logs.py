@@ -1,25 +1,80 @@
-"""``sandpool logs``: the log of the local home."""
+"""``sandpool logs``: the log of a sandbox, or of the local home."""
 
 from __future__ import annotations
 
 import os
+import sys
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from sandpool.cli.execution import parse_duration
 from sandpool.cli.home_report import program
+from sandpool.cli.option_groups import GroupedCommand, option
+from sandpool.cli.sessions import Target, interrupted_is_success, target_options
 from sandpool.home import discovery
 from sandpool.home.start import LOG
 from sandpool.home.users import default_data_dir
 
+if TYPE_CHECKING:
+    from sandpool.service.service import Service
 
-@click.command()
-@click.option("--follow", "-f", is_flag=True, help="Go on with new lines until Ctrl-C.")
-@click.option("--tail", type=click.IntRange(min=0), help="Only the last lines. [default: all]")
-@click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="The home with this data directory.")
-def logs(follow: bool, tail: int | None, data_dir: Path | None) -> None:
-    """Show the log of the local home in the background, also of one that has ended."""
-    show_home_log(follow, tail, data_dir)
+_SANDBOX = "Log of a sandbox"
+
+
+@click.command(cls=GroupedCommand)
+@click.argument("name", required=False)
+@option("--follow", "-f", is_flag=True, help="Go on with new lines until Ctrl-C.")
+@option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Only the last lines. [default: all]")
+@option("--timestamps", is_flag=True, group=_SANDBOX, help="Show the time of each line.")
+@option("--previous", "-p", is_flag=True, group=_SANDBOX, help="The log of the container before its last restart.")
+@option(
+    "--since", callback=parse_duration, metavar="DURATION", group=_SANDBOX, help="Only lines of this time, such as 5m."
+)
+@option("--container", "-c", group=_SANDBOX, help="Container of the pod. [default: the main one]")
+@option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    group="Log of the home",
+    help="The home with this data directory.",
+)
+@target_options
+def logs(
+    name: str | None, follow: bool, tail: int | None, data_dir: Path | None, target: Target, **options: Any
+) -> None:
+    """Show what the main process of a sandbox has printed.
+
+    NAME is the name of a claim or of a sandbox. Without NAME the log of the local home in the background is shown,
+    also of one that has ended.
+    """
+    if name is None:
+        show_home_log(follow, tail, data_dir)
+    else:
+        with interrupted_is_success():
+            target.run(partial(_sandbox_log, name=name, follow=follow, tail=tail, **options))
+
+
+async def _sandbox_log(
+    service: Service,
+    *,
+    name: str,
+    follow: bool,
+    tail: int | None,
+    timestamps: bool,
+    previous: bool,
+    since: float | None,
+    container: str | None,
+) -> None:
+    from sandpool.kube.pod_client import LogOptions
+
+    sandbox = await service.sandboxes.find(name)
+    seconds = None if since is None else max(1, round(since))
+    asked = LogOptions(container or sandbox.container, follow, previous, timestamps, seconds, tail)
+    async for piece in service.sandboxes.logs(sandbox, asked):
+        sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
 
 
 def show_home_log(follow: bool, tail: int | None, data_dir: Path | None = None) -> None:

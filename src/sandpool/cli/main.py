@@ -25,6 +25,7 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "shell": ("sandpool.cli.exec", "Open a shell in the sandbox of a claim."),
         "cp": ("sandpool.cli.cp", "Copy files into and out of sandboxes."),
         "open": ("sandpool.cli.open", "Print a local URL for a server in a sandbox."),
+        "logs": ("sandpool.cli.logs", "Show the log of a sandbox, or of the home."),
         "ls": ("sandpool.cli.claims", "List claims and their sandboxes (also: ps)."),
         "release": ("sandpool.cli.claims", "Release claims: their sandboxes are deleted."),
         "suspend": ("sandpool.cli.lifecycle", "Suspend sandboxes: processes end, volumes stay."),
@@ -36,13 +37,12 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "The local home": {
         "status": ("sandpool.cli.status", "Show the home, its nodes, pools and claims on one screen."),
         "down": ("sandpool.cli.down", "Stop the home; sandboxes and their files are kept."),
-        "logs": ("sandpool.cli.logs", "Show the log of the home."),
         "context": ("sandpool.cli.context", "Show or choose the API that commands talk to."),
         "demo": ("sandpool.cli.demo", "Demonstrate everything on this machine, from start to clean-up."),
         "image": ("sandpool.cli.image", "Build, list, import and remove images of this machine."),
     },
     "Insight": {
-        "why": ("sandpool.cli.why", "Explain why a claim is ready, or what it waits for."),
+        "why": ("sandpool.cli.why", "Explain why a claim, sandbox, pool, template or pod is in its state."),
         "trace": ("sandpool.cli.trace", "Show every API call about one claim or sandbox, from an audit log."),
         "bench": ("sandpool.cli.bench", "Measure latency and cost of claims under load."),
     },
