@@ -98,3 +98,16 @@ def test_explanation_is_laid_out_in_lines() -> None:
         "  pods: what they say",
     ]
     assert list(lines(Explanation("It is so.", ()))) == ["It is so.", ""]
+
+
+def test_a_name_is_enough_and_a_kind_may_be_named(server: ServerProcess) -> None:
+    def ask(*arguments: str) -> Result:
+        return CliRunner().invoke(main, ("why", *arguments, "--kubeconfig", str(server.kubeconfig)))
+
+    expected = 'Claim "mine" is not ready: pool "no" does not exist.'
+    assert [ask(*words).output.splitlines()[0] for words in (["mine"], ["claim/mine"], ["claim", "mine"])] == [
+        expected
+    ] * 3
+    assert "Did you mean mine?" in ask("mime").output
+    for kind in ("sandbox", "pool", "template", "pod"):
+        assert f'there is no {kind} "nope" in namespace "default"' in ask(kind, "nope").output

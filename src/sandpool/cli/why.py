@@ -1,56 +1,165 @@
-"""``sandpool why``: explain the state of a claim in one sentence and a chain of causes."""
+"""``sandpool why``: explain the state of an object in one sentence and a chain of causes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import click
 
+from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.times import timestamp
 from sandpool.cli.cluster import change
 from sandpool.engine.clock import SystemClock
 from sandpool.explain.claim import Explanation, Link, explain_claim
+from sandpool.explain.objects import explain_pod, explain_pool, explain_sandbox, explain_template
 from sandpool.explain.observe import observe_claim
 from sandpool.kube.client import Client
 from sandpool.kube.errors import Forbidden, NotFound
+from sandpool.service.errors import unknown_name
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Kinds by the words of users, in the order in which a name without a kind is looked for.
+_KINDS: Final = {
+    "claim": SANDBOX_CLAIM,
+    "sandbox": SANDBOX,
+    "pool": SANDBOX_WARM_POOL,
+    "template": SANDBOX_TEMPLATE,
+    "pod": POD,
+}
 
 
-@click.group()
+class _AnyName(click.Group):
+    """``why NAME`` and ``why KIND/NAME`` work like ``why KIND NAME``."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        kind, slash, name = args[0].partition("/")
+        if slash and kind in self.commands and name:
+            return super().resolve_command(ctx, [kind, name, *args[1:]])
+        if args[0] not in self.commands and not args[0].startswith("-"):
+            return super().resolve_command(ctx, ["object", *args])
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_AnyName)
 def why() -> None:
-    """Explain why an object is in its state."""
+    """Explain why a claim, sandbox, pool, template or pod is in its state.
+
+    \b
+    sandpool why NAME
+    sandpool why pool NAME
+    """
+
+
+def _options(command: F) -> F:
+    for add in (
+        click.option("--context", help="Context of the kubeconfig, or name of a local home."),
+        click.option(
+            "--kubeconfig",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="Kubeconfig of the cluster. [default: KUBECONFIG, the chosen context, the local home]",
+        ),
+        click.option("--namespace", "-n", default="default", show_default=True),
+        click.argument("name"),
+    ):
+        command = add(command)
+    return command
 
 
 @why.command()
-@click.argument("name")
-@click.option("--namespace", "-n", default="default", show_default=True)
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Kubeconfig of the cluster. [default: as kubectl]",
-)
-@click.option("--context", help="Context of the kubeconfig. [default: the current one]")
+@_options
 def claim(name: str, namespace: str, kubeconfig: Path | None, context: str | None) -> None:
     """Explain why a claim is ready or not.
 
     Needs permission to get claims. Permission to read pools, templates, sandboxes, events and pods makes the answer
     more precise."""
+    change(kubeconfig, context, lambda client: _show(client, "claim", namespace, name))
+
+
+@why.command()
+@_options
+def sandbox(name: str, namespace: str, kubeconfig: Path | None, context: str | None) -> None:
+    """Explain why a sandbox is ready, suspended or not ready."""
+    change(kubeconfig, context, lambda client: _show(client, "sandbox", namespace, name))
+
+
+@why.command()
+@_options
+def pool(name: str, namespace: str, kubeconfig: Path | None, context: str | None) -> None:
+    """Explain why a pool is full or not."""
+    change(kubeconfig, context, lambda client: _show(client, "pool", namespace, name))
+
+
+@why.command()
+@_options
+def template(name: str, namespace: str, kubeconfig: Path | None, context: str | None) -> None:
+    """Explain what uses a template, and its problems."""
+    change(kubeconfig, context, lambda client: _show(client, "template", namespace, name))
+
+
+@why.command()
+@_options
+def pod(name: str, namespace: str, kubeconfig: Path | None, context: str | None) -> None:
+    """Explain why a pod is ready or not."""
+    change(kubeconfig, context, lambda client: _show(client, "pod", namespace, name))
+
+
+@why.command(name="object", hidden=True)
+@_options
+def any_object(name: str, namespace: str, kubeconfig: Path | None, context: str | None) -> None:
+    """Explain the object with a name: a claim, or else a sandbox, a pool, a template or a pod."""
 
     async def work(client: Client) -> None:
-        try:
-            observed = await observe_claim(client, namespace, name, SystemClock().now())
-        except NotFound:
-            raise click.ClickException(
-                f'there is no claim "{name}" in namespace "{namespace}"; with an audit log, '
-                f"`sandpool trace claim {name}` shows its history"
-            ) from None
-        except Forbidden as error:
-            raise click.ClickException(f"{error}\nThis needs permission to get sandboxclaims") from None
-        for line in lines(explain_claim(observed)):
-            click.echo(line)
+        for kind, type in _KINDS.items():
+            try:
+                await client.get(type, name, namespace)
+            except (NotFound, Forbidden):
+                continue
+            await _show(client, kind, namespace, name)
+            return
+        known = [
+            item["metadata"]["name"]
+            for type in (SANDBOX_CLAIM, SANDBOX_WARM_POOL, SANDBOX_TEMPLATE)
+            for item in (await client.list(type, namespace))["items"]
+        ]
+        raise unknown_name(
+            "claim, sandbox, pool, template or pod", name, namespace, known, "List claims with: sandpool ls"
+        )
 
     change(kubeconfig, context, work)
+
+
+async def _show(client: Client, kind: str, namespace: str, name: str) -> None:
+    try:
+        explanation = await _explain(client, kind, namespace, name)
+    except NotFound:
+        history = f"; with an audit log, `sandpool trace {kind} {name}` shows its history"
+        raise click.ClickException(
+            f'there is no {kind} "{name}" in namespace "{namespace}"{history if kind in ("claim", "sandbox") else ""}'
+        ) from None
+    except Forbidden as error:
+        raise click.ClickException(f"{error}\nThis needs permission to get {_KINDS[kind].plural}") from None
+    for line in lines(explanation):
+        click.echo(line)
+
+
+async def _explain(client: Client, kind: str, namespace: str, name: str) -> Explanation:
+    now = SystemClock().now()
+    match kind:
+        case "sandbox":
+            return await explain_sandbox(client, namespace, name, now)
+        case "pool":
+            return await explain_pool(client, namespace, name, now)
+        case "template":
+            return await explain_template(client, namespace, name)
+        case "pod":
+            return await explain_pod(client, namespace, name)
+    return explain_claim(await observe_claim(client, namespace, name, now))
 
 
 def lines(explanation: Explanation) -> Iterator[str]:

@@ -139,7 +139,7 @@ def _of_sandbox(observed: Observed, sandbox: SandboxView) -> Blocker:
         return Blocker(f"its {name} cannot be created: {message}", "fix the cause that the message names")
     if reason in (api.POD_SUCCEEDED[0], api.POD_FAILED[0]):
         return _ended(observed, f"the pod of its {name} has ended: {message}")
-    return _of_pod(observed, sandbox, message)
+    return pod_blocker(observed, sandbox, message)
 
 
 def _ended(observed: Observed, told: str) -> Blocker:
@@ -151,7 +151,8 @@ def _ended(observed: Observed, told: str) -> Blocker:
     return Blocker(f"{told}: {why}", "fix the cause, most likely in the template, and create a new claim")
 
 
-def _of_pod(observed: Observed, sandbox: SandboxView, message: str) -> Blocker:
+def pod_blocker(observed: Observed, sandbox: SandboxView, message: str) -> Blocker:
+    """Return why the pod of a sandbox is not ready. ``message`` is that of the sandbox's condition Ready."""
     scheduled = sandbox.status.condition(api.POD_SCHEDULED)
     if scheduled is not None and scheduled["status"] == FALSE:
         why = scheduled["message"] or _note(observed.warning(_UNSCHEDULED)) or scheduled["reason"]

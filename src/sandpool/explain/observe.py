@@ -20,7 +20,7 @@ T = TypeVar("T")
 async def observe_claim(client: Client, namespace: str, name: str, now: datetime) -> Observed:
     """Read the claim's state. Raises ``NotFound`` or ``Forbidden`` for the claim only; see ``Observed.unseen``."""
     claim = ClaimView.from_object(await client.get(SANDBOX_CLAIM, name, namespace))
-    reader = _Reader(client, namespace)
+    reader = Reader(client, namespace)
     pool = await reader.get(SANDBOX_WARM_POOL, claim.warm_pool)
     pool_view = None if pool is None else WarmPoolView.from_object(pool)
     template = None if pool_view is None else await reader.get(SANDBOX_TEMPLATE, pool_view.template)
@@ -48,14 +48,14 @@ async def observe_claim(client: Client, namespace: str, name: str, now: datetime
     )
 
 
-async def _sandbox(reader: _Reader, claim: ClaimView) -> SandboxView | None:
+async def _sandbox(reader: Reader, claim: ClaimView) -> SandboxView | None:
     """The claim's sandbox. Between adoption and the claim's status update only the sandbox's label names the claim."""
     name = claim.sandbox_name or claim.annotations.get(labels.SANDBOX_NAME)
     found = [await reader.get(SANDBOX, name)] if name else await reader.find(SANDBOX, f"{labels.CLAIM_UID}={claim.uid}")
     return next((SandboxView.from_object(each) for each in found if each is not None), None)
 
 
-class _Reader:
+class Reader:
     """Reads objects of one namespace and records the kinds that it may not read."""
 
     def __init__(self, client: Client, namespace: str) -> None:

@@ -1,0 +1,113 @@
+"""``why`` for sandboxes, pods, pools and templates, in a world with real controllers and a simulated node."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from sandpool.api.kinds import SANDBOX, SANDBOX_WARM_POOL
+from sandpool.explain.objects import explain_pod, explain_pool, explain_sandbox, explain_template
+from sandpool.kube.errors import NotFound
+from sandpool.node.simulated import NO_NODE, Fate
+from sandpool.service.service import Service
+from sandpool.testing.backend import InProcessBackend
+from sandpool.testing.world import World
+from tests.service.conftest import play
+from tests.support.fake_pod_client import FakePodClient
+
+
+@pytest_asyncio.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    backend = await InProcessBackend.start(tmp_path)
+    world = World(backend)
+    await world.start()
+    yield world
+    await world.stop()
+    await backend.close()
+
+
+@pytest.fixture
+def service(world: World) -> Service:
+    return Service(world.client, FakePodClient(play), world.namespace)
+
+
+def texts(explanation: object) -> str:
+    return "\n".join(link.text for link in explanation.chain)  # type: ignore[attr-defined]
+
+
+async def test_a_full_pool_its_template_and_its_members(world: World, service: Service) -> None:
+    await world.template()
+    await service.pools.create("python", "python", 2)
+    await service.pools.wait_ready("python", 2, 30.0)
+    now = world.clock.now()
+    pool = await explain_pool(world.client, world.namespace, "python", now)
+    assert (pool.sentence, pool.advice) == ('Pool "python": 2 of 2 sandboxes are ready.', "")
+    assert 'created, with sandboxes of template "python"' in texts(pool)
+    template = await explain_template(world.client, world.namespace, "python")
+    assert template.sentence == 'Template "python" is used by pool python with 2 ready sandboxes.'
+    member = (await service.sandboxes.list())[0]
+    sandbox = await explain_sandbox(world.client, world.namespace, member.name, now)
+    assert sandbox.sentence == f'Sandbox "{member.name}" is ready, idle in pool "python".'
+    assert 'created from template "python"' in texts(sandbox)
+    pod = await explain_pod(world.client, world.namespace, member.pod)
+    assert pod.sentence == f'Pod "{member.pod}" is ready on node node.'
+    claim = await service.claims.create("python", name="mine")
+    claimed = await explain_sandbox(world.client, world.namespace, claim.sandbox, now)
+    assert claimed.sentence == f'Sandbox "{claim.sandbox}" is ready and belongs to claim "mine".'
+
+
+async def test_members_that_find_no_node_are_the_reason_of_a_pool(world: World, service: Service) -> None:
+    world.node.fate = lambda pod: Fate.UNSCHEDULABLE
+    await world.template()
+    await service.pools.create("python", "python", 2)
+
+    async def told() -> bool:
+        explanation = await explain_pool(world.client, world.namespace, "python", world.clock.now())
+        return NO_NODE.rstrip(".") in explanation.sentence and "2 members are not ready" in texts(explanation)
+
+    await world.until(told)
+    member = (await service.sandboxes.list())[0]
+    sandbox = await explain_sandbox(world.client, world.namespace, member.name, world.clock.now())
+    assert sandbox.sentence == f'Sandbox "{member.name}" is not ready: its pod cannot be scheduled: {NO_NODE}'
+    assert sandbox.advice == "add nodes, or request less in the template"
+    pod = await explain_pod(world.client, world.namespace, member.pod)
+    assert pod.sentence == f'Pod "{member.pod}" has no node: {NO_NODE}.'
+
+
+async def test_a_suspended_sandbox_and_a_pool_without_a_template(world: World, service: Service) -> None:
+    await world.sandbox("own", operatingMode="Suspended")
+    explanation = await explain_sandbox(world.client, world.namespace, "own", world.clock.now())
+    assert explanation.sentence == 'Sandbox "own" is not ready: it is suspended.'
+    assert explanation.advice == "resume it: sandpool resume own"
+    await world.create(SANDBOX_WARM_POOL, "bare", spec={"replicas": 1, "sandboxTemplateRef": {"name": "no"}})
+    pool = await explain_pool(world.client, world.namespace, "bare", world.clock.now())
+    assert pool.sentence.startswith('Pool "bare": 0 of 1 sandboxes are ready: its template "no" does not exist')
+    await world.template(name="idle")
+    assert "is used by no pool" in (await explain_template(world.client, world.namespace, "idle")).sentence
+
+
+async def test_an_object_that_does_not_exist(world: World) -> None:
+    for ask in (
+        explain_sandbox(world.client, world.namespace, "no", world.clock.now()),
+        explain_pool(world.client, world.namespace, "no", world.clock.now()),
+        explain_template(world.client, world.namespace, "no"),
+        explain_pod(world.client, world.namespace, "no"),
+    ):
+        with pytest.raises(NotFound):
+            await ask
+
+
+async def test_a_pod_that_failed(world: World, service: Service) -> None:
+    world.node.fate = lambda pod: Fate.FAILED
+    await world.sandbox("own")
+
+    async def ended() -> bool:
+        box = await world.client.get(SANDBOX, "own", world.namespace)
+        return any(each["reason"] == "PodFailed" for each in (box.get("status") or {}).get("conditions", []))
+
+    await world.until(ended)
+    explanation = await explain_sandbox(world.client, world.namespace, "own", world.clock.now())
+    assert explanation.sentence == 'Sandbox "own" is not ready: its pod has ended: Pod failed.'
