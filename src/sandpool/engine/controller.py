@@ -148,15 +148,6 @@ class Controller(Generic[K]):
             priority = DEFAULT_PRIORITY if self._tasks else LOW_PRIORITY
         self.queue.add(key, priority)
 
-    def notice(self, key: K) -> None:
-        """Enqueue a key because of a change that its own reconcile also writes.
-
-        While the key is being reconciled the change is most likely the echo of that write, so it is ignored; if the
-        reconcile fails the key is retried anyway.
-        """
-        if not self.queue.is_processing(key):
-            self.enqueue(key)
-
     def enqueue_after(self, key: K, seconds: float, priority: int = DEFAULT_PRIORITY) -> None:
         """Enqueue a key later, unless it is reconciled before: that reconcile decides when the next one is due."""
         self.delayed.add_after(key, seconds, priority)

@@ -354,3 +354,37 @@ async def test_expired_claim_is_deleted_with_its_sandbox(world: World) -> None:
 
     await until(gone)
     await world.filled(1)
+
+
+async def test_claim_has_work_after_a_reconcile_only_if_it_shows_what_was_not_reported(world: World) -> None:
+    """What a claim shows at the end of its reconcile is either the echo of the report or the change of another writer,
+    which no other event would correct."""
+    await world.template()
+    await world.pool(1)
+    await world.claim("mine")
+    await world.served(1)
+    claims, key = world.controllers.claims, Key(NAMESPACE, "mine")
+    await claims.controller.queue.settled()
+    assert not claims._has_work(key)
+
+    claim = await world.get(SANDBOX_CLAIM, "mine")
+    later = {**claim["metadata"], "resourceVersion": str(int(claim["metadata"]["resourceVersion"]) + 1000)}
+    world.controllers.caches.claims.observe({**claim, "metadata": later, "status": {}})
+    assert claims._has_work(key), "another status"
+
+    annotated = {**later, "resourceVersion": str(int(later["resourceVersion"]) + 1)}
+    annotated["annotations"] = {**later["annotations"], SANDBOX_NAME: "another"}
+    world.controllers.caches.claims.observe({**claim, "metadata": annotated})
+    assert claims._has_work(key), "the name of another sandbox"
+
+
+async def test_claim_has_work_after_a_reconcile_if_another_sandbox_became_its_own(world: World) -> None:
+    await world.template()
+    await world.pool(1)
+    await world.claim("mine")
+    sandbox = (await world.served(1))["mine"]
+    claims = world.controllers.claims
+    await claims.controller.queue.settled()
+    metadata = {**sandbox["metadata"], "name": "another", "uid": "another", "resourceVersion": "1000000"}
+    world.controllers.caches.sandboxes.observe({**sandbox, "metadata": metadata})
+    assert claims._has_work(Key(NAMESPACE, "mine"))

@@ -10,6 +10,7 @@ from sandpool.api.resource import Key
 from sandpool.controllers.claim.state import ClaimStates
 from sandpool.controllers.claim.watches import ClaimWatches
 from sandpool.controllers.informers import Caches
+from sandpool.controllers.own_writes import OwnWriteFilter
 from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.testing.clock import ManualClock
 from tests.support.claim_objects import claim
@@ -25,8 +26,12 @@ async def test_r24_waiting_claims_are_reconciled_before_served_ones_after_a_rest
             caches.claims.observe(claim("new", metadata={"resourceVersion": "20000"}))
         return DONE
 
-    controller: Controller[Key] = Controller("claim", look, clock, Random(0))
-    ClaimWatches(caches, ClaimStates(Random(0)), clock, controller.enqueue, controller.notice).subscribe()
+    def enqueue(key: Key) -> None:
+        controller.enqueue(key)
+
+    own_writes = OwnWriteFilter(enqueue, lambda key: False)
+    controller: Controller[Key] = Controller("claim", look, clock, Random(0), middleware=[own_writes.middleware])
+    ClaimWatches(caches, ClaimStates(Random(0)), clock, controller.enqueue, own_writes).subscribe()
     listing = caches.claims.begin_list(10_000)
     for number in range(1000):
         served = {"sandbox": {"name": f"box-{number}"}}
@@ -55,8 +60,12 @@ async def test_status_written_between_two_reconciles_enqueues_the_claim() -> Non
             caches.claims.record_write(claim(status={"sandbox": {"name": "a"}}, metadata={"resourceVersion": "2"}))
         return DONE
 
-    controller: Controller[Key] = Controller("claim", look, clock, Random(0))
-    ClaimWatches(caches, ClaimStates(Random(0)), clock, controller.enqueue, controller.notice).subscribe()
+    def enqueue(key: Key) -> None:
+        controller.enqueue(key)
+
+    own_writes = OwnWriteFilter(enqueue, lambda key: False)
+    controller: Controller[Key] = Controller("claim", look, clock, Random(0), middleware=[own_writes.middleware])
+    ClaimWatches(caches, ClaimStates(Random(0)), clock, controller.enqueue, own_writes).subscribe()
     task = asyncio.create_task(controller.run())
     caches.claims.observe(claim())
     await clock.settle()
@@ -79,9 +88,8 @@ async def test_annotation_of_another_sandbox_than_the_status_enqueues_the_claim(
 
     saw("1", "")
     states, clock = ClaimStates(Random(0)), ManualClock()
-    ClaimWatches(
-        caches, states, clock, lambda key, priority=None: None, lambda key: reconciled.append(key.name)
-    ).subscribe()
+    own_writes = OwnWriteFilter(lambda key: reconciled.append(key.name), lambda key: True)
+    ClaimWatches(caches, states, clock, lambda key, priority=None: None, own_writes).subscribe()
     saw("2", "b")
     assert reconciled == []
     saw("3", "a")

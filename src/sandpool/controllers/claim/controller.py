@@ -53,10 +53,11 @@ from sandpool.controllers.claim.plan import (
 )
 from sandpool.controllers.claim.reporter import AnnotationWriter, StatusReporter, early_annotations
 from sandpool.controllers.claim.state import ClaimState, ClaimStates
-from sandpool.controllers.claim.watches import CandidateFeed, ClaimWatches
+from sandpool.controllers.claim.watches import CandidateFeed, ClaimWatches, wrong_reference
 from sandpool.controllers.dependencies import Dependencies
 from sandpool.controllers.informers import key_of
 from sandpool.controllers.options import ClaimOptions
+from sandpool.controllers.own_writes import OwnWriteFilter
 from sandpool.controllers.writer import Delete, OwnerLivenessCheck, Patch, is_ambiguous
 from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.engine.metrics.controller import ControllerMetrics
@@ -82,6 +83,7 @@ class ClaimController:
         self.tracing = given.tracing
         # Namespaces take turns, so that a burst in one does not delay the others.
         queue_metrics: QueueMetrics[Key] = QueueMetrics("sandboxclaim", given.metrics, clock)
+        self._own_writes = OwnWriteFilter(self._enqueue, self._has_work)
         self.controller: Controller[Key] = Controller(
             queue_metrics.name,
             self.reconcile,
@@ -91,7 +93,7 @@ class ClaimController:
             queue=WorkQueue(group=lambda key: key.namespace, observer=queue_metrics),
             observer=ControllerMetrics(queue_metrics.name, options.workers, given.metrics),
             per_second=RECONCILES_PER_SECOND,
-            middleware=given.middleware,
+            middleware=(*given.middleware, self._own_writes.middleware),
         )
         self.states = ClaimStates(given.rng)
         self.assigner = Assigner(self.controller.enqueue)
@@ -102,7 +104,20 @@ class ClaimController:
         self._annotating: set[asyncio.Task[Observed | None]] = set()  # the loop itself only holds weak references
         self.reporter = StatusReporter(given, self.states, annotation_writer)
         CandidateFeed(given.caches, given.revisions, self.assigner, self.node_health).subscribe()
-        ClaimWatches(given.caches, self.states, clock, self.controller.enqueue, self.controller.notice).subscribe()
+        ClaimWatches(given.caches, self.states, clock, self.controller.enqueue, self._own_writes).subscribe()
+
+    def _enqueue(self, key: Key) -> None:
+        self.controller.enqueue(key)
+
+    def _has_work(self, key: Key) -> bool:
+        """Whether the claim has changed since the last reconcile reported its status, or owns another sandbox."""
+        claim, state = self.caches.claims.get(key), self.states.get(key)
+        if claim is None:
+            return False  # its deletion has enqueued it
+        if state is None or state.reported_version != claim.resource_version or wrong_reference(claim):
+            return True
+        owned = self.caches.owned_sandboxes(claim.uid)
+        return len(owned) > 1 or (len(owned) == 1 and owned[0].name != claim.sandbox_name)
 
     # --- the reconcile -----------------------------------------------------------------------------------------------
 
@@ -223,7 +238,6 @@ class ClaimController:
         claim, name = observed.claim, adoption.sandbox.name
         annotating = self._annotate_early(state, observed, name)
         state.had_sandbox = True
-        state.writing = name
         self.reporter.begin_adoption(state, name, adoption.sample, adoption.event)
         try:
             sandbox = await adopt_sandbox(
@@ -240,8 +254,6 @@ class ClaimController:
             if is_ambiguous(error):
                 state.unconfirmed = name
             raise
-        finally:
-            state.writing = ""
         state.abandoned = ""
         if lease is not None:
             lease.done()

@@ -64,18 +64,20 @@ class StatusReporter:
         """Write the status, then record what follows from it; see ``compute_status`` for the arguments."""
         claim, key = observed.claim, key_of(observed.claim)
         update = compute_status(claim, observed.now, sandbox, error, expired=expired)
-        is_annotated = False
+        is_annotated, version = False, claim.resource_version
         if (patch := update.patch) is not None:
             if self.writer.client.stores_metadata_with_status:
                 metadata = finish(observed, update.status, sandbox, self.clock.now(), is_reference_stale)
                 if metadata is not None:
                     patch, is_annotated = _with_metadata(patch, metadata), True
             try:
-                await self.writer.patch(patch, claim.namespace)
+                answer = await self.writer.patch(patch, claim.namespace)
             except NotFound:
                 return DONE  # the claim is gone, and its sandbox with it
             except Conflict:
                 return await self._refresh(claim)
+            version = answer["metadata"]["resourceVersion"]
+        state.reported_version = version
         ready_at = self.clock.now()
         if update.event is not None:
             self.record_event(claim, update.event)

@@ -42,8 +42,8 @@ class ClaimState:
     first_observed: datetime | None = None
     # A sandbox was adopted or created for the claim. If it is gone, the claim may be gone as well.
     had_sandbox: bool = False
-    # Sandbox that the running reconcile is writing; its own watch event needs no further reconcile.
-    writing: str = ""
+    # Version of the claim with the status that the last reconcile reported.
+    reported_version: str = ""
     # Sandbox whose write got no answer. The next reconcile reads it from the API before it decides.
     unconfirmed: str = ""
     # Sandbox that an annotation of the claim names and that the claim could not adopt.

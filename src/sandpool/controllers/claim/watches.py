@@ -11,7 +11,6 @@ existed before this process, because a client waits for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, Protocol
 
 from sandpool.api import conditions
@@ -25,6 +24,7 @@ from sandpool.controllers.claim.assignment.candidates import candidate_of
 from sandpool.controllers.claim.assignment.node_health import NodeHealth, has_failed
 from sandpool.controllers.claim.state import ClaimStates
 from sandpool.controllers.informers import Caches, key_of
+from sandpool.controllers.own_writes import OwnWriteFilter
 from sandpool.controllers.revision import TemplateRevisions
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DEFAULT_PRIORITY
@@ -45,19 +45,17 @@ class Enqueue(Protocol):
 
 
 class ClaimWatches:
-    """Enqueues a claim when an object that it depends on changes.
-
-    ``notice`` is for changes that a reconcile may have made itself: it enqueues the key unless a reconcile of it runs.
-    """
+    """Enqueues a claim when an object that it depends on changes. ``own_writes`` takes the changes that a reconcile may
+    have made itself."""
 
     def __init__(
-        self, caches: Caches, states: ClaimStates, clock: Clock, enqueue: Enqueue, notice: Callable[[Key], None]
+        self, caches: Caches, states: ClaimStates, clock: Clock, enqueue: Enqueue, own_writes: OwnWriteFilter
     ) -> None:
         self.caches = caches
         self.states = states
         self.clock = clock
         self.enqueue = enqueue
-        self.notice = notice
+        self.own_writes = own_writes
 
     def subscribe(self) -> None:
         caches = self.caches
@@ -82,11 +80,11 @@ class ClaimWatches:
 
     def _status_changed(self, key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
         if old is not None and new is not None:
-            self.notice(key)
+            self.own_writes.enqueue(key)
 
     def _reference_changed(self, key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
         if new is not None and wrong_reference(new):
-            self.notice(key)
+            self.own_writes.enqueue(key)
 
     def _sandbox_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
         sandbox = new if new is not None else old
@@ -94,15 +92,9 @@ class ClaimWatches:
             self.enqueue(claim)
 
     def _owner_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
-        """Enqueue a claim that got a sandbox, unless its running reconcile adopts that very one."""
-        if old is None or new is None:
-            return
-        claim = _claim_of(new)
-        if claim is None:
-            return
-        state = self.states.get(claim)
-        if state is None or state.writing != key.name:
-            self.enqueue(claim)
+        """Enqueue a claim that got a sandbox."""
+        if old is not None and new is not None and (claim := _claim_of(new)) is not None:
+            self.own_writes.enqueue(claim)
 
     def _pool_changed(self, key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
         for claim in self.caches.pool_claims(key.namespace, key.name):
@@ -179,8 +171,8 @@ def claim_spec(claim: ClaimView) -> tuple[object, ...]:
 
 
 def claim_status(claim: ClaimView) -> tuple[object, ...]:
-    """The status. This controller writes it, but a change between two reconciles is one that this process does not
-    know: an answer was lost, or a predecessor wrote it last. No other event would correct it."""
+    """The status. This controller writes it, but a status that its last reconcile did not report is one that this
+    process does not know: an answer was lost, or a predecessor wrote it last. No other event would correct it."""
     return claim.conditions, claim.sandbox_name, claim.pod_ips
 
 

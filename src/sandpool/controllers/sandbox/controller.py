@@ -77,6 +77,7 @@ class SandboxController:
         self.writer = ApiWriter(given.writer.client, given.caches, field_manager=SANDBOX_FIELD_MANAGER)
         self.tracing = given.tracing
         queue_metrics: QueueMetrics[Key] = QueueMetrics("sandbox", given.metrics, given.clock)
+        self._own_writes = OwnWriteFilter(self._enqueue, self._has_work)
         self.controller: Controller[Key] = Controller(
             queue_metrics.name,
             self.reconcile,
@@ -86,12 +87,11 @@ class SandboxController:
             queue=ParkingQueue(self._is_background, given.gate.submit, observer=queue_metrics),
             observer=ControllerMetrics(queue_metrics.name, workers, given.metrics),
             per_second=RECONCILES_PER_SECOND,
-            middleware=given.middleware,
+            middleware=(*given.middleware, self._own_writes.middleware),
         )
         # Writes that the last reconcile delayed; a sandbox without any is absent.
         self._pending: dict[Key, PendingWrites] = {}
         self._owner_check = OwnerLivenessCheck(SANDBOX, self.writer)
-        self._own_writes = OwnWriteFilter(self.controller.enqueue, self._has_work)
         watch(given.caches, self._own_writes.enqueue, self._enqueue_later)
 
     def _enqueue_later(self, key: Key) -> None:
@@ -102,16 +102,15 @@ class SandboxController:
             self._pending[key] = replace(waiting, status=self.clock.now())
         self.controller.enqueue_after(key, self.options.status_delay.total_seconds())
 
-    # --- reconcile ---------------------------------------------------------------------------------------------------
-
-    async def reconcile(self, key: Key) -> Result:
-        with self._own_writes.reconciling(key):
-            return await self._pass(key)
+    def _enqueue(self, key: Key) -> None:
+        self.controller.enqueue(key)
 
     def _is_background(self, key: Key) -> bool:
         return not is_foreground(self.caches.sandboxes.get(key))
 
-    async def _pass(self, key: Key) -> Result:
+    # --- reconcile ---------------------------------------------------------------------------------------------------
+
+    async def reconcile(self, key: Key) -> Result:
         for attempts_left in reversed(range(_ATTEMPTS)):
             sandbox = self.caches.sandboxes.get(key)
             if sandbox is None or sandbox.deleting or (sandbox := await self._with_trace(sandbox)) is None:

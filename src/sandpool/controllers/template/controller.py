@@ -30,6 +30,7 @@ class TemplateController:
         self.caches = given.caches
         self.writer = given.writer
         queue_metrics: QueueMetrics[Key] = QueueMetrics("sandboxtemplate", given.metrics, given.clock)
+        self._own_writes = OwnWriteFilter(self._enqueue, self._has_work)
         self.controller: Controller[Key] = Controller(
             queue_metrics.name,
             self.reconcile,
@@ -39,10 +40,9 @@ class TemplateController:
             queue=WorkQueue(observer=queue_metrics),
             observer=ControllerMetrics(queue_metrics.name, workers, given.metrics),
             per_second=RECONCILES_PER_SECOND,
-            middleware=given.middleware,
+            middleware=(*given.middleware, self._own_writes.middleware),
         )
         self._owner_check = OwnerLivenessCheck(SANDBOX_TEMPLATE, given.writer)
-        self._own_writes = OwnWriteFilter(self.controller.enqueue, self._has_work)
         given.caches.templates.subscribe(self._template_changed, on_change_of=_template_reads)
         given.caches.network_policies.subscribe(self._policy_changed, on_change_of=_policy_reads)
 
@@ -58,11 +58,10 @@ class TemplateController:
         if template != key and template in self.caches.templates:
             self._own_writes.enqueue(template)
 
-    async def reconcile(self, key: Key) -> Result:
-        with self._own_writes.reconciling(key):
-            return await self._pass(key)
+    def _enqueue(self, key: Key) -> None:
+        self.controller.enqueue(key)
 
-    async def _pass(self, key: Key) -> Result:
+    async def reconcile(self, key: Key) -> Result:
         plan = self._plan(key)
         if plan.label is not None:
             await self.writer.patch(plan.label, key.namespace)

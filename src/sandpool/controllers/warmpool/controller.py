@@ -1,7 +1,7 @@
 """Reconciles SandboxWarmPools: observes the members of a pool, performs the plan, writes the status.
 
-``watches`` lists the changes that enqueue a pool. A status that is written here does not. The cache has each answer of
-the API before the reconcile ends, so a reconcile sees everything that its predecessors did.
+``watches`` lists the changes that enqueue a pool. A status that is written here does not (``OwnWriteFilter``). The
+cache has each answer of the API before the reconcile ends, so a reconcile sees everything that its predecessors did.
 
 ``member_writer`` creates and deletes members, and tracks requests whose outcome is unknown.
 """
@@ -20,6 +20,7 @@ from sandpool.api.views import SandboxView, WarmPoolView
 from sandpool.controllers.dependencies import Dependencies
 from sandpool.controllers.informers import key_of
 from sandpool.controllers.options import WarmPoolOptions
+from sandpool.controllers.own_writes import OwnWriteFilter
 from sandpool.controllers.revision import TemplateRevision
 from sandpool.controllers.warmpool.member_writer import MemberWriter
 from sandpool.controllers.warmpool.plan import Observed, Plan, PoolState, plan
@@ -55,6 +56,7 @@ class WarmPoolController:
         self.options = options or WarmPoolOptions()
         self.member_writer = MemberWriter(given, enable_eviction=self.options.enable_eviction)
         queue_metrics: QueueMetrics[Key] = QueueMetrics("sandboxwarmpool", given.metrics, given.clock)
+        self._own_writes = OwnWriteFilter(self._enqueue, self._has_work)
         self.controller: Controller[Key] = Controller(
             queue_metrics.name,
             self.reconcile,
@@ -63,12 +65,12 @@ class WarmPoolController:
             workers=workers,
             queue=WorkQueue(group=lambda key: key.namespace, observer=queue_metrics),
             observer=ControllerMetrics(queue_metrics.name, workers, given.metrics),
-            middleware=given.middleware,
+            middleware=(*given.middleware, self._own_writes.middleware),
         )
         self._gate = given.gate
         self._states: dict[str, PoolState] = {}  # by the UID of the pool
         self._owner_check = OwnerLivenessCheck(SANDBOX_WARM_POOL, self.writer)
-        self._watches = WarmPoolWatches(given.caches, self.controller, self.member_writer)
+        self._watches = WarmPoolWatches(given.caches, self.controller, self._own_writes, self.member_writer)
         self._watches.subscribe()
         given.caches.pools.subscribe(self._pool_replaced, on_change_of=lambda pool: pool.uid)
 
@@ -77,6 +79,17 @@ class WarmPoolController:
         if old is not None and (new is None or new.uid != old.uid):
             self.member_writer.forget(old.uid)
             self._states.pop(old.uid, None)
+
+    def _enqueue(self, key: Key) -> None:
+        self.controller.enqueue(key)
+
+    def _has_work(self, key: Key) -> bool:
+        """Whether the pool has another status than the last reconcile left it with."""
+        pool = self.caches.pools.get(key)
+        if pool is None:
+            return False  # its deletion has enqueued it
+        state = self._states.get(pool.uid)
+        return state is None or pool.status != state.status
 
     # --- reconcile ---------------------------------------------------------------------------------------------------
 
@@ -149,7 +162,10 @@ class WarmPoolController:
             await self._replan(pool, patch.name)
 
     async def _write_status(self, pool: WarmPoolView, status: Patch) -> None:
-        await self.writer.patch_if_there(status, pool.namespace)
+        answer = await self.writer.patch_if_there(status, pool.namespace)
+        state = self._states.get(pool.uid)
+        if answer is not None and state is not None:
+            self._states[pool.uid] = replace(state, status=WarmPoolView.from_object(answer).status)
 
     def _retry_status_soon(self, pool: WarmPoolView) -> None:
         """Forget a status that could not be written. Otherwise the next reconcile would have nothing to write

@@ -16,7 +16,7 @@ from sandpool.api import events
 from sandpool.api.conditions import PROGRESSING, UNSCHEDULABLE, find_condition
 from sandpool.api.events import EventSpec
 from sandpool.api.kinds import SANDBOX_WARM_POOL
-from sandpool.api.views import PodView, SandboxView, WarmPoolView
+from sandpool.api.views import PodView, SandboxView, WarmPoolStatus, WarmPoolView
 from sandpool.api.warmpool import RECREATE, ROLLING_UPDATE
 from sandpool.controllers.options import WarmPoolOptions
 from sandpool.controllers.revision import TemplateRevision
@@ -125,6 +125,7 @@ def plan(observed: Observed, options: WarmPoolOptions, state: PoolState) -> Plan
             state,
             refill_state=resized.refill_state,
             has_warned=counts.unschedulable > 0,
+            status=pool.status,
             status_written=state.status_written if status is None else observed.now,
         ),
         patches=(
@@ -272,6 +273,7 @@ class PoolState:
     refill_state: RefillState = field(default_factory=RefillState)
     progress: Progress = field(default_factory=Progress)
     has_warned: bool = False  # about unschedulable members
+    status: WarmPoolStatus | None = None  # as the last reconcile saw it or wrote it
     status_written: datetime | None = None
 
     @classmethod

@@ -20,6 +20,7 @@ from sandpool.api.names import name_hash
 from sandpool.api.resource import Key
 from sandpool.api.views import SandboxView, TemplateView, WarmPoolView
 from sandpool.controllers.informers import Caches, key_of
+from sandpool.controllers.own_writes import OwnWriteFilter
 from sandpool.controllers.revision import TemplateRevision, TemplateRevisions
 from sandpool.controllers.warmpool.member_writer import MemberWriter
 from sandpool.controllers.warmpool.members import deletion
@@ -51,9 +52,12 @@ def member_fields(sandbox: SandboxView) -> tuple[object, ...]:
 class WarmPoolWatches:
     """Handlers of changes. ``subscribe`` connects them to the caches."""
 
-    def __init__(self, caches: Caches, controller: Controller[Key], member_writer: MemberWriter) -> None:
+    def __init__(
+        self, caches: Caches, controller: Controller[Key], own_writes: OwnWriteFilter, member_writer: MemberWriter
+    ) -> None:
         self.caches = caches
         self.controller = controller
+        self.own_writes = own_writes
         self.member_writer = member_writer
         # Members that pools have lost since a live read confirmed the pool. The garbage collector may have deleted
         # them with the pool, whose deletion the watch has not reported yet.
@@ -76,10 +80,10 @@ class WarmPoolWatches:
         self.controller.enqueue(key)
 
     def _status_changed(self, key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
-        """The status is our own. One that arrives between two reconciles is unknown to this process: its answer was
-        lost, or a predecessor wrote it while it stopped."""
+        """The status is our own. Any other is unknown to this process: its answer was lost, or a predecessor wrote it
+        while it stopped."""
         if old is not None and new is not None:
-            self.controller.notice(key)
+            self.own_writes.enqueue(key)
 
     def _template_changed(self, key: Key, old: TemplateView | None, new: TemplateView | None) -> None:
         for pool in self.caches.template_pools(key.namespace, key.name):

@@ -96,10 +96,6 @@ class WorkQueue(Generic[K]):
         """Number of keys that are with a worker."""
         return len(self._processing)
 
-    def is_processing(self, key: K) -> bool:
-        """Whether a key is with a worker."""
-        return key in self._processing
-
     @property
     def is_shut_down(self) -> bool:
         return self._shut_down
