@@ -120,6 +120,7 @@ class ApiServer:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.handler.close()
         await self.store.close()
 
     def client(self, user: User = ADMIN, *, name: str = "sandpool") -> Client:

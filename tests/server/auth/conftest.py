@@ -57,6 +57,7 @@ class Policy:
 
     def __init__(self) -> None:
         self.version = 0
+        self._changed: set[str] = set()
         self.reads = 0  # how often objects were looked at
         self._objects: dict[str, list[dict[str, Any]]] = {}
 
@@ -66,20 +67,28 @@ class Policy:
             metadata["namespace"] = namespace
         obj = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata, **more}
         self._objects.setdefault(f"{kind}/{namespace}", []).append(obj)
-        self.version += 1
+        self.change(namespace)
         return obj
+
+    def change(self, namespace: str) -> None:
+        self.version += 1
+        self._changed.add(namespace)
+
+    def take_changed(self) -> set[str]:
+        changed, self._changed = self._changed, set()
+        return changed
 
     def include(self, obj: dict[str, Any]) -> None:
         namespace = obj["metadata"].get("namespace", "")
         self._objects.setdefault(f"{obj['kind']}/{namespace}", []).append(obj)
-        self.version += 1
+        self.change(namespace)
 
     def role(self, name: str, *rules: dict[str, Any], namespace: str = "", **more: Any) -> dict[str, Any]:
         return self._add("Role" if namespace else "ClusterRole", name, namespace, rules=list(rules), **more)
 
     def label(self, role: dict[str, Any], **labels: str) -> None:
         role["metadata"]["labels"] = labels
-        self.version += 1
+        self.change(role["metadata"].get("namespace", ""))
 
     def bind(self, role: str, *subjects: str, namespace: str = "", local_role: bool = False) -> dict[str, Any]:
         """Subjects: ``user:x``, ``group:x`` or ``sa:namespace/x``."""

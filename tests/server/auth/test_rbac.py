@@ -8,6 +8,7 @@ import pytest
 
 from sandpool.kube.errors import Forbidden
 from sandpool.server.auth.rbac import RbacAuthorizer, denied
+from sandpool.server.auth.rules import Rule
 from sandpool.server.request.messages import User
 from sandpool.server.request.request_info import RequestInfo, parse
 
@@ -106,7 +107,7 @@ def test_every_policy_change_is_effective(policy: Policy, authorizer: RbacAuthor
     role = policy.role("reader", GET_PODS)
     assert may(authorizer, BOB, "GET", path)
     role["rules"] = []
-    policy.version += 1
+    policy.change("")
     assert not may(authorizer, BOB, "GET", path)
 
 
@@ -127,6 +128,99 @@ def test_changed_namespace_invalidates_only_itself(policy: Policy, authorizer: R
         policy.bind("reader", "user:bob", namespace=f"ns-{number}")
     assert may(authorizer, BOB, "GET", "/api/v1/namespaces/ns-7/pods")
     assert policy.reads <= 4
+
+
+def test_change_of_a_role_in_a_namespace_keeps_the_decisions_of_others(
+    policy: Policy, authorizer: RbacAuthorizer
+) -> None:
+    for namespace in ("ns", "other"):
+        policy.role("reader", READ_PODS, namespace=namespace)
+        policy.bind("reader", "user:bob", namespace=namespace, local_role=True)
+        assert may(authorizer, BOB, "GET", f"/api/v1/namespaces/{namespace}/pods")
+    before = policy.reads
+    policy.role("more", GET_PODS, namespace="other")
+    assert may(authorizer, BOB, "GET", "/api/v1/namespaces/ns/pods")
+    assert policy.reads == before
+    assert may(authorizer, BOB, "GET", "/api/v1/namespaces/other/pods")
+    assert policy.reads > before
+
+
+def test_rules_are_parsed_for_the_users_they_are_bound_to(
+    policy: Policy, authorizer: RbacAuthorizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed = []
+
+    def count(rule: Any, real: Any = Rule.of) -> Rule:
+        parsed.append(rule)
+        return real(rule)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(Rule, "of", count)
+    policy.role("large", *({**GET_PODS, "resources": [f"r{i}"]} for i in range(500)), namespace="ns")
+    policy.bind("large", "user:mallory", namespace="ns", local_role=True)
+    policy.role("reader", READ_PODS, namespace="ns")
+    policy.bind("reader", "user:bob", namespace="ns", local_role=True)
+    assert may(authorizer, BOB, "GET", "/api/v1/namespaces/ns/pods")
+    assert len(parsed) == 1
+
+
+def test_roles_that_have_not_changed_are_not_parsed_again(
+    policy: Policy, authorizer: RbacAuthorizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = policy.role("large", *({**GET_PODS, "resources": [f"r{i}"]} for i in range(500)), namespace="ns")
+    large["metadata"]["resourceVersion"] = "1"
+    policy.bind("large", "user:bob", namespace="ns", local_role=True)
+    assert may(authorizer, BOB, "GET", "/api/v1/namespaces/ns/r1/x")
+    parsed = []
+
+    def count(rule: Any, real: Any = Rule.of) -> Rule:
+        parsed.append(rule)
+        return real(rule)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(Rule, "of", count)
+    policy.role("small", GET_PODS, namespace="ns")
+    policy.bind("small", "user:bob", namespace="ns", local_role=True)
+    assert may(authorizer, BOB, "GET", "/api/v1/namespaces/ns/pods/x")
+    assert len(parsed) == 1
+    large["rules"], large["metadata"]["resourceVersion"] = [], "2"
+    policy.change("ns")
+    assert not may(authorizer, BOB, "GET", "/api/v1/namespaces/ns/r1/x")
+
+
+def test_decision_looks_at_the_rules_of_its_resource_only(
+    policy: Policy, authorizer: RbacAuthorizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(300):
+        policy.role(f"role-{number}", {**GET_PODS, "resources": [f"r{number}", f"r{number}/log"]}, namespace="ns")
+        policy.bind(f"role-{number}", "user:bob", namespace="ns", local_role=True)
+    policy.role("last", {"verbs": ["list"], "apiGroups": ["*"], "resources": ["*"]})
+    policy.bind("last", "user:bob")
+    looked: list[Rule] = []
+
+    def count(self: Rule, info: RequestInfo, real: Any = Rule.allows_some_name) -> bool:
+        looked.append(self)
+        return real(self, info)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(Rule, "allows_some_name", count)
+    assert may(authorizer, BOB, "GET", "/api/v1/namespaces/ns/r7/x")
+    assert may(authorizer, BOB, "GET", "/api/v1/namespaces/ns/r8/x/log")
+    assert may(authorizer, BOB, "GET", "/api/v1/namespaces/ns/r9")
+    assert not may(authorizer, BOB, "DELETE", "/api/v1/namespaces/ns/r9/x")
+    assert len(looked) <= 8
+
+
+def test_rules_beyond_the_limit_are_ignored(
+    policy: Policy, authorizer: RbacAuthorizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandpool.server.auth.rbac.MOST_RULES", 3)
+    policy.role("first", READ_PODS, namespace="ns")
+    policy.role("second", *[{**READ_PODS, "resources": ["secrets"]}] * 3, namespace="ns")
+    for role in ("first", "second"):
+        policy.bind(role, "user:bob", namespace="ns", local_role=True)
+    assert may(authorizer, BOB, "GET", "/api/v1/namespaces/ns/pods")
+    decision = authorizer.authorize(BOB, parse("GET", "/api/v1/namespaces/ns/secrets", {}))
+    assert not decision.allowed
+    assert "more than 3 rules" in decision.reason
+    assert len(authorizer.rules_for(BOB, "ns")) == 1
 
 
 def test_decision_cache_is_bounded(policy: Policy, authorizer: RbacAuthorizer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,7 +142,7 @@ async def closed(events: AsyncIterator[WatchEvent]) -> None:
 
 
 async def test_initial_events_come_in_chunks(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry_watch, "_INITIAL_CHUNK", 2)
+    monkeypatch.setattr(registry_watch, "_CHUNK", 2)
     await write(client, "a", "b", "c", "d", "e")
     events = client.watch(CONFIG_MAP, "default")
     assert [name for _, name in seen([await anext(events) for _ in range(3)])] == ["a", "b", "c"]

@@ -240,3 +240,16 @@ def test_moderate_nesting_is_decoded() -> None:
 def test_yaml_without_a_json_form_is_a_bad_request(data: bytes) -> None:
     with pytest.raises(BadRequest):
         decode_yaml(data)
+
+
+@pytest.mark.parametrize("text", [b"a: &a [*a, *a]", b"a: &a {b: {c: *a}}", b"&a [[[*a]]]"])
+def test_anchor_that_contains_itself_is_rejected_before_it_is_walked(
+    text: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandpool.server.request.body._check_expanded_size", None)
+    with pytest.raises(BadRequest, match="an anchor contains itself"):
+        decode_yaml(text)
+
+
+def test_alias_after_the_end_of_its_anchor_is_allowed() -> None:
+    assert decode_yaml(b"a: &a [1]\nb: [*a, [*a]]").value == {"a": [1], "b": [[1], [[1]]]}

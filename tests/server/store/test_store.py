@@ -205,6 +205,21 @@ async def test_slow_watcher_is_cut_off(store: Store) -> None:
         await watch.take()
 
 
+async def test_slow_watcher_of_large_objects_is_cut_off(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    await put(store, "a")
+    entry = store.get("things", Key("ns", "a"))
+    assert entry is not None
+    monkeypatch.setattr("sandpool.server.store.watch.MAX_BACKLOG_BYTES", 3 * len(entry.encoded))
+    watch = store.watch("things")
+    for _ in range(4):
+        watch.deliver(Change("MODIFIED", entry, entry))
+    assert len(await watch.take() or ()) == 4, "a watcher that reads begins anew"
+    for _ in range(5):
+        watch.deliver(Change("MODIFIED", entry, entry))
+    with pytest.raises(Overrun):
+        await watch.take()
+
+
 async def test_compaction_bounds_the_history(tmp_path: Path) -> None:
     store = Store(Journal(tmp_path), max_changes=10)
     for value in range(50):

@@ -16,11 +16,17 @@ class StoreRuleSource:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.version = 0
+        self._changed: set[str] = set()
         store.observe(self._observe)
 
     def _observe(self, resource: str, change: Change) -> None:
         if resource in _WATCHED:
             self.version += 1
+            self._changed.add(change.entry.key[0])
+
+    def take_changed(self) -> set[str]:
+        changed, self._changed = self._changed, set()
+        return changed
 
     def _objects(self, type: ResourceType, namespace: str | None = None) -> Iterator[Object]:
         return (entry.decode() for entry in self._store.scan(type.group_resource, namespace))

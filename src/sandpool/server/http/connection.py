@@ -186,6 +186,7 @@ class Connection(Accepted):
 
     def open_cycle(self, request: ServerRequest, keep_alive: bool, legacy: bool) -> RequestCycle:
         request.source = self._source
+        request.offloadable = True
         server = self._server
         started = server.now() if server.audit is not None else 0.0
         return RequestCycle(request, server.audit_id(request.headers), started, keep_alive, legacy)

@@ -150,9 +150,10 @@ class FairQueue:
         if flow.spent >= SLICE or flow.paused_until > self._now():
             await self._wait(flow, is_request=False)
 
-    def metered(self, flow: Flow, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        """Run a coroutine and charge the CPU time of its steps to the flow."""
-        return _metered(self, flow, work)
+    def metered(self, flow: Flow, work: Coroutine[Any, Any, T], *, learn: bool = True) -> Coroutine[Any, Any, T]:
+        """Run a coroutine and charge the CPU time of its steps to the flow. Its sum counts in the average of the flow's
+        requests, unless ``learn`` is unset."""
+        return _metered(self, flow, work, learn)
 
     def charge(self, flow: Flow, seconds: float) -> None:
         """Count CPU seconds of one step."""
@@ -234,7 +235,7 @@ def too_many(message: str) -> TooManyRequests:
 
 
 @coroutine
-def _metered(queue: FairQueue, flow: Flow, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+def _metered(queue: FairQueue, flow: Flow, work: Coroutine[Any, Any, T], learn: bool) -> Generator[Any, Any, T]:
     cpu = queue._cpu
     total = 0.0
     value: Any = None
@@ -257,5 +258,6 @@ def _metered(queue: FairQueue, flow: Flow, work: Coroutine[Any, Any, T]) -> Gene
         result: T = stop.value
         return result
     finally:
-        queue.charged(flow, total)
+        if learn:
+            queue.charged(flow, total)
         work.close()

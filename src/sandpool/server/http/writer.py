@@ -138,10 +138,12 @@ class ResponseWriter:
         try:
             self._transport.write(self._head(cycle, response.status, response.content_type, response.headers, framing))
             batches = aiter(events)
-            while await queue.metered(flow, self._forward(cycle, batches)):
+            while (batch := await queue.metered(flow, _next_batch(batches), learn=False)) is not None:
+                # One change wakes all watches of its objects: they write in turns, and meanwhile changes collect.
+                await queue.next_turn(flow)
+                await queue.metered(flow, self._write_batch(cycle, batch))
                 if self._waiter is not None:
                     await self.drained()
-                await queue.next_turn(flow)
         except ApiError as error:
             self._write_chunk(cycle, _error_line(error))
         except Exception:
@@ -152,13 +154,8 @@ class ResponseWriter:
         if not cycle.legacy:
             self._transport.write(head_lines.LAST_CHUNK)
 
-    async def _forward(self, cycle: RequestCycle, batches: AsyncIterator[list[WatchLine]]) -> bool:
-        """Write the next batch of events; False at the end."""
-        batch = await anext(batches, None)
-        if batch is None:
-            return False
+    async def _write_batch(self, cycle: RequestCycle, batch: list[WatchLine]) -> None:
         self._write_chunk(cycle, b"".join([event.line() for event in batch]))
-        return True
 
     def switch(self, cycle: RequestCycle, response: Response) -> None:
         """Write 101 Switching Protocols, the last HTTP response on the connection."""
@@ -208,6 +205,10 @@ def _pieces(parts: Sequence[bytes | memoryview]) -> Iterator[bytes]:
             small, size = [], 0
     if small:
         yield b"".join(small)
+
+
+async def _next_batch(batches: AsyncIterator[list[WatchLine]]) -> list[WatchLine] | None:
+    return await anext(batches, None)
 
 
 def _error_line(error: ApiError) -> bytes:

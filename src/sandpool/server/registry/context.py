@@ -59,6 +59,8 @@ def key_of(obj: Object) -> Key:
 
 
 class RegistryContext:
+    offloaded = False  # whether verbs run in a thread and must rejoin the event loop before they write
+
     def __init__(self, store: Store, clock: Clock, rng: Random) -> None:
         self.store = store
         self.clock = clock
@@ -89,6 +91,11 @@ class RegistryContext:
         if entry is None:
             raise not_found(resource.type, name)
         return self.read(resource, entry)
+
+    def is_current(self, resource: Resource, obj: Object) -> bool:
+        """Whether this is the newest accepted state of the object."""
+        entry = self.store.head(resource.storage, key_of(obj))
+        return entry is not None and str(entry.revision) == obj["metadata"]["resourceVersion"]
 
     @staticmethod
     def read(resource: Resource, entry: Entry) -> Object:

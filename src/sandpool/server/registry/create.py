@@ -11,6 +11,7 @@ from sandpool.kube.errors import AlreadyExists, ApiError, already_exists
 from sandpool.server.kinds.metadata import drop_system_fields, validate_metadata
 from sandpool.server.registry.context import Outcome, RegistryContext
 from sandpool.server.registry.decoding import expect_kind, expect_name, expect_namespace, fit, refuse_invalid
+from sandpool.server.registry.offload import rejoin_loop
 from sandpool.server.registry.tracking import tracked
 from sandpool.server.request.options import WriteOptions
 from sandpool.server.resources import Resource
@@ -62,6 +63,10 @@ async def create(
     if resource.strategy.create_warning:
         outcome.warnings.append(resource.strategy.create_warning)
     key = Key(namespace, obj["metadata"]["name"])
+    if context.offloaded:
+        await rejoin_loop()
+        if resource.type.namespaced:
+            context.check_namespace(resource, obj["metadata"])  # it may be terminating by now
     await _check_free(context, resource, key)
     if options.dry_run:
         outcome.object = obj

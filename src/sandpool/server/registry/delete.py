@@ -14,7 +14,7 @@ from sandpool.kube.errors import ApiError, conflict
 from sandpool.kube.sharing import same
 from sandpool.server.kinds.metadata import FOREGROUND, ORPHAN
 from sandpool.server.registry.context import Outcome, RegistryContext
-from sandpool.server.registry.read import select
+from sandpool.server.registry.read import Page, select
 from sandpool.server.request.options import DeleteOptions, ListOptions
 from sandpool.server.resources import Resource
 from sandpool.server.store.store import Write
@@ -161,19 +161,12 @@ def _answer(resource: Resource, obj: Object) -> Object:
 
 async def delete_collection(
     context: RegistryContext, resource: Resource, namespace: str | None, selection: ListOptions, options: DeleteOptions
-) -> Outcome:
+) -> Page:
     """Delete all selected objects; returns the list of them before deletion."""
     entries = list(select(context, resource, namespace, selection))
     revision = context.store.revision
     await _delete_all(context, resource, [entry.key for entry in entries], options)
-    return Outcome(
-        {
-            "kind": resource.type.list_kind,
-            "apiVersion": resource.type.api_version,
-            "metadata": {"resourceVersion": str(revision)},
-            "items": [context.read(resource, entry) for entry in entries],
-        }
-    )
+    return Page(entries, revision)
 
 
 async def _delete_all(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import orjson
@@ -92,6 +92,14 @@ def select(
 
 def list_page(context: RegistryContext, resource: Resource, namespace: str | None, options: ListOptions) -> Page:
     """One page of a list. Raises ``Expired`` for a revision that was compacted."""
+    return listing(context, resource, namespace, options)()
+
+
+def listing(
+    context: RegistryContext, resource: Resource, namespace: str | None, options: ListOptions, *, later: bool = False
+) -> Callable[[], Page]:
+    """Find the objects for a list, and return the function that selects a page of them. It must be called before
+    control returns to the event loop, unless ``later`` is set. Raises ``Expired`` for a revision that was compacted."""
     selection = Selection(context, resource, options.labels, options.fields)
     _check_match(options)
     store = context.store
@@ -114,11 +122,17 @@ def list_page(context: RegistryContext, resource: Resource, namespace: str | Non
         if options.continue_token:
             raise _expired_token(after or Key("", "")) from error
         raise Expired(f"The resourceVersion for the provided list is too old: {error}") from error
-    page = _collect(entries, selection, options.limit, revision)
-    if resource.fill is not None:
-        for entry in page.entries:
-            filled(resource, entry)
-    return page
+    if later:
+        entries = iter(list(entries))
+
+    def select_page() -> Page:
+        page = _collect(entries, selection, options.limit, revision)
+        if resource.fill is not None:
+            for entry in page.entries:
+                filled(resource, entry)
+        return page
+
+    return select_page
 
 
 def _collect(entries: Iterator[Entry], selection: Selection, limit: int, revision: int) -> Page:

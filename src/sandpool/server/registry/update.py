@@ -15,6 +15,7 @@ from sandpool.server.kinds.metadata import keep_system_fields, validate_metadata
 from sandpool.server.registry.context import Outcome, RegistryContext, key_of
 from sandpool.server.registry.create import create
 from sandpool.server.registry.decoding import expect_kind, expect_name, expect_namespace, fit, refuse_invalid
+from sandpool.server.registry.offload import Overtaken, rejoin_loop
 from sandpool.server.registry.tracking import tracked
 from sandpool.server.request.options import WriteOptions
 from sandpool.server.resources import Resource
@@ -90,7 +91,12 @@ async def store_update(
     refuse_invalid(resource, new, wrong)
     new = _generation(resource, new, old)
     new = ignore_time_only_change(old, new)
-    if same(new, old):
+    unchanged = same(new, old)
+    if context.offloaded:
+        await rejoin_loop()
+        if not context.is_current(resource, old):
+            raise Overtaken
+    if unchanged:
         if not options.dry_run:
             await context.settle(resource, key_of(old))
         outcome.object = old

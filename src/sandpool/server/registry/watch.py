@@ -21,7 +21,9 @@ from sandpool.server.store.watch import Overrun, Subscription
 # Clients reconnect from their last resourceVersion; ending watches after a while spreads reconnects.
 _DEFAULT_TIMEOUT = 1800.0
 _BOOKMARK_INTERVAL = 60.0
-_INITIAL_CHUNK = 500
+# Objects and changes that are sent before other streams get a turn. Those that must be matched or converted take more.
+_CHUNK = 500
+_CONVERTED_CHUNK = 50
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 # Converts an object to the form that a client requested (a Table row, its metadata).
@@ -55,7 +57,7 @@ def watch(
     except Compacted as error:
         return WatchStream(_refusal(Expired(str(error))), lambda: None)
     # Nothing else runs between subscribing and scanning, so no change is missed or sent twice.
-    present = list(filter(selection.matches, context.store.scan(resource.storage, namespace))) if initial else []
+    present = list(context.store.scan(resource.storage, namespace)) if initial else []
     return WatchStream(stream.lines(subscription, present, context.store.revision), subscription.close)
 
 
@@ -96,6 +98,7 @@ class _Stream:
         self._selection = selection
         self._options = options
         self._rendering = rendering
+        self._chunk = _CHUNK if selection.everything and rendering is None else _CONVERTED_CHUNK
 
     async def lines(
         self, subscription: Subscription, present: list[Entry], revision: int
@@ -104,8 +107,11 @@ class _Stream:
         deadline = monotonic() + (self._options.timeout or _DEFAULT_TIMEOUT)
         seen = revision
         try:
-            for start in range(0, len(present), _INITIAL_CHUNK):
-                yield [self._line("ADDED", entry) for entry in present[start : start + _INITIAL_CHUNK]]
+            matches = self._selection.matches
+            for start in range(0, len(present), self._chunk):
+                chunk = present[start : start + self._chunk]
+                if lines := [self._line("ADDED", entry) for entry in chunk if matches(entry)]:
+                    yield lines
             del present
             if self._options.initial_events and self._options.bookmarks:
                 yield [self._bookmark(revision, initial_events_end=True)]
@@ -115,8 +121,9 @@ class _Stream:
                     return
                 if changes:
                     seen = changes[-1].revision
-                    if lines := list(self._render(changes)):
-                        yield lines
+                    for start in range(0, len(changes), self._chunk):
+                        if lines := list(self._render(changes[start : start + self._chunk])):
+                            yield lines
                 elif self._options.bookmarks:
                     # The subscription is empty, so the client has seen everything up to now.
                     seen = max(seen, self._context.store.revision)

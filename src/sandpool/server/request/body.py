@@ -260,17 +260,22 @@ def decode_yaml(data: bytes) -> Body:
 def _check_nodes(data: bytes) -> None:
     """Before any of them is made: each takes a thousand times the memory of what it is written with."""
     depth = nodes = 0
+    anchors: list[str | None] = []  # of the collections around the event
     for event in yaml.parse(data, yaml.CSafeLoader):
         if isinstance(event, yaml.NodeEvent):
             nodes += 1
             if nodes > _MAX_YAML_NODES:
                 raise ValueError(f"document contains more than {_MAX_YAML_NODES} nodes")
+        if isinstance(event, yaml.AliasEvent) and event.anchor in anchors:
+            raise ValueError("an anchor contains itself")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
+            anchors.append(event.anchor)
             if depth > _MAX_YAML_DEPTH:
                 raise ValueError(f"exceeded max depth of {_MAX_YAML_DEPTH}")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
+            anchors.pop()
 
 
 def _check_expanded_size(value: Any) -> None:

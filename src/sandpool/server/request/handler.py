@@ -6,10 +6,11 @@ The handler is independent of HTTP connections: the HTTP server and the in-proce
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import orjson
 
@@ -25,9 +26,10 @@ from sandpool.server.registry import read
 from sandpool.server.registry.context import Outcome, RegistryContext
 from sandpool.server.registry.create import create
 from sandpool.server.registry.delete import delete, delete_collection
+from sandpool.server.registry.offload import OffloadedContext, OffloadWorker, Overtaken
 from sandpool.server.registry.patch import check_media_type, patch, patcher
 from sandpool.server.registry.scale import read_scale, update_scale
-from sandpool.server.registry.update import update
+from sandpool.server.registry.update import MODIFIED, update
 from sandpool.server.registry.watch import watch
 from sandpool.server.request import body as bodies
 from sandpool.server.request.body import Body
@@ -47,6 +49,12 @@ from sandpool.server.request.views import View, warning
 from sandpool.server.request.yaml_worker import LARGE, YamlWorker
 from sandpool.server.resources import Resource, ResourceTable
 
+#: Requests with larger bodies, writes to larger objects and lists of more objects run in a thread.
+LARGE_BODY: Final = 8 * 1024
+LARGE_OBJECT: Final = 32 * 1024
+LARGE_LIST: Final = 250
+# Attempts to change a large object that others change, too; kube-apiserver makes five.
+_ATTEMPTS: Final = 5
 _NOT_ALLOWED = "the server does not allow this method on the requested resource"
 
 
@@ -71,6 +79,12 @@ class Admission(Protocol):
 
 # Serves the streaming subresources of pods: exec, attach, portforward, log.
 Streams = Callable[[ServerRequest, str, Object], Awaitable[Response]]
+
+# A verb that writes, for the context it runs in. The function adapts its options to that context.
+Verb = Callable[
+    [RegistryContext, Callable[[WriteOptions], WriteOptions]],
+    Coroutine[Any, Any, Outcome],
+]
 
 # Serves a review: a question asked by creating an object that is never stored.
 Review = Callable[[User, Resource, str, Any], Object]
@@ -97,6 +111,11 @@ class Handler:
         self._review = review
         self._streams = streams
         self._yaml_worker = YamlWorker()
+        self._offload = OffloadWorker()
+
+    def close(self) -> None:
+        """End the thread for large requests when its current work is done."""
+        self._offload.close()
 
     async def handle(self, request: ServerRequest) -> Response:
         info = parse(request.method, request.path, request.query)
@@ -133,8 +152,7 @@ class Handler:
             case "get":
                 return view.stored(read.get(self._context, resource, *self._key(info, resource)))
             case "list":
-                options = list_options(request.query)
-                return view.page(read.list_page(self._context, resource, self._scope(info, resource), options))
+                return await self._list(request, self._scope(info, resource), resource, view)
             case "watch":
                 watching = watch_options(request.query)
                 stream = watch(self._context, resource, self._scope(info, resource), watching, view.rendering())
@@ -148,15 +166,37 @@ class Handler:
                     await delete(self._context, resource, *self._key(info, resource), self._delete_options(request))
                 )
             case "deletecollection":
-                outcome = await delete_collection(
+                page = await delete_collection(
                     self._context,
                     resource,
                     self._scope(info, resource),
                     list_options(request.query),
                     self._delete_options(request),
                 )
-                return view.outcome(outcome)
+                return await self._render(request, view, lambda: page, len(page.entries))
         raise MethodNotAllowed(_NOT_ALLOWED)
+
+    async def _list(self, request: ServerRequest, scope: str | None, resource: Resource, view: View) -> Response:
+        options = list_options(request.query)
+        count = self._context.store.count(resource.storage, scope)
+        large = request.offloadable and count > LARGE_LIST
+        listing = read.listing(self._context, resource, scope, options, later=large)
+        return await self._render(request, view, listing, count)
+
+    async def _render(
+        self, request: ServerRequest, view: View, listing: Callable[[], read.Page], count: int
+    ) -> Response:
+        """Select and convert the objects of a list, those of a large one in the thread."""
+
+        def render() -> Response:
+            response = view.page(listing())
+            if response.parts is None:
+                response.encode()
+            return response
+
+        if request.offloadable and count > LARGE_LIST:
+            return await self._offload.call(request.user.name, render)
+        return view.page(listing())
 
     async def _create(self, request: ServerRequest, info: RequestInfo, resource: Resource, view: View) -> Response:
         if info.name or (resource.type.namespaced and not info.namespace):
@@ -165,15 +205,39 @@ class Handler:
         if "list" not in resource.type.verbs:
             review = self._review(request.user, resource, info.namespace, body.value)
             return Response(201, object=review)
-        outcome = await create(
-            self._context,
+        namespace = info.namespace if resource.type.namespaced else ""
+        options = self._write_options(request, resource, "CreateOptions")
+        outcome = await self._perform(
+            request,
             resource,
-            info.namespace if resource.type.namespaced else "",
-            body.value,
-            self._write_options(request, resource, "CreateOptions"),
-            duplicates=body.duplicates,
+            self._is_large(request),
+            lambda context, guarded: create(
+                context, resource, namespace, body.value, guarded(options), duplicates=body.duplicates
+            ),
         )
         return view.outcome(outcome, 201)
+
+    def _is_large(self, request: ServerRequest, resource: Resource | None = None, key: Key | None = None) -> bool:
+        """Whether a write belongs into the thread, by the size of its body or of the object it changes."""
+        if not request.offloadable:
+            return False
+        if len(request.body) > LARGE_BODY:
+            return True
+        entry = self._context.store.head(resource.storage, key) if resource is not None and key is not None else None
+        return entry is not None and len(entry.encoded) > LARGE_OBJECT
+
+    async def _perform(self, request: ServerRequest, resource: Resource, large: bool, verb: Verb) -> Outcome:
+        """Perform a write, a large one in the thread. It starts over if the object changes meanwhile."""
+        if not large:
+            return await verb(self._context, lambda options: options)
+        self._context.store.resource_store(resource.storage)  # the thread must not be the first to need it
+        context = OffloadedContext(self._context, asyncio.get_running_loop())
+        for _ in range(_ATTEMPTS):
+            try:
+                return await self._offload.run(request.user.name, verb(context, partial(_guarded_on_loop, context)))
+            except Overtaken:
+                continue
+        raise Conflict(MODIFIED)
 
     async def _write(
         self, request: ServerRequest, info: RequestInfo, resource: Resource, subresource: str
@@ -183,14 +247,19 @@ class Handler:
         if info.verb == "update":
             body = await self._body(request, resource)
             options = self._write_options(request, resource, "UpdateOptions")
-            outcome = await update(
-                self._context,
+            outcome = await self._perform(
+                request,
                 resource,
-                *key,
-                body.value,
-                options,
-                subresource=subresource,
-                duplicates=body.duplicates,
+                self._is_large(request, resource, key),
+                lambda context, guarded: update(
+                    context,
+                    resource,
+                    *key,
+                    body.value,
+                    guarded(options),
+                    subresource=subresource,
+                    duplicates=body.duplicates,
+                ),
             )
             return outcome, 201 if outcome.created else 200
         media_type = bodies.media_type(request.headers.get("content-type", ""))
@@ -199,15 +268,20 @@ class Handler:
         if request.with_metadata:
             options = replace(options, with_metadata=True)
         body = await self._patch_body(request, media_type)
-        outcome = await patch(
-            self._context,
+        outcome = await self._perform(
+            request,
             resource,
-            *key,
-            media_type,
-            body.value,
-            options,
-            subresource=subresource,
-            duplicates=body.duplicates,
+            self._is_large(request, resource, key),
+            lambda context, guarded: patch(
+                context,
+                resource,
+                *key,
+                media_type,
+                body.value,
+                guarded(options),
+                subresource=subresource,
+                duplicates=body.duplicates,
+            ),
         )
         return outcome, 201 if outcome.created else 200
 
@@ -271,6 +345,9 @@ class Handler:
         content_type = request.headers.get("content-type", "")
         if len(request.body) > LARGE and bodies.is_yaml(content_type):
             return await bodies.of_yaml(self._yaml_worker.decode(request.body), resource.type)
+        if self._is_large(request):
+            decode = partial(bodies.decode, request.body, content_type, resource.type)
+            return await self._offload.call(request.user.name, decode)
         return bodies.decode(request.body, content_type, resource.type)
 
     async def _patch_body(self, request: ServerRequest, media_type: str) -> Body:
@@ -278,6 +355,8 @@ class Handler:
             return Body(request.object)
         if len(request.body) > LARGE and bodies.is_yaml_patch(request.body, media_type):
             return await self._yaml_worker.decode(request.body)
+        if self._is_large(request):
+            return await self._offload.call(request.user.name, partial(bodies.decode_patch, request.body, media_type))
         return bodies.decode_patch(request.body, media_type)
 
     @staticmethod
@@ -285,7 +364,7 @@ class Handler:
         body = request.object
         if body is None and request.body.strip():
             content_type = request.headers.get("content-type", "")
-            if len(request.body) > LARGE and bodies.is_yaml(content_type):
+            if len(request.body) > LARGE:
                 raise TooLarge(f"the options of a deletion have {len(request.body)} bytes; the limit is {LARGE}")
             body = bodies.decode(request.body, content_type).value
         return delete_options(request.query, body)
@@ -300,3 +379,11 @@ class Handler:
             raise refused(kind, Cause("force", "FieldValueForbidden", why))
         manager = manager or manager_from_user_agent(request.headers.get("user-agent", ""))
         return write_options(request.query, manager, kind, self._admission.guard(request.user, resource))
+
+
+def _guarded_on_loop(context: OffloadedContext, options: WriteOptions) -> WriteOptions:
+    """Options whose check of permissions runs on the event loop."""
+    guard = options.guard
+    if guard is None:
+        return options
+    return replace(options, guard=lambda new, old: context.on_loop(partial(guard, new, old)))

@@ -37,6 +37,8 @@ class ServerRequest:
     # A patch of a custom resource's status keeps the labels and annotations of the body. Only the in-process transport
     # can set it: over the network, permission to write a status must not extend to metadata.
     with_metadata: bool = False
+    # Large work on this request may run in a thread. Clients in this process know what they ask for.
+    offloadable: bool = False
 
 
 @dataclass(slots=True)

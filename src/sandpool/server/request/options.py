@@ -19,6 +19,11 @@ from sandpool.server.request.request_info import truthy
 
 FIELD_VALIDATION = ("", "Ignore", "Strict", "Warn")
 PROPAGATION_POLICIES = ("Foreground", "Background", "Orphan")
+#: Characters of a selector. Parsing so many takes some milliseconds.
+MAX_SELECTOR = 16 * 1024
+#: Requirements of a label selector; each is compared with every object of a list. One requirement has any number of
+#: values at no cost.
+MAX_REQUIREMENTS = 256
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 _INT64 = range(-(2**63), 2**63)
 
@@ -115,11 +120,15 @@ def _number(query: Mapping[str, str], name: str) -> int:
 
 
 def _selectors(query: Mapping[str, str]) -> tuple[LabelSelector | None, FieldSelector | None]:
-    labels, fields = query.get("labelSelector"), query.get("fieldSelector")
-    return (
-        LabelSelector.parse(labels) if labels else None,
-        FieldSelector.parse(fields) if fields else None,
-    )
+    labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
+    for name, text in (("labelSelector", labels), ("fieldSelector", fields)):
+        if len(text) > MAX_SELECTOR:
+            raise BadRequest(f"the {name} has {len(text)} characters; the limit is {MAX_SELECTOR}")
+    selector = LabelSelector.parse(labels) if labels else None
+    if selector is not None and len(selector.requirements) > MAX_REQUIREMENTS:
+        found = len(selector.requirements)
+        raise BadRequest(f"the labelSelector has {found} requirements; the limit is {MAX_REQUIREMENTS}")
+    return selector, FieldSelector.parse(fields) if fields else None
 
 
 def list_options(query: Mapping[str, str]) -> ListOptions:

@@ -58,10 +58,9 @@ class _Namespace:
     def after(self, name: str) -> Iterator[Entry]:
         """Entries with a name greater than the given one, in order."""
         names = self.names()
-        for index in range(bisect_right(names, name) if name else 0, len(names)):
-            entry = self.entries.get(names[index])
-            if entry is not None:
-                yield entry
+        if name:
+            names = names[bisect_right(names, name) :]
+        return filter(None, map(self.entries.get, names))
 
 
 class ObjectTable:

@@ -14,8 +14,9 @@ from sandpool.api.resource import Key
 from sandpool.server.store.entry import Change
 
 # A client that reads slower than objects change is disconnected; it resumes from its last resourceVersion or lists
-# again. The bound counts changes, whose bytes are shared with the history.
+# again. Changes and their bytes are counted: a slow reader keeps them in memory after the history has dropped them.
 MAX_BACKLOG = 20_000
+MAX_BACKLOG_BYTES = 64 << 20
 
 
 class Overrun(Exception):
@@ -30,16 +31,18 @@ class Subscription:
         self.name = name
         self._hub = hub
         self._changes: list[Change] = list(backlog)
+        self._bytes = 0  # of the changes delivered since the last ``take``
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
         self._overrun = False
 
     def deliver(self, change: Change) -> None:
-        if len(self._changes) >= MAX_BACKLOG:
+        if len(self._changes) >= MAX_BACKLOG or self._bytes > MAX_BACKLOG_BYTES:
             self._overrun = True
             self._changes.clear()
         elif not self._overrun:
             self._changes.append(change)
+            self._bytes += len(change.entry.encoded)
         self._notify()
 
     def close(self) -> None:
@@ -70,6 +73,7 @@ class Subscription:
             raise Overrun
         if self._changes:
             changes, self._changes = self._changes, []
+            self._bytes = 0
             return changes
         return None if self._closed else []
 
