@@ -14,7 +14,7 @@ from sandpool.api.labels import CREATED_BY, LAUNCH_TYPE, TEMPLATE_REF
 from sandpool.api.metrics import SANDBOXES
 from sandpool.api.resource import Object
 from sandpool.api.views import SandboxView
-from sandpool.controllers.metrics import SandboxCounts
+from sandpool.controllers.metrics import STATE_LOSSES, SandboxCounts, StateLossCounts
 from sandpool.engine.cache.store import Cache
 from sandpool.engine.metrics.registry import MetricsRegistry
 from tests.support.sandbox_objects import sandbox, stored
@@ -115,3 +115,21 @@ def test_incremental_counts_equal_a_full_count(steps: list[tuple[int, int | None
             cache.observe(object)
     assert counted.samples() == counts_of(cache).samples()
     assert sum(counted.samples().values()) == len(cache)
+
+
+async def test_state_losses_are_counted_once_by_reason() -> None:
+    cache, losses, metrics = Cache(SandboxView.from_object), StateLossCounts(), MetricsRegistry()
+    losses.subscribe(cache)
+    metrics.collect(STATE_LOSSES, losses.samples)
+
+    def lost(message: str) -> Object:
+        condition = {"type": "StateLost", "status": "True", "reason": "OOMKilled", "message": message}
+        return {"conditions": [{**condition, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
+
+    cache.observe(sandbox("known", status=lost("before this process")))
+    cache.observe(sandbox("box"))
+    for version, message in ((2, "first"), (3, "first"), (4, "second")):
+        metadata = {"resourceVersion": str(version), "labels": {"version": str(version)}}
+        cache.observe(sandbox("box", metadata=metadata, status=lost(message)))
+    text = (await metrics.render(""))[0].decode()
+    assert 'sandpool_sandbox_state_losses_total{namespace="default",reason="OOMKilled"} 2.0' in text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from random import Random
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
+from sandpool.api.times import timestamp
 from sandpool.router.destination import Destination, RequestRejected
 from sandpool.router.targets import SandboxResolver, Target
 from sandpool.server.api_server import ApiServer
@@ -151,3 +154,40 @@ def test_deleted_sandbox_is_not_found(targets: SandboxResolver) -> None:
     box = sandbox("box")
     targets.sandboxes.observe_deletion({**box, "metadata": {**box["metadata"], "resourceVersion": "9"}})
     assert refused(targets, wanted()) == (404, "Sandbox box not found in namespace default.")
+
+
+def lost(targets: SandboxResolver, version: str, when: str = "2026-01-01T00:00:00Z", name: str = "box") -> None:
+    box = sandbox(name)
+    condition = {"type": "StateLost", "status": "True", "reason": "OOMKilled", "message": f"Killed at {when}."}
+    box["status"] = {"conditions": [{**condition, "lastTransitionTime": when}]}
+    box["metadata"]["resourceVersion"] = version
+    targets.sandboxes.observe(box)
+
+
+def test_first_request_after_a_state_loss_is_rejected_with_the_reason(targets: SandboxResolver) -> None:
+    lost(targets, "10")
+    status, detail = refused(targets, wanted())
+    assert status == 410
+    assert detail.startswith("Sandbox box has lost its state. Killed at 2026-01-01T00:00:00Z. (StateLost: OOMKilled")
+    assert targets.find(wanted()).address == OWN, "told once"
+    assert targets.find(wanted("other")).address == OTHERS
+    lost(targets, "11", "2026-01-01T00:01:00Z")
+    assert refused(targets, wanted())[0] == 410, "another loss"
+
+
+def test_client_that_accepts_state_losses_is_not_rejected(targets: SandboxResolver) -> None:
+    lost(targets, "10")
+    assert targets.find(replace(wanted(), accepts_loss=True)).address == OWN
+    assert refused(targets, wanted())[0] == 410, "other clients are told"
+
+
+def test_starting_router_reports_recent_losses_only(server: ApiServer) -> None:
+    clock = ManualClock()
+    recent, old = clock.now() - timedelta(minutes=1), clock.now() - timedelta(hours=1)
+    for when, statuses in ((recent, 410), (old, 0)):
+        targets = SandboxResolver(server.client(), clock, Random(0))
+        lost(targets, "10", timestamp(when))
+        targets.pods.observe(ready_pod(sandbox("box"), OWN))
+        if statuses:
+            assert refused(targets, wanted())[0] == statuses
+        assert targets.find(wanted()).address == OWN

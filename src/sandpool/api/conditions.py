@@ -20,6 +20,8 @@ READY: Final = "Ready"
 SUSPENDED: Final = "Suspended"
 FINISHED: Final = "Finished"
 POD_SCHEDULED: Final = "PodScheduled"
+#: Of our own: the sandbox goes on, but its processes and files outside volumes are gone.
+STATE_LOST: Final = "StateLost"
 
 # --- Sandbox: Suspended ----------------------------------------------------------------------------------------------
 

@@ -28,6 +28,11 @@ def multiple_pods(message: str) -> EventSpec:
     return EventSpec(SANDBOX_CONTROLLER, WARNING, "MultiplePods", "Reconciling", message)
 
 
+def state_lost(cause: str, message: str) -> EventSpec:
+    """A sandbox goes on without its state. The reference has no such event."""
+    return EventSpec(SANDBOX_CONTROLLER, WARNING, "StateLost", "Restarting", f"{cause}: {message}")
+
+
 def sandbox_adopted(sandbox: str) -> EventSpec:
     return EventSpec(CLAIM_CONTROLLER, NORMAL, "SandboxAdopted", "Adoption", f'Adopted warm pool Sandbox "{sandbox}"')
 

@@ -22,7 +22,7 @@ from sandpool.api.resource import Key
 from sandpool.controllers.claim.controller import ClaimController
 from sandpool.controllers.dependencies import Dependencies
 from sandpool.controllers.informers import Caches, InformerSet
-from sandpool.controllers.metrics import SandboxCounts
+from sandpool.controllers.metrics import STATE_LOSSES, SandboxCounts, StateLossCounts
 from sandpool.controllers.middleware import trace_reconciles
 from sandpool.controllers.options import ControllerOptions
 from sandpool.controllers.sandbox.controller import SandboxController
@@ -104,6 +104,9 @@ class ControllerManager:
         counts = SandboxCounts()
         counts.subscribe(self.caches.sandboxes)
         metrics.collect(SANDBOXES, counts.samples)
+        losses = StateLossCounts()
+        losses.subscribe(self.caches.sandboxes)
+        metrics.collect(STATE_LOSSES, losses.samples)
         # In the order in which they stop: first those that clients wait for.
         self._controllers: tuple[Controller[Any], ...] = (
             self.claims.controller,

@@ -1,4 +1,4 @@
-"""Gauge of sandboxes by namespace, readiness, launch type, template, owner and creator.
+"""Gauge of sandboxes by namespace, readiness, launch type, template, owner and creator, and counter of state losses.
 
 The counts follow the changes of the cache. Counting on each scrape would block claims while the loop walks a hundred
 thousand sandboxes.
@@ -10,15 +10,21 @@ from collections import Counter
 from typing import Final
 
 from sandpool.api import labels
-from sandpool.api.conditions import READY, SANDBOX_EXPIRED
+from sandpool.api.conditions import READY, SANDBOX_EXPIRED, STATE_LOST
 from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
-from sandpool.api.metrics import OWNED_BY_NOBODY, UNKNOWN_TEMPLATE
+from sandpool.api.metrics import OWNED_BY_NOBODY, UNKNOWN_TEMPLATE, Metric
 from sandpool.api.resource import Key
 from sandpool.api.views import SandboxView
 from sandpool.engine.cache.store import Cache
 from sandpool.engine.metrics.registry import Labels, Samples
 
 _EXPIRED: Final = SANDBOX_EXPIRED[0]
+STATE_LOSSES: Final = Metric(
+    "sandpool_sandbox_state_losses_total",
+    "counter",
+    ("namespace", "reason"),
+    "Sandboxes in use that lost their processes and files outside volumes.",
+)
 
 
 class SandboxCounts:
@@ -42,6 +48,28 @@ class SandboxCounts:
             self._counts[before] -= 1
             if not self._counts[before]:
                 del self._counts[before]
+
+
+class StateLossCounts:
+    """State losses of the sandboxes of a cache: samples of the metric ``STATE_LOSSES``."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[Labels] = Counter()
+
+    def subscribe(self, sandboxes: Cache[SandboxView]) -> None:
+        """Count losses from now on."""
+        sandboxes.subscribe(self._changed, on_change_of=lambda sandbox: sandbox.status.condition(STATE_LOST))
+
+    def samples(self) -> Samples:
+        return dict(self._counts)
+
+    def _changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
+        """Count a loss when its condition appears or changes, not when this process sees the sandbox first."""
+        if old is None or new is None:
+            return
+        lost, known = (each.status.condition(STATE_LOST) for each in (new, old))
+        if lost is not None and (known is None or known["message"] != lost["message"]):
+            self._counts[key.namespace, lost["reason"]] += 1
 
 
 def _labels(sandbox: SandboxView) -> Labels:

@@ -19,6 +19,7 @@ PORT: Final = "x-sandbox-port"
 POD_IP: Final = "x-sandbox-pod-ip"
 UID: Final = "x-sandbox-uid"
 TIMEOUT: Final = "x-sandbox-timeout"
+ACCEPT_STATE_LOSS: Final = "x-sandbox-accept-state-loss"
 AUTHORIZATION: Final = "authorization"
 
 DEFAULT_NAMESPACE: Final = "default"
@@ -41,7 +42,8 @@ class RequestRejected(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The sandbox and port a request names. ``hint`` is the address that the client believes the sandbox to have."""
+    """The sandbox and port a request names. ``hint`` is the address that the client believes the sandbox to have. With
+    ``accepts_loss`` the client does not rely on what it did in the sandbox before."""
 
     namespace: str
     sandbox: str
@@ -49,6 +51,7 @@ class Destination:
     timeout: float
     hint: str = ""
     uid: str = ""
+    accepts_loss: bool = False
 
 
 def parse_destination(headers: Mapping[str, str], max_timeout: float = DEFAULT_TIMEOUT) -> Destination:
@@ -65,7 +68,8 @@ def parse_destination(headers: Mapping[str, str], max_timeout: float = DEFAULT_T
     if hint and not _is_address(hint):
         raise invalid_address()
     timeout = _timeout(headers.get(TIMEOUT), max_timeout)
-    return Destination(namespace, sandbox, _port(headers.get(PORT)), timeout, hint, headers.get(UID, ""))
+    accepts_loss = headers.get(ACCEPT_STATE_LOSS, "").lower() == "true"
+    return Destination(namespace, sandbox, _port(headers.get(PORT)), timeout, hint, headers.get(UID, ""), accepts_loss)
 
 
 def invalid_address() -> RequestRejected:

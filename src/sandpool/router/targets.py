@@ -5,6 +5,10 @@ pod must be owned by the sandbox and be ready.
 
 Clients send the address that they last saw. An address that the sandbox has, or had before it was suspended, is
 ignored. A request with any other address is rejected: it is meant for another machine.
+
+A sandbox that has lost its state (condition StateLost) looks like before to a client that does not watch the API. So
+the first request after the loss is rejected with 410 and the reason; the next ones are forwarded. A client opts out
+with a header. Several routers each reject one request.
 """
 
 from __future__ import annotations
@@ -12,14 +16,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
+from datetime import timedelta
 from ipaddress import ip_address
 from random import Random
 from typing import Any, Final
 
+from sandpool.api.conditions import STATE_LOST
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.labels import POD_NAME
 from sandpool.api.resource import Key
 from sandpool.api.views import PodView, SandboxView
+from sandpool.api.views.times import parse_time
 from sandpool.engine.cache.reflector import Reflector
 from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock
@@ -28,6 +35,8 @@ from sandpool.router.destination import Destination, RequestRejected, invalid_ad
 
 #: Earlier addresses of a sandbox that are still accepted from clients.
 _MAX_ADDRESSES: Final = 8
+#: A router that starts reports losses of this age: the client may not have sent a request since.
+_RECENT: Final = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +55,12 @@ class SandboxResolver:
     def __init__(self, client: Client, clock: Clock, rng: Random, *, namespace: str | None = None) -> None:
         self.sandboxes = Cache(SandboxView.from_object, name="router sandboxes")
         self.pods = Cache(PodView.from_object, name="router pods")
+        self.clock = clock
         self._addresses: dict[str, deque[str]] = {}  # by UID of the sandbox, the latest address last
+        self._unreported: dict[str, str] = {}  # state losses that no client was told of, by UID of the sandbox
         self.pods.subscribe(self._pod_changed, on_change_of=lambda pod: pod.ips)
         self.sandboxes.subscribe(self._sandbox_changed, on_change_of=lambda sandbox: sandbox.uid)
+        self.sandboxes.subscribe(self._state_lost, on_change_of=lambda sandbox: sandbox.status.condition(STATE_LOST))
         self._reflectors: list[Reflector[Any]] = [
             Reflector(client, SANDBOX, self.sandboxes, clock, rng, namespace=namespace),
             Reflector(client, POD, self.pods, clock, rng, namespace=namespace),
@@ -80,6 +92,8 @@ class SandboxResolver:
             if sandbox.suspended:  # for an unknown time: with 503, clients would retry
                 raise RequestRejected(409, f"Sandbox {destination.sandbox} is suspended.")
             raise RequestRejected(503, f"Sandbox {destination.sandbox} has no running pod.")
+        if not destination.accepts_loss and sandbox.uid in self._unreported:
+            raise RequestRejected(410, self._unreported.pop(sandbox.uid))
         if not pod.ready or not pod.ips:
             raise RequestRejected(503, f"Sandbox {destination.sandbox} is not ready.")
         if destination.hint and destination.hint not in self._addresses.get(sandbox.uid, ()):
@@ -94,6 +108,19 @@ class SandboxResolver:
     def _sandbox_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
         if new is None and old is not None:
             self._addresses.pop(old.uid, None)
+            self._unreported.pop(old.uid, None)
+
+    def _state_lost(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
+        lost = None if new is None else new.status.condition(STATE_LOST)
+        if new is None or lost is None:
+            return
+        known = None if old is None else old.status.condition(STATE_LOST)
+        if known is not None and known["message"] == lost["message"]:
+            return
+        when = parse_time(lost["lastTransitionTime"])
+        if old is not None or (when is not None and self.clock.now() - when < _RECENT):
+            detail = f"{lost['message']} (StateLost: {lost['reason']}, {lost['lastTransitionTime']})"
+            self._unreported[new.uid] = f"Sandbox {new.name} has lost its state. {detail}"
 
 
 def _wrong_address(destination: Destination) -> RequestRejected:

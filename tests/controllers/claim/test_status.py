@@ -155,6 +155,28 @@ def test_finished_outlives_the_sandbox_only_if_the_claim_has_expired(expired: bo
     assert condition(next_status(view([FINISHED]), None, None, NOW, expired=expired), "Finished") == kept
 
 
+LOST: Condition = {
+    "type": "StateLost",
+    "status": "True",
+    "reason": "OOMKilled",
+    "message": "gone",
+    "lastTransitionTime": EARLIER,
+    "observedGeneration": 9,
+}
+
+
+def test_state_loss_is_copied_with_its_time_and_outlives_the_sandbox() -> None:
+    told = next_status(view(), box({"conditions": [LOST]}), None, NOW)
+    assert condition(told, "StateLost") == {**LOST, "observedGeneration": 3}
+    again = {**LOST, "message": "gone again", "lastTransitionTime": STAMP}
+    assert condition(next_status(view(told.conditions), box({"conditions": [again]}), None, NOW), "StateLost") == {
+        **again,
+        "observedGeneration": 3,
+    }
+    assert condition(next_status(view(told.conditions), None, None, NOW), "StateLost") is not None
+    assert condition(next_status(view(told.conditions), box(), None, NOW), "StateLost") is None, "another sandbox"
+
+
 def test_conditions_are_sorted_by_type() -> None:
     status = next_status(view([ready()]), box({"conditions": [ready("True"), FINISHED]}), None, NOW)
     assert [each["type"] for each in status.conditions] == ["Finished", "Ready"]

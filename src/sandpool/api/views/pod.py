@@ -14,6 +14,8 @@ RUNNING: Final = "Running"
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
 
+OOM_KILLED: Final = "OOMKilled"
+
 _UNSCHEDULABLE: Final = "Unschedulable"
 
 
@@ -25,6 +27,16 @@ class Scheduling(NamedTuple):
     message: str
 
 
+class ContainerEnd(NamedTuple):
+    """How a container ended."""
+
+    container: str
+    reason: str
+    exit_code: int
+    finished_at: str
+    message: str
+
+
 @dataclass(frozen=True, slots=True)
 class PodView(View):
     node_name: str
@@ -32,6 +44,9 @@ class PodView(View):
     ips: tuple[str, ...]
     ready: bool
     scheduling: Scheduling | None
+    reason: str  # why it failed: Evicted, NodeLost and the like
+    message: str
+    last_end: ContainerEnd | None  # the latest end of a container that was restarted, or that made the pod fail
 
     @property
     def unschedulable(self) -> bool:
@@ -57,4 +72,23 @@ class PodView(View):
             scheduling=None
             if scheduled is None
             else Scheduling(scheduled["status"], scheduled.get("reason") or "", scheduled.get("message") or ""),
+            reason=status.get("reason") or "",
+            message=status.get("message") or "",
+            last_end=_last_end(status, "state" if status.get("phase") == FAILED else "lastState"),
         )
+
+
+def _last_end(status: Object, field: str) -> ContainerEnd | None:
+    latest: ContainerEnd | None = None
+    for container in status.get("containerStatuses") or ():
+        state = container.get(field)
+        end = state.get("terminated") if state else None
+        if end and (latest is None or (end.get("finishedAt") or "") > latest.finished_at):
+            latest = ContainerEnd(
+                container["name"],
+                end.get("reason") or "",
+                end.get("exitCode") or 0,
+                end.get("finishedAt") or "",
+                end.get("message") or "",
+            )
+    return latest

@@ -1,4 +1,4 @@
-"""The status of a claim: name and addresses of its sandbox, and the conditions Ready and Finished."""
+"""The status of a claim: name and addresses of its sandbox, and the conditions Ready, Finished and StateLost."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sandpool.api.conditions import (
     FALSE,
     FINISHED,
     READY,
+    STATE_LOST,
     TRUE,
     Condition,
     find_condition,
@@ -117,6 +118,7 @@ def next_status(
     if error is not None and error.status is Status.UNTOUCHED and before.sandbox_name:
         return before
     conditions = _with_finished(before.conditions, claim, sandbox, timestamp(now), expired=expired)
+    conditions = _with_state_loss(conditions, claim, sandbox, timestamp(now))
     conditions = _with_ready(conditions, claim, sandbox, error, timestamp(now), expired=expired)
     if sandbox is not None:
         name, pod_ips = sandbox.name, sandbox.status.pod_ips
@@ -130,7 +132,7 @@ def next_status(
 def marked_expired(claim: ClaimView, status: ClaimStatus, now: datetime) -> ClaimStatus:
     """The status with Ready=False for expiry."""
     reason, message = texts.CLAIM_EXPIRED
-    conditions = observe_generation(status.conditions, (FINISHED,), claim.generation)
+    conditions = observe_generation(status.conditions, (FINISHED, STATE_LOST), claim.generation)
     conditions = _ready(conditions, claim, reason, message, timestamp(now))
     return ClaimStatus(_in_order(conditions), status.sandbox_name, status.pod_ips)
 
@@ -157,6 +159,21 @@ def _with_finished(
     if finished is None:
         return remove_condition(conditions, FINISHED)
     return _copied(conditions, finished, claim.generation, now)
+
+
+def _with_state_loss(
+    conditions: list[Condition], claim: ClaimView, sandbox: SandboxView | None, now: str
+) -> list[Condition]:
+    """Copy the StateLost condition of the sandbox. A claim keeps it after its sandbox is gone, as the reason."""
+    if sandbox is None:
+        return observe_generation(conditions, (STATE_LOST,), claim.generation)
+    lost = sandbox.status.condition(STATE_LOST)
+    if lost is None:
+        return remove_condition(conditions, STATE_LOST)
+    known = find_condition(conditions, STATE_LOST)
+    if known is not None and known["lastTransitionTime"] != lost["lastTransitionTime"]:
+        conditions = remove_condition(conditions, STATE_LOST)  # another loss
+    return _copied(conditions, lost, claim.generation, now)
 
 
 def _with_ready(

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from sandpool.api import conditions
-from sandpool.api.conditions import FINISHED, READY, Condition
+from sandpool.api.conditions import FINISHED, READY, STATE_LOST
 from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.labels import CLAIM_FIRST_READY_AT, SANDBOX_NAME
 from sandpool.api.resource import Key
@@ -182,10 +182,10 @@ def wrong_reference(claim: ClaimView) -> str:
     return annotated if claim.sandbox_name and annotated != claim.sandbox_name else ""
 
 
-def sandbox_state(sandbox: SandboxView) -> tuple[bool, tuple[str, ...], Condition | None, Condition | None]:
+def sandbox_state(sandbox: SandboxView) -> tuple[object, ...]:
     """The part of a sandbox that its claim's status repeats."""
     status = sandbox.status
-    return sandbox.deleting, status.pod_ips, status.condition(READY), status.condition(FINISHED)
+    return sandbox.deleting, status.pod_ips, *(status.condition(each) for each in (READY, FINISHED, STATE_LOST))
 
 
 def pool_spec(pool: WarmPoolView) -> tuple[str, int]:

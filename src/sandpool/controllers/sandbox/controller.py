@@ -16,10 +16,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final, NamedTuple
 
-from sandpool.api.kinds import POD, SANDBOX, SANDBOX_WARM_POOL
+from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM, SANDBOX_FIELD_MANAGER, TRACE_CONTEXT
 from sandpool.api.resource import Key, Object
-from sandpool.api.views import PodView, SandboxView
+from sandpool.api.views import ClaimView, PodView, SandboxView
 from sandpool.controllers.dependencies import Dependencies
 from sandpool.controllers.informers import key_of
 from sandpool.controllers.options import SandboxOptions
@@ -34,6 +34,7 @@ from sandpool.controllers.sandbox.plan import (
     compute_status,
     plan,
 )
+from sandpool.controllers.sandbox.state_loss import in_use_since
 from sandpool.controllers.sandbox.volumes import volume_claim_names
 from sandpool.controllers.sandbox.watches import watch
 from sandpool.controllers.writer import ApiWriter, Create, OwnerLivenessCheck, Patch, Write
@@ -152,7 +153,15 @@ class SandboxController:
             service=caches.services.get(key_of(sandbox)),
             volume_claims={name: claim for name, claim in claims.items() if claim is not None},
             waiting=self._pending.get(key_of(sandbox), _NONE_PENDING),
+            in_use_since=in_use_since(sandbox, self._claim_of(sandbox)),
         )
+
+    def _claim_of(self, sandbox: SandboxView) -> ClaimView | None:
+        owner = sandbox.owner
+        if owner is None or not owner.is_a(SANDBOX_CLAIM):
+            return None
+        claim = self.caches.claims.get(Key(sandbox.namespace, owner.name))
+        return claim if claim is not None and claim.uid == owner.uid else None
 
     def _has_work(self, key: Key) -> bool:
         """Whether a reconcile would write, or remember, anything else than the last one did."""
@@ -238,6 +247,10 @@ class SandboxController:
             self._pending[key] = status_plan.waiting
         if status_plan.event is not None:
             self.recorder.event(_reference(sandbox), status_plan.event)
+        if status_plan.loss is not None:
+            self.recorder.event(_reference(sandbox), status_plan.loss)
+            if (claim := self._claim_of(sandbox)) is not None:
+                self.recorder.event(_claim_reference(claim), status_plan.loss)
         if status_plan.errors:
             raise ReconcileIncomplete(
                 "; ".join(status_plan.errors),
@@ -287,6 +300,12 @@ _STEP_DONE: Final = _StepResult()
 
 class _StaleCache(Exception):
     """The plan missed an object that exists. The cache has it now: plan again."""
+
+
+def _claim_reference(claim: ClaimView) -> ObjectReference:
+    return ObjectReference(
+        SANDBOX_CLAIM.api_version, SANDBOX_CLAIM.kind, claim.name, claim.namespace, claim.uid, claim.resource_version
+    )
 
 
 def _reference(sandbox: SandboxView) -> ObjectReference:

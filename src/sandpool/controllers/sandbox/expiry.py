@@ -17,6 +17,7 @@ from sandpool.api.conditions import (
     POD_SCHEDULED,
     READY,
     SANDBOX_EXPIRED,
+    STATE_LOST,
     SUSPENDED,
     observe_generation,
     remove_condition,
@@ -63,7 +64,7 @@ def mark_expired(sandbox: SandboxView, status: SandboxStatus, now: str) -> Sandb
     """The status with Ready=False because of expiry. Suspended and Finished keep what they show of the time before,
     at the generation that was observed now."""
     conditions = remove_condition(status.conditions, POD_SCHEDULED)
-    conditions = observe_generation(conditions, (SUSPENDED, FINISHED), sandbox.generation)
+    conditions = observe_generation(conditions, (SUSPENDED, FINISHED, STATE_LOST), sandbox.generation)
     conditions = set_condition(
         conditions, READY, FALSE, *SANDBOX_EXPIRED, observed_generation=sandbox.generation, now=now
     )

@@ -17,11 +17,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from sandpool.api.conditions import MULTIPLE_PODS, READY, multiple_pods_message
-from sandpool.api.events import EventSpec, multiple_pods
+from sandpool.api.events import EventSpec, multiple_pods, state_lost
 from sandpool.api.resource import Object
 from sandpool.api.times import timestamp
 from sandpool.api.views import PodView, SandboxStatus, SandboxView, ServiceView, VolumeClaimView
 from sandpool.controllers.options import SandboxOptions
+from sandpool.controllers.sandbox import state_loss
 from sandpool.controllers.sandbox.expiry import (
     IMMEDIATELY,
     ExpiryPlan,
@@ -33,6 +34,7 @@ from sandpool.controllers.sandbox.expiry import (
 )
 from sandpool.controllers.sandbox.pod import PodPlan, owned_pods, plan_pod
 from sandpool.controllers.sandbox.service import ServicePlan, plan_service
+from sandpool.controllers.sandbox.state_loss import StateLoss
 from sandpool.controllers.sandbox.status import ChildrenState, is_urgent, status, status_patch
 from sandpool.controllers.sandbox.volumes import VolumesPlan, plan_volumes
 from sandpool.controllers.writer import Create
@@ -68,6 +70,7 @@ class Observed:
     service: ServiceView | None = None  # of the sandbox's name
     volume_claims: Mapping[str, VolumeClaimView] = field(default_factory=dict)  # by name
     waiting: PendingWrites = field(default_factory=PendingWrites)  # from the last reconcile
+    in_use_since: datetime | None = None  # None: no client can have used the sandbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,7 @@ class PerformResult:
 class StatusPlan:
     status_patch: Object | None = None  # of the status subresource
     event: EventSpec | None = None
+    loss: EventSpec | None = None  # an event for the sandbox and its claim
     errors: tuple[str, ...] = ()  # to be retried with back-off
     retry_after: float = 0.0  # seconds the API asked us to wait before that
     namespace_terminating: bool = False  # cause of one of the errors
@@ -128,13 +132,14 @@ def compute_status(
 ) -> StatusPlan:
     """The status after the steps. ``now`` is the time after them; the sandbox may have expired meanwhile."""
     sandbox = observed.sandbox
-    state = _children_state(children, result)
+    state = replace(_children_state(children, result), loss=_loss(observed, children, result, timestamp(now)))
     after = status(sandbox, state, timestamp(now), options.cluster_domain)
     event = _event(sandbox, state)
     if has_expired(sandbox, now):
         return replace(
             _expire(sandbox, after, now),
             event=event,
+            loss=_loss_event(sandbox, after),
             errors=state.errors,
             retry_after=result.retry_after,
             namespace_terminating=result.namespace_terminating,
@@ -144,6 +149,7 @@ def compute_status(
     return StatusPlan(
         status_patch=body,
         event=event,
+        loss=_loss_event(sandbox, after),
         errors=state.errors,
         retry_after=result.retry_after,
         namespace_terminating=result.namespace_terminating,
@@ -189,6 +195,18 @@ def _event(sandbox: SandboxView, state: ChildrenState) -> EventSpec | None:
     if not state.pod_count or sandbox.status.reason(READY) == MULTIPLE_PODS:
         return None
     return multiple_pods(multiple_pods_message(state.pod_count))
+
+
+def _loss(observed: Observed, children: ChildrenPlan, result: PerformResult, now: str) -> StateLoss | None:
+    if observed.in_use_since is None or children.pod.count:
+        return None
+    is_created = isinstance(children.pod.write, Create)
+    return state_loss.detect(observed.sandbox, result.pod, observed.in_use_since, is_created=is_created, now=now)
+
+
+def _loss_event(sandbox: SandboxView, after: SandboxStatus) -> EventSpec | None:
+    lost = state_loss.newly_lost(sandbox.status.conditions, after.conditions)
+    return None if lost is None else state_lost(lost["reason"], lost["message"])
 
 
 def _status_write(

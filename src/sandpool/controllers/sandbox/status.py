@@ -15,6 +15,8 @@ DependenciesNotReady, PodScheduled Unknown or True, node, addresses, Service), a
 else. So a sandbox that is a few seconds old may have no status at all, and a launch that hangs shows where. A delayed
 change is not lost: the next write, for whatever reason, contains it.
 
+The condition StateLost is written with the next status and makes it urgent (``state_loss``).
+
 The condition Suspended is always present. Finished is present once the pod has ended, PodScheduled while there is a pod
 or may be one. Ready comes last and summarises.
 """
@@ -31,6 +33,7 @@ from sandpool.api.names import name_hash, service_fqdn
 from sandpool.api.resource import Object
 from sandpool.api.views import PodView, SandboxStatus, SandboxView
 from sandpool.api.views.pod import RUNNING, SUCCEEDED
+from sandpool.controllers.sandbox.state_loss import StateLoss, with_state_loss
 from sandpool.kube.patches import merge_diff
 
 
@@ -83,6 +86,7 @@ def _actionable(status: SandboxStatus) -> tuple[object, ...]:
         # A sandbox without a status is not suspended.
         (suspended["status"], suspended["reason"]) if suspended is not None else (api.FALSE, api.NOT_SUSPENDED[0]),
         status.reason(api.FINISHED),
+        status.condition(api.STATE_LOST),
         scheduled["reason"] if scheduled is not None and stuck else None,
     )
 
@@ -104,6 +108,7 @@ class ChildrenState:
     pod_count: int = 0  # number of owned pods if there is more than one, else 0
     service: bool | None = False  # whether there is a Service; None if unknown
     errors: tuple[str, ...] = ()  # of all steps, including the pod
+    loss: StateLoss | None = None
 
     @property
     def pod_unknown(self) -> bool:
@@ -126,7 +131,7 @@ def conditions(sandbox: SandboxView, state: ChildrenState, now: str) -> list[Con
         api.POD_SCHEDULED: pod_scheduled(sandbox, state),
         api.READY: ready(sandbox, state),
     }
-    result = sandbox.status.conditions
+    result = with_state_loss(sandbox.status.conditions, sandbox, state.loss, now)
     for type, value in values.items():
         if value is None:
             result = remove_condition(result, type)

@@ -96,6 +96,7 @@ def urgent_pod_fields(pod: PodView) -> tuple[object, ...]:
         pod.labels,
         pod.annotations,
         pod.phase if pod.ended else None,
+        pod.last_end,
         serving,
         scheduling.reason if scheduling is not None and scheduling.status == FALSE else None,
     )

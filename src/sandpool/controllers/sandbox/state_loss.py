@@ -1,0 +1,109 @@
+"""Detects that a sandbox has lost its state: its processes, their memory, and its files outside volumes.
+
+A sandbox keeps its name and its address while a container restarts or a new pod replaces the old one, so a client
+cannot tell from a successful request that its work is gone. The condition StateLost tells it, with the cause and the
+time. It stays until the sandbox is suspended, which ends a life on purpose, and shows the latest loss.
+
+Only losses since the sandbox was handed out count: a member of a pool that restarts while it is idle has no state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from sandpool.api.conditions import STATE_LOST, TRUE, Condition, find_condition, remove_condition, set_condition
+from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
+from sandpool.api.views import ClaimView, PodView, SandboxView
+from sandpool.api.views.pod import FAILED, OOM_KILLED
+from sandpool.api.views.times import parse_time
+
+_GONE: Final = "Processes and files outside volumes are gone."
+_MAX_OUTPUT: Final = 200  # characters of the last output in a message
+
+
+class StateLoss(NamedTuple):
+    reason: str
+    message: str
+    time: str
+
+
+def in_use_since(sandbox: SandboxView, claim: ClaimView | None) -> datetime | None:
+    """When a client may have begun to use the sandbox; None if none can. ``claim`` is its owner, if that is a claim: a
+    warm sandbox was handed out after the claim had been created."""
+    if sandbox.owner is not None and sandbox.owner.is_a(SANDBOX_WARM_POOL):
+        return None
+    if sandbox.owner is not None and sandbox.owner.is_a(SANDBOX_CLAIM):
+        return None if claim is None else claim.creation_timestamp
+    return sandbox.creation_timestamp
+
+
+def detect(
+    sandbox: SandboxView, pod: PodView | None, since: datetime, *, is_created: bool, now: str
+) -> StateLoss | None:
+    """The latest loss since ``since``. ``is_created``: this reconcile creates the pod of the sandbox."""
+    if is_created:
+        # The status still shows the pod that is gone.
+        return _replaced(now) if sandbox.status.node_name else None
+    if pod is None or not pod.controlled_by(sandbox):
+        return None
+    end = pod.last_end
+    if pod.phase == FAILED:
+        reason = pod.reason or (OOM_KILLED if end is not None and end.reason == OOM_KILLED else "PodFailed")
+        details = pod.message or ("" if end is None else _ended(end.container, end.reason, end.exit_code, end.message))
+        return StateLoss(reason, f"The pod failed: {details or 'no reason was reported.'} {_GONE}", now)
+    ended = None if end is None else parse_time(end.finished_at)
+    if end is not None and (ended is None or ended >= since):
+        reason = OOM_KILLED if end.reason == OOM_KILLED else "ContainerRestarted"
+        text = _ended(end.container, end.reason, end.exit_code, end.message)
+        return StateLoss(reason, f"{text} It was restarted. {_GONE}", end.finished_at or now)
+    # A pod keeps its address. Times are no evidence: the clocks of the API and of this process differ.
+    known = sandbox.status.pod_ips
+    return _replaced(now) if known and pod.ips and known[0] != pod.ips[0] else None
+
+
+def with_state_loss(
+    conditions: list[Condition], sandbox: SandboxView, loss: StateLoss | None, now: str
+) -> list[Condition]:
+    """The conditions with that of the latest loss. Its transition time is the time of the loss."""
+    before = find_condition(conditions, STATE_LOST)
+    if sandbox.suspended:
+        return remove_condition(conditions, STATE_LOST)
+    if loss is None:
+        if before is None:
+            return conditions
+        reason, message, time = before["reason"], before["message"], before["lastTransitionTime"]
+    else:
+        reason, message, time = loss
+        if before is not None and (before["reason"], before["message"]) != (reason, message):
+            conditions = remove_condition(conditions, STATE_LOST)
+    return set_condition(
+        conditions,
+        STATE_LOST,
+        TRUE,
+        reason,
+        message,
+        observed_generation=sandbox.generation,
+        now=now,
+        last_transition_time=time,
+    )
+
+
+def newly_lost(before: Iterable[Condition], after: Iterable[Condition]) -> Condition | None:
+    """The condition of a loss that ``before`` does not show."""
+    known = find_condition(list(before), STATE_LOST)
+    found = find_condition(list(after), STATE_LOST)
+    if found is None or (known is not None and known["message"] == found["message"]):
+        return None
+    return found
+
+
+def _replaced(time: str) -> StateLoss:
+    return StateLoss("PodReplaced", f"The pod is gone, and another one replaced it at {time}. {_GONE}", time)
+
+
+def _ended(container: str, reason: str, code: int, output: str) -> str:
+    cause = "ran out of memory and was killed" if reason == OOM_KILLED else "ended"
+    last = output.strip().rpartition("\n")[2][-_MAX_OUTPUT:]
+    return f'Container "{container}" {cause} with exit code {code}.' + (f' Last output: "{last}".' if last else "")
