@@ -26,6 +26,7 @@ from tests.support.object_queries import image_of, is_adoption, is_creation, is_
 from tests.support.sandbox_history import SandboxHistory, is_member
 
 HELD = "3/3 sandboxes are unschedulable past the 5m0s readiness grace period"
+BECAUSE = ": 0/1 nodes are available: 1 Insufficient cpu."
 
 
 async def scale(world: World, replicas: int) -> None:
@@ -145,7 +146,7 @@ async def test_r21_hour_without_capacity_creates_and_deletes_nothing(world: Worl
 
     assert creations(world) == 3
     assert not any(map(is_deletion, world.wire.requests))
-    assert (await world.told(SANDBOX_WARM_POOL, "pool"))[PROGRESSING] == ("False", "Unschedulable", HELD)
+    assert (await world.told(SANDBOX_WARM_POOL, "pool"))[PROGRESSING] == ("False", "Unschedulable", HELD + BECAUSE)
 
 
 async def test_r22_quiet_pool_requeues_itself_and_reports_once(world: World) -> None:
@@ -156,7 +157,7 @@ async def test_r22_quiet_pool_requeues_itself_and_reports_once(world: World) -> 
     assert (await world.told(SANDBOX_WARM_POOL, "pool"))[PROGRESSING][:2] == ("True", "Replenishing")
     await world.wait(2 * 3600)
 
-    assert (await world.told(SANDBOX_WARM_POOL, "pool"))[PROGRESSING] == ("False", "Unschedulable", HELD)
+    assert (await world.told(SANDBOX_WARM_POOL, "pool"))[PROGRESSING] == ("False", "Unschedulable", HELD + BECAUSE)
     (event,) = await world.events("pool")
     assert (event["type"], event["reason"], event["action"]) == ("Warning", "WarmPoolNotProgressing", "Reconciling")
     assert event["note"] == (f"{HELD}; holding them instead of replacing (replacements would be equally unschedulable)")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sandpool.api.conditions import is_ready
-from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
+from sandpool.api.kinds import POD, SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.api.views import PodView
@@ -257,3 +257,48 @@ async def test_burst_writes_the_status_at_most_twice_a_second(world: World) -> N
 
     assert len(written) <= 5, "for two seconds"
     assert all(map(is_ready, await world.all(SANDBOX_CLAIM)))
+
+
+# --- problems of members ---------------------------------------------------------------------------------------------
+
+
+def crashed(name: str) -> Object:
+    end = {"reason": "Error", "exitCode": 3, "finishedAt": "2026-01-01T00:00:00Z", "message": "no module named app"}
+    waiting = {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}
+    container: Object = {"name": name, "image": "i", "imageID": "", "ready": False, "restartCount": 1}
+    return {
+        "status": {
+            "containerStatuses": [{**container, "state": {"waiting": waiting}, "lastState": {"terminated": end}}]
+        }
+    }
+
+
+async def test_pool_names_why_its_members_do_not_start(world: World) -> None:
+    world.node.fate = lambda pod: Fate.HANGING
+    await world.template()
+    await world.pool(1, filled=False)
+    await world.settle()
+    (member,) = await world.members()
+    await world.patch(POD, member["metadata"]["name"], crashed("main"), "status")
+
+    async def told() -> bool:
+        status, reason, message = (await world.told(SANDBOX_WARM_POOL, "pool"))["Progressing"]
+        cause = 'container "main" ended with exit code 3 (Error): "no module named app"'
+        return (status, reason, message) == ("True", "Replenishing", f"0 of 1 sandboxes are ready: {cause}")
+
+    await world.wait(2)
+    await world.until(told)
+
+
+@pytest.mark.parametrize("strategy", [ON_REPLENISH, ROLLING_UPDATE])
+async def test_fixed_template_replaces_members_that_never_became_ready_at_once(world: World, strategy: str) -> None:
+    world.node.fate = broken_from(0)
+    await world.template()
+    await world.pool(3, strategy=strategy, filled=False)
+    await world.wait(20)
+    for member in await world.members():
+        await world.patch(POD, member["metadata"]["name"], crashed("main"), "status")
+    world.node.fate = lambda pod: Fate.READY
+    await world.change_template(NEW)
+    await world.wait(5)  # the grace period is 300 s
+    assert images(await world.filled(3)) == [NEW] * 3

@@ -82,7 +82,8 @@ def test_restart_before_the_sandbox_was_handed_out_is_no_loss() -> None:
     ],
 )
 def test_failed_pod_is_a_loss_with_its_reason(failed: PodView, reason: str) -> None:
-    assert loss(failed) == (reason, NOW)
+    assert loss(failed, box(status={"podIPs": ["10.0.0.1"]})) == (reason, NOW)
+    assert loss(failed) is None, "it failed before it had an address"
 
 
 def test_pod_that_completed_has_lost_nothing() -> None:

@@ -38,7 +38,10 @@ async def test_pod_waits_for_the_first_node(rig: SchedulerRig) -> None:
 async def test_insufficient_resource_is_named(rig: SchedulerRig) -> None:
     await rig.node()
     await rig.pod("large", requests={"cpu": "8", "memory": "16Gi"})
-    assert await rig.why("large") == "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory."
+    assert await rig.why("large") == (
+        "0/1 nodes are available: 1 Insufficient cpu (8 requested, 4 free), "
+        "1 Insufficient memory (16Gi requested, 8Gi free)."
+    )
     assert ("FailedScheduling", await rig.why("large")) in await rig.events()
 
 
@@ -47,7 +50,7 @@ async def test_freed_resources_go_to_the_first_waiting_pod(rig: SchedulerRig) ->
     await rig.pod("one", requests={"cpu": "3"})
     for name in ("two", "three"):
         await rig.pod(name, requests={"cpu": "3"})
-        assert await rig.why(name) == "0/1 nodes are available: 1 Insufficient cpu."
+        assert await rig.why(name) == "0/1 nodes are available: 1 Insufficient cpu (3 requested, 1 free)."
     await rig.client.delete(POD, "one", "default", grace_period_seconds=0)
     await rig.settle()
     assert (await rig.topologies("two"), await rig.topologies("three")) == ("node-1", "")
@@ -73,14 +76,14 @@ async def test_number_of_pods_is_limited(rig: SchedulerRig) -> None:
     await rig.node(amounts={"cpu": "4", "memory": "8Gi", "pods": "1"})
     await rig.pod("one")
     await rig.pod("two")
-    assert await rig.why("two") == "0/1 nodes are available: 1 Too many pods."
+    assert await rig.why("two") == "0/1 nodes are available: 1 Too many pods (1 requested, 0 free)."
 
 
 async def test_largest_init_container_counts(rig: SchedulerRig) -> None:
     await rig.node()
     init = [{"name": "init", "image": "i", "resources": {"requests": {"cpu": "5"}}}]
     await rig.pod("one", requests={"cpu": "1"}, initContainers=init)
-    assert await rig.why("one") == "0/1 nodes are available: 1 Insufficient cpu."
+    assert await rig.why("one") == "0/1 nodes are available: 1 Insufficient cpu (5 requested, 4 free)."
 
 
 async def test_runtime_class_without_a_node_is_reported(rig: SchedulerRig) -> None:
@@ -162,7 +165,7 @@ async def test_restarted_scheduler_counts_used_resources(rig: SchedulerRig) -> N
     rig.scheduler = Scheduler(Client(rig.wire), rig.clock, Random(1))
     await rig.scheduler.start()
     await rig.pod("two", requests={"cpu": "3"})
-    assert await rig.why("two") == "0/1 nodes are available: 1 Insufficient cpu."
+    assert await rig.why("two") == "0/1 nodes are available: 1 Insufficient cpu (3 requested, 1 free)."
 
 
 async def test_equal_unschedulable_pods_cost_one_check(rig: SchedulerRig) -> None:

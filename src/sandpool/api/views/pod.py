@@ -17,6 +17,7 @@ FAILED: Final = "Failed"
 OOM_KILLED: Final = "OOMKilled"
 
 _UNSCHEDULABLE: Final = "Unschedulable"
+_STARTING: Final = frozenset({"ContainerCreating", "PodInitializing"})
 
 
 class Scheduling(NamedTuple):
@@ -47,6 +48,7 @@ class PodView(View):
     reason: str  # why it failed: Evicted, NodeLost and the like
     message: str
     last_end: ContainerEnd | None  # the latest end of a container that was restarted, or that made the pod fail
+    waiting: str  # why a container cannot start, for example an image that cannot be pulled; empty if none waits
 
     @property
     def unschedulable(self) -> bool:
@@ -75,7 +77,20 @@ class PodView(View):
             reason=status.get("reason") or "",
             message=status.get("message") or "",
             last_end=_last_end(status, "state" if status.get("phase") == FAILED else "lastState"),
+            waiting=_waiting(status),
         )
+
+
+def _waiting(status: Object) -> str:
+    for field in ("initContainerStatuses", "containerStatuses"):
+        for container in status.get(field) or ():
+            state = container.get("state")
+            waiting = state.get("waiting") if state else None
+            if waiting and (reason := waiting.get("reason") or "") not in _STARTING:
+                # The message of a back-off has its delay, which changes with each attempt.
+                message = "" if reason == "CrashLoopBackOff" else waiting.get("message") or ""
+                return f'container "{container["name"]}": {reason}' + (f": {message}" if message else "")
+    return ""
 
 
 def _last_end(status: Object, field: str) -> ContainerEnd | None:

@@ -13,7 +13,15 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from sandpool.api.conditions import STATE_LOST, TRUE, Condition, find_condition, remove_condition, set_condition
+from sandpool.api.conditions import (
+    FINISHED,
+    STATE_LOST,
+    TRUE,
+    Condition,
+    find_condition,
+    remove_condition,
+    set_condition,
+)
 from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.views import ClaimView, PodView, SandboxView
 from sandpool.api.views.pod import FAILED, OOM_KILLED
@@ -50,6 +58,8 @@ def detect(
         return None
     end = pod.last_end
     if pod.phase == FAILED:
+        if not sandbox.status.pod_ips or sandbox.status.condition(FINISHED) is not None:
+            return None  # it never served a client, or the status shows the loss already
         reason = pod.reason or (OOM_KILLED if end is not None and end.reason == OOM_KILLED else "PodFailed")
         details = pod.message or ("" if end is None else _ended(end.container, end.reason, end.exit_code, end.message))
         return StateLoss(reason, f"The pod failed: {details or 'no reason was reported.'} {_GONE}", now)

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Final
 
 from sandpool.api import events
-from sandpool.api.conditions import PROGRESSING, UNSCHEDULABLE, find_condition
+from sandpool.api.conditions import PROGRESSING, READY, UNSCHEDULABLE, find_condition
 from sandpool.api.events import EventSpec
 from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.api.views import PodView, SandboxView, WarmPoolStatus, WarmPoolView
@@ -28,7 +28,7 @@ from sandpool.controllers.warmpool.members import (
     repair,
     sort_members,
 )
-from sandpool.controllers.warmpool.readiness import Progress, assess_readiness
+from sandpool.controllers.warmpool.readiness import Progress, assess_readiness, member_problem
 from sandpool.controllers.warmpool.rollout import RolloutBounds, step
 from sandpool.controllers.warmpool.scaling import (
     CreationBreaker,
@@ -86,8 +86,9 @@ def plan(observed: Observed, options: WarmPoolOptions, state: PoolState) -> Plan
     comparison = None if observed.revision is None else RevisionComparison(observed.revision)
     members = sort_members(pool, observed.sandboxes, observed.pending_deletions)
     outdated = {member.uid for member in members.owned if comparison is not None and comparison.is_outdated(member)}
-    replaced = [member for member in members.owned if pool.strategy == RECREATE and member.uid in outdated]
-    others = [member for member in members.owned if pool.strategy != RECREATE or member.uid not in outdated]
+    replaced = [each for each in members.owned if each.uid in outdated and _is_replaced_at_once(each, observed)]
+    gone = {member.uid for member in replaced}
+    others = [member for member in members.owned if member.uid not in gone]
     readiness = assess_readiness(
         others, observed.pod_of, observed.now, options.readiness_grace_period, observed.created_at
     )
@@ -116,7 +117,7 @@ def plan(observed: Observed, options: WarmPoolOptions, state: PoolState) -> Plan
         now=observed.now,
         options=options,
     )
-    status, status_wait = _status(observed, options, state, counts)
+    status, status_wait = _status(observed, options, state, counts, readiness.problem)
     wake = None if readiness.wake is None else readiness.wake * (1 + _JITTER * observed.jitter)
     recheck = options.unschedulable_recheck_interval if counts.unschedulable else None
     repairs = (repair(member, pool) for member in readiness.kept)
@@ -139,6 +140,22 @@ def plan(observed: Observed, options: WarmPoolOptions, state: PoolState) -> Plan
         events=_events(pool, counts, state, options),
         requeue=min((wait for wait in (wake, recheck, resized.wait, status_wait) if wait is not None), default=None),
     )
+
+
+def _is_replaced_at_once(member: SandboxView, observed: Observed) -> bool:
+    """Whether a member of a former template is deleted without waiting for a claim or a step of the rollout.
+
+    A member that is not ready is of no use to claims, and the template was probably changed to mend that. One that has
+    just begun to start has no status yet, and stays. A rolling update keeps members that might recover, because its
+    bounds count them; those with a problem do not.
+    """
+    if observed.pool.strategy == RECREATE:
+        return True
+    if member.ready:
+        return False
+    if observed.pool.strategy != ROLLING_UPDATE and member.status.condition(READY) is not None:
+        return True
+    return bool(member_problem(member, observed.pod_of(member)))
 
 
 def _count(active: Sequence[SandboxView], outdated: Set[str] | None, unschedulable: int) -> MemberCounts:
@@ -174,7 +191,7 @@ def _update_state(
 
 
 def _status(
-    observed: Observed, options: WarmPoolOptions, state: PoolState, counts: MemberCounts
+    observed: Observed, options: WarmPoolOptions, state: PoolState, counts: MemberCounts, problem: str
 ) -> tuple[Patch | None, float | None]:
     """The patch of the status, or how long to delay it: a burst of claims changes the counts many times a second, and
     no client reads them that often."""
@@ -186,6 +203,7 @@ def _status(
         has_stalled=state.progress.has_stalled,
         grace=options.readiness_grace_period,
         needed=pool.replicas - RolloutBounds.of(pool).unavailable,
+        problem=problem,
     )
     body = status_patch(pool.status, next_status(pool, counts, inputs, observed.now))
     if body is None:

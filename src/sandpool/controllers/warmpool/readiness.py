@@ -12,6 +12,8 @@ The creation time is from the clock of the API, all others from ours. If the two
 every new member would be late from the start and be replaced at once, for ever. So the creation time that this process
 remembers for its own members wins if it is later.
 
+``member_problem`` says why a member is not ready, as far as waiting alone does not resolve it.
+
 ``Progress`` lets automation distinguish a failing template from a slow one. It has no deadline of its own. The pool has
 stalled when a member of the current template did not become ready within its grace period. It stays stalled although
 that member is replaced, until more members are good than before, or all are, or the template changes.
@@ -32,6 +34,7 @@ from sandpool.api.conditions import (
     PROGRESS_DEADLINE_EXCEEDED,
     PROGRESSING,
     READY,
+    RECONCILER_ERROR,
     TRUE,
     UNSCHEDULABLE,
     find_condition,
@@ -40,6 +43,7 @@ from sandpool.api.views import PodView, SandboxView, WarmPoolStatus, parse_time
 
 # A reconcile at the very end of the grace period might find it not quite over.
 _WAKE_MARGIN: Final = 2.0
+_MAX_OUTPUT: Final = 200  # characters of the last output of a container
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ class Readiness:
     stuck: tuple[SandboxView, ...]  # to be replaced
     unschedulable: int  # among the kept ones
     wake: float | None  # seconds until the next member exceeds its grace period
+    problem: str = ""  # of the first member that has one; empty if none has
 
 
 def assess_readiness(
@@ -64,7 +69,10 @@ def assess_readiness(
     stuck: list[SandboxView] = []
     unschedulable = 0
     wake: float | None = None
+    problems: list[tuple[str, str]] = []
     for member in members:
+        if not member.ready and (problem := member_problem(member, pod_of(member))):
+            problems.append((member.name, problem))
         since = None if member.ready else _not_ready_since(member)
         if since is None:
             kept.append(member)
@@ -81,7 +89,24 @@ def assess_readiness(
             kept.append(member)
         else:
             stuck.append(member)
-    return Readiness(tuple(kept), tuple(stuck), unschedulable, wake)
+    return Readiness(tuple(kept), tuple(stuck), unschedulable, wake, min(problems, default=("", ""))[1])
+
+
+def member_problem(member: SandboxView, pod: PodView | None) -> str:
+    """Why a member is not ready; empty if it is just starting. The text stays the same while the problem does."""
+    ready = member.status.condition(READY)
+    if ready is not None and ready["reason"] == RECONCILER_ERROR:
+        return str(ready["message"])  # a quota, for example
+    if pod is None or pod.deleting:
+        return ""
+    if pod.unschedulable and pod.scheduling is not None:
+        return pod.scheduling.message
+    end = pod.last_end
+    if end is None:
+        return pod.waiting or (f"{pod.reason}: {pod.message}" if pod.reason else "")
+    output = end.message.strip().rpartition("\n")[2][-_MAX_OUTPUT:]
+    text = f'container "{end.container}" ended with exit code {end.exit_code} ({end.reason})'
+    return text + (f': "{output}"' if output else "")
 
 
 def _not_ready_since(member: SandboxView) -> datetime | None:

@@ -53,6 +53,7 @@ class StatusInputs:
     has_stalled: bool
     grace: float  # seconds a member has to become ready
     needed: int  # ready members below which the pool is not available
+    problem: str = ""  # why a member is not ready; empty if it is just starting
 
 
 class _ConditionValue(NamedTuple):
@@ -115,22 +116,27 @@ def _progressing(pool: WarmPoolView, counts: MemberCounts, inputs: StatusInputs)
     if counts.unschedulable:
         share = f"{counts.unschedulable}/{pool.replicas}"
         message = f"{share} sandboxes are unschedulable past the {grace} readiness grace period"
-        return _ConditionValue(FALSE, conditions.UNSCHEDULABLE, message)
+        return _ConditionValue(FALSE, conditions.UNSCHEDULABLE, _because(message, inputs))
     is_replacing = inputs.replaces and counts.outdated > 0
     if inputs.has_stalled:
         message = f'sandboxes of template "{pool.template}" do not become ready within {grace}'
         if is_replacing:
             message += f"; the rollout is stopped and {_count(counts.outdated)} of the former template kept"
-        return _ConditionValue(FALSE, conditions.PROGRESS_DEADLINE_EXCEEDED, message)
+        return _ConditionValue(FALSE, conditions.PROGRESS_DEADLINE_EXCEEDED, _because(message, inputs))
     if is_replacing:
         message = f"{counts.current_ready} of {pool.replicas} sandboxes are ready and of the current template"
-        return _ConditionValue(TRUE, conditions.ROLLING_OUT, message)
+        return _ConditionValue(TRUE, conditions.ROLLING_OUT, _because(message, inputs))
     if counts.ready < pool.replicas:
-        return _ConditionValue(TRUE, conditions.REPLENISHING, f"{counts.ready} of {pool.replicas} sandboxes are ready")
+        message = f"{counts.ready} of {pool.replicas} sandboxes are ready"
+        return _ConditionValue(TRUE, conditions.REPLENISHING, _because(message, inputs))
     if counts.outdated:
         message = f"{_count(counts.outdated)} of the former template will be handed out before being replaced"
         return _ConditionValue(TRUE, conditions.OUTDATED_IN_USE, message)
     return _ConditionValue(TRUE, conditions.COMPLETE, "all sandboxes are ready and of the current template")
+
+
+def _because(message: str, inputs: StatusInputs) -> str:
+    return f"{message}: {inputs.problem}" if inputs.problem else message
 
 
 def _available(pool: WarmPoolView, counts: MemberCounts, needed: int) -> _ConditionValue:

@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from sandpool.api.conditions import FINISHED
+from sandpool.api.conditions import FINISHED, READY, RECONCILER_ERROR
 from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.api.labels import WARM_POOL
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Key
-from sandpool.api.views import SandboxView, TemplateView, WarmPoolView
+from sandpool.api.views import PodView, SandboxView, TemplateView, WarmPoolView
 from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.own_writes import OwnWriteFilter
 from sandpool.controllers.revision import TemplateRevision, TemplateRevisions
@@ -36,6 +37,14 @@ def template_fields(template: TemplateView) -> tuple[object, ...]:
     return template.uid, template.generation
 
 
+def pod_problem(pod: PodView) -> tuple[object, ...]:
+    """Fields of the pod of a member that the conditions of its pool show."""
+    return pod.waiting, pod.last_end, pod.scheduling.message if pod.scheduling is not None and pod.unschedulable else ""
+
+
+_NO_PROBLEM: Final = ("", None, "")
+
+
 def member_fields(sandbox: SandboxView) -> tuple[object, ...]:
     """Fields of a member that a plan reads, except the resource version, which changes with everything."""
     return (
@@ -46,6 +55,7 @@ def member_fields(sandbox: SandboxView) -> tuple[object, ...]:
         sandbox.generation,
         sandbox.ready,
         sandbox.status.reason(FINISHED),
+        sandbox.status.reason(READY) == RECONCILER_ERROR,
     )
 
 
@@ -70,6 +80,7 @@ class WarmPoolWatches:
         self.caches.pools.subscribe(self._status_changed, on_change_of=lambda pool: pool.status)
         self.caches.templates.subscribe(self._template_changed, on_change_of=template_fields)
         self.caches.sandboxes.subscribe(self._sandbox_changed, on_change_of=member_fields)
+        self.caches.pods.subscribe(self._pod_changed, on_change_of=pod_problem)
 
     def _pool_changed(self, key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
         label = key.namespace, name_hash(key.name)
@@ -88,6 +99,18 @@ class WarmPoolWatches:
     def _template_changed(self, key: Key, old: TemplateView | None, new: TemplateView | None) -> None:
         for pool in self.caches.template_pools(key.namespace, key.name):
             self.controller.enqueue(key_of(pool))
+
+    def _pod_changed(self, key: Key, old: PodView | None, new: PodView | None) -> None:
+        """Enqueue the pool of a member whose pod has a problem, or another one than before."""
+        if (
+            new is None
+            or new.owner is None
+            or pod_problem(new) == (pod_problem(old) if old is not None else _NO_PROBLEM)
+        ):
+            return
+        member = self.caches.sandboxes.get(Key(key.namespace, new.owner.name))
+        if member is not None and member.owner is not None and member.owner.is_a(SANDBOX_WARM_POOL):
+            self.controller.enqueue(Key(key.namespace, member.owner.name))
 
     def _sandbox_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
         for view in (old, new):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from sandpool.api.conditions import READY, TRUE, find_condition
 from sandpool.api.labels import UNAVAILABLE_RUNTIMES
-from sandpool.api.quantity import parse
+from sandpool.api.quantity import Family, Quantity, parse
 from sandpool.api.resource import Object
 from sandpool.node.runtimes.handlers import refusal
 from sandpool.node.scheduling.requirements import PodRequirements
@@ -88,7 +89,26 @@ def unmet_requirements(
         yield from _runtime(requirements.runtime_class, handler(requirements.runtime_class), node)
     for name, amount in requirements.requests:
         if used.get(name, 0) + amount > node.allocatable.get(name, 0):
-            yield "Too many pods" if name == "pods" else f"Insufficient {name}"
+            yield _insufficient(name)
+
+
+def _insufficient(resource: str) -> str:
+    return "Too many pods" if resource == "pods" else f"Insufficient {resource}"
+
+
+def shortages(
+    requirements: PodRequirements, nodes: Iterable[NodeView], used: Mapping[str, Mapping[str, int]]
+) -> Mapping[str, str]:
+    """Return the numbers behind each reason for insufficient resources: the request, and the most that a node has free.
+    ``used`` is what other pods request, by node."""
+    numbers: dict[str, str] = {}
+    for name, amount in requirements.requests:
+        free = [node.allocatable.get(name, 0) - used.get(node.name, {}).get(name, 0) for node in nodes]
+        most = max((*free, 0))
+        family: Family = "decimal" if name in ("cpu", "pods") else "binary"
+        where = "free" if len(free) == 1 else "free on a node at most"
+        numbers[_insufficient(name)] = f"{Quantity(amount, family)} requested, {Quantity(most, family)} {where}"
+    return numbers
 
 
 def _runtime(name: str, handler: str | None, node: NodeView) -> Iterator[str]:
@@ -98,13 +118,14 @@ def _runtime(name: str, handler: str | None, node: NodeView) -> Iterator[str]:
         yield refusal(handler, node.missing.get(handler, ""))
 
 
-def message(reasons: list[list[str]]) -> str:
-    """Return the message for a pod that fits no node, given the reasons for each node."""
+def message(reasons: list[list[str]], numbers: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return the message for a pod that fits no node, given the reasons for each node and the ``shortages``."""
     counts: dict[str, int] = {}
     for found in reasons:
         for reason in found:
             counts[reason] = counts.get(reason, 0) + 1
-    return none_of(len(reasons), ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items())))
+    texts = {reason: f"{reason} ({numbers[reason]})" if reason in numbers else reason for reason in counts}
+    return none_of(len(reasons), ", ".join(f"{count} {texts[reason]}" for reason, count in sorted(counts.items())))
 
 
 def none_of(nodes: int, why: str) -> str:

@@ -26,7 +26,7 @@ from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.engine.events import EventRecorder, ObjectReference
 from sandpool.kube.client import Client, StrategicPatch
 from sandpool.kube.errors import Conflict, NotFound
-from sandpool.node.scheduling.fit import NodeView, matches, message, none_of, unmet_requirements
+from sandpool.node.scheduling.fit import NodeView, matches, message, none_of, shortages, unmet_requirements
 from sandpool.node.scheduling.requirements import PodRequirements, requirements_of
 from sandpool.node.scheduling.unschedulable import UnschedulablePods
 from sandpool.node.scheduling.volume_binding import VolumeBindings, VolumeTopology
@@ -218,7 +218,7 @@ class Scheduler:
             else:
                 fitting.append(node)
         if not fitting:
-            return message(reasons)
+            return message(reasons, shortages(requirements, self.nodes, room))
         return min(fitting, key=lambda node: (room.get(node.name, {}).get("pods", 0), node.name))
 
     def _volumes(self, requirements: PodRequirements) -> tuple[VolumeTopology, ...] | str:
