@@ -112,3 +112,38 @@ def test_expected_failures_have_a_message(error: Exception, message: str) -> Non
 def test_a_defect_keeps_its_traceback() -> None:
     assert explain(KeyError("x")) is None
     assert explain(ExceptionGroup("tasks", [NotFound("x"), KeyError("y")])) is None
+
+
+def cpu_seconds(*arguments: str) -> float:
+    """CPU time of a command: unlike its duration, it hardly depends on what else the machine does."""
+    process = subprocess.Popen([sys.executable, "-m", "sandpool.cli.main", *arguments], stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return used.ru_utime + used.ru_stime
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",)], ids=" ".join)
+def test_help_takes_less_than_150_milliseconds(arguments: tuple[str, ...]) -> None:
+    assert min(cpu_seconds(*arguments) for _ in range(5)) < 0.15
+
+
+def test_up_shows_progress_within_200_milliseconds(tmp_path: Path) -> None:
+    def until_first_word() -> float:
+        terminal, side = os.openpty()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sandpool.cli.main", "up", "--data-dir", str(tmp_path), "--port", "nonsense"],
+            stdin=side,
+            stdout=side,
+            stderr=side,
+        )
+        os.close(side)
+        first = os.read(terminal, 1000)
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        process.kill()
+        process.wait()
+        os.close(terminal)
+        assert b"loading ..." in first
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    assert min(until_first_word() for _ in range(5)) < 0.2

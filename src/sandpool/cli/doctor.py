@@ -74,7 +74,7 @@ def _home(data_dir: Path | None) -> Iterator[Finding]:
     yield _answer("API", _api_answers(home), home.url)
     if home.router_url is not None:
         yield _answer("router", _router_answers(home.router_url), home.router_url)
-    yield Finding("node", Level.PROBLEM if "cannot run pods" in home.node else Level.OK, home.node)
+    yield Finding("node", Level.PROBLEM if "cannot run pods" in home.node else Level.OK, home.node.splitlines()[0])
 
 
 def _ports() -> Iterator[Finding]:

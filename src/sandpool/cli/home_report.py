@@ -19,7 +19,7 @@ def report(home: Home) -> str:
         ("API", home.url, f"export KUBECONFIG={shlex.quote(str(home.kubeconfig))}"),
         ("router", home.router_url or "none", f"token in {home.router_token_file}" if home.router_token_file else ""),
         ("metrics", home.metrics_url or "none", ""),
-        ("node", home.node, ""),
+        ("node", home.node.replace("\n", f"\n{'':<13}"), ""),
         ("data", str(home.data_dir), ""),
         ("log", "" if home.log is None else str(home.log), ""),
     ]

@@ -52,7 +52,6 @@ def _said_of(node: Node) -> str:
     if not runtimes.available:
         why = "; ".join(f"{runtime}: {reason}" for runtime, reason in sorted(tried(runtimes.unavailable).items()))
         return f"{name} cannot run pods: {why} (use --simulated-nodes 1 to try the API without running anything)"
-    weak = "".join(f"; {message}" for message in node.network.weaknesses.values())
-    unsafe = "".join(f"; {message}" for message in runtimes.weaknesses.values())
+    weak = "".join(f"\n{message}" for message in (*node.network.weaknesses.values(), *runtimes.weaknesses.values()))
     how = "without isolation" if runtimes.default == PROCESS else f"confined by {runtimes.default}"
-    return f"{name} runs pods {how}{weak}{unsafe}"
+    return f"{name} runs pods {how}{weak}"

@@ -47,7 +47,7 @@ class Home:
     metrics_url: str | None
     data_dir: Path
     log: Path | None  # the log file of a home in the background
-    node: str  # what runs its pods, in a sentence
+    node: str  # what runs its pods, in a line; further lines name what is missing
     settings: Mapping[str, str]  # options of ``sandpool up`` that were given, by name
     version: str
     started: datetime
