@@ -22,7 +22,7 @@ def test_claim_ls_and_release(home: Playground) -> None:
         assert [line[:3] for line in lines[1:]] == [["one", "Ready", "python"], [two, "Ready", "python"]]
         assert home.works("ps", "-o", "name").split() == ["claim/one", f"claim/{two}"]
         assert "warm" in home.works("ls", "-o", "wide")
-        assert "(idle in its pool)" in home.works("ls", "-a")
+        assert "python (idle)" in home.works("ls", "-a")
         items = json.loads(home.works("ls", "-o", "json"))["items"]
         assert yaml.safe_load(home.works("ls", "-o", "yaml"))["items"] == items
         assert items[1]["spec"]["lifecycle"]["shutdownPolicy"] == "Delete"

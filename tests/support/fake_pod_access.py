@@ -23,6 +23,7 @@ class FakePodAccess:
         self.log: list[bytes] = []
         self.queries: list[LogQuery] = []
         self.more: asyncio.Event | None = None  # a log that is followed ends when it is set
+        self.summary: Object | None = None  # of the node
         self.running = 0  # commands under way
 
     def serves(self, pod: Object) -> bool:
@@ -47,6 +48,9 @@ class FakePodAccess:
         sock.setblocking(False)
         await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.ports[port]))
         return sock
+
+    async def stats(self, node: str) -> Object | None:
+        return self.summary
 
     async def logs(self, pod: Object, query: LogQuery) -> AsyncIterator[bytes]:
         self.queries.append(query)

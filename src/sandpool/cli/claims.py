@@ -115,7 +115,7 @@ class _Row:
         if self.claim is not None:
             return self.claim.pool
         assert self.sandbox is not None
-        return "(idle in its pool)" if self.sandbox.pool_member else ""
+        return f"{self.sandbox.pool} (idle)" if self.sandbox.pool else ""
 
 
 @click.command(cls=GroupedCommand)
@@ -136,7 +136,7 @@ def ls(everything: bool, all_namespaces: bool, output: str, target: Target) -> N
             rows += [_Row(None, sandbox) for sandbox in found.values()]
         elif not all_namespaces:
             # Sandboxes that users made themselves are theirs, as claims are.
-            rows += [_Row(None, each) for each in found.values() if not each.pool_member and not each.claim]
+            rows += [_Row(None, each) for each in found.values() if not each.pool and not each.claim]
         return rows
 
     columns = [

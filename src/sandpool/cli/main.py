@@ -42,6 +42,7 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "image": ("sandpool.cli.image", "Build, list, import and remove images of this machine."),
     },
     "Insight": {
+        "top": ("sandpool.cli.top", "Show pools, claims, CPU and memory, live."),
         "why": ("sandpool.cli.why", "Explain why a claim, sandbox, pool, template or pod is in its state."),
         "trace": ("sandpool.cli.trace", "Show every API call about one claim or sandbox, from an audit log."),
         "bench": ("sandpool.cli.bench", "Measure latency and cost of claims under load."),

@@ -109,6 +109,12 @@ class NodePodAccess:
         )
         return self.log_manager.read(directory, run, options)
 
+    async def stats(self, node: str) -> Object | None:
+        if node != self.agent.name:
+            return None
+        pods = [await _pod_stats(worker) for worker in list(self.agent.workers.values())]
+        return {"node": {"nodeName": node}, "pods": [pod for pod in pods if pod["containers"]]}
+
     def _worker(self, pod: Object) -> PodWorker:
         metadata = pod["metadata"]
         worker = self.agent.find(metadata["namespace"], metadata["name"])
@@ -124,6 +130,22 @@ class NodePodAccess:
             raise PodAccessError(_not_running(pod, name))
         await worker.ensure_thawed()
         return container
+
+
+async def _pod_stats(worker: PodWorker) -> Object:
+    """Usage of the running containers of a pod, in the form of a kubelet's summary."""
+    pod, containers = worker.state.pod, list[Object]()
+    for name in worker.state.containers:
+        container = worker.resources.running(name)
+        if container is None or not container.is_running:
+            continue
+        with suppress(OSError, RuntimeFailure):  # it ends at this moment
+            usage = await container.usage()
+            time = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+            cpu = {"time": time, "usageCoreNanoSeconds": usage.cpu_nanoseconds}
+            memory = {"time": time, "usageBytes": usage.memory_bytes, "workingSetBytes": usage.working_set_bytes}
+            containers.append({"name": name, "cpu": cpu, "memory": memory})
+    return {"podRef": {"name": pod.key.name, "namespace": pod.key.namespace, "uid": pod.uid}, "containers": containers}
 
 
 class AttachedOutput:

@@ -45,6 +45,9 @@ class RouterPodAccess:
     def logs(self, pod: Object, query: LogQuery) -> AsyncIterator[bytes]:
         return self._other(pod).logs(pod, query)
 
+    async def stats(self, node: str) -> Object | None:
+        return None if self.other is None else await self.other.stats(node)
+
     def _other(self, pod: Object) -> PodAccess:
         metadata = pod["metadata"]
         if metadata["uid"] in self.own:

@@ -13,6 +13,7 @@ from sandpool.api.kinds import NODE, POD, SECRET, SERVICE_ACCOUNT
 from sandpool.api.resource import Key, Object
 from sandpool.engine.clock import Clock, SystemClock
 from sandpool.kube.client import Client
+from sandpool.kube.errors import NotFound
 from sandpool.kube.pod_access import PodAccess
 from sandpool.server.auth.authenticator import Authenticator
 from sandpool.server.auth.groups import authenticated
@@ -172,7 +173,12 @@ class ApiServer:
 
         identity = self.kubelet_client
         kubelets = None if identity is None else KubeletProxy(lambda name: self._find(NODE.kind, "", name), identity)
-        return await PodStreams(self.clock, self.pod_access, kubelets).answer(request, subresource, pod)
+        streams = PodStreams(self.clock, self.pod_access, kubelets)
+        if subresource.startswith("proxy"):
+            if subresource != "proxy/stats/summary":
+                raise NotFound("only /stats/summary of a node is served")
+            return await streams.node_stats(pod)
+        return await streams.answer(request, subresource, pod)
 
     def _find(self, kind: str, namespace: str, name: str) -> Object | None:
         """The current state of an object that a service account token or a pod refers to."""

@@ -10,7 +10,7 @@ from typing import Any, Final, Self, cast
 
 from sandpool.api import conditions as api
 from sandpool.api import labels
-from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
+from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError, BadRequest, Expired, NotFound, ServiceUnavailable
@@ -30,7 +30,7 @@ class Sandbox:
     name: str
     namespace: str
     claim: str
-    pool_member: bool
+    pool: str  # the pool that it is an idle member of; empty if it is claimed
     pod: str
     container: str
     node: str
@@ -52,7 +52,7 @@ class Sandbox:
             name=metadata["name"],
             namespace=metadata.get("namespace", ""),
             claim=owner.get("name", "") if owner.get("kind") == SANDBOX_CLAIM.kind else "",
-            pool_member=labels.WARM_POOL in own_labels,
+            pool=owner.get("name", "") if owner.get("kind") == SANDBOX_WARM_POOL.kind else "",
             pod=annotations.get(labels.POD_NAME) or metadata["name"],
             container=_container(spec.get("podTemplate") or {}),
             node=status.get("nodeName", ""),

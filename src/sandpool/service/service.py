@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sandpool.service.ports import Ports
     from sandpool.service.sandboxes import Sandboxes
     from sandpool.service.templates import Templates
+    from sandpool.service.usage import Usage
 
 _FIELD_MANAGER = "sandpool-cli"
 
@@ -99,3 +100,10 @@ class Service:
         from sandpool.service.templates import Templates
 
         return Templates(self.client, self.namespace)
+
+    @cached_property
+    def usage(self) -> Usage:
+        """Read the CPU and memory that sandboxes use."""
+        from sandpool.service.usage import Usage
+
+        return Usage(self.client)

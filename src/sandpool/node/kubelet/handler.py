@@ -43,6 +43,8 @@ class KubeletHandler:
             raise NotFound(_NO_SUCH_PATH)
         if segments[0] == "containerLogs":
             return await self._logs(request, segments[1:])
+        if segments == ["stats", "summary"]:
+            return await self._stats(request)
         await self.access.require(request.user, "create")
         if request.method not in ("GET", "POST"):
             raise MethodNotAllowed(f"{request.method} is not understood here: only GET and POST")
@@ -67,6 +69,13 @@ class KubeletHandler:
             raise NotFound(_NO_SUCH_PATH)
         except ApiError as error:
             return _text(error.code, error.message)
+
+    async def _stats(self, request: ServerRequest) -> Response:
+        await self.access.require(request.user, "get")
+        summary = await self.pod_access.stats(self.access.node)
+        if summary is None:
+            raise NotFound(_NO_SUCH_PATH)
+        return Response(200, object=summary)
 
     def _converse(self, request: ServerRequest, segments: list[str]) -> Response:
         pod_access, headers = self.pod_access, request.headers

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 import orjson
 
 from sandpool.api.causes import Cause
+from sandpool.api.kinds import NODE
 from sandpool.api.resource import Key, Object, ResourceType
 from sandpool.api.schema.core import definition
 from sandpool.kube.errors import BadRequest, Conflict, MethodNotAllowed, NotFound, TooLarge
@@ -286,6 +287,9 @@ class Handler:
         return outcome, 201 if outcome.created else 200
 
     async def _serve_subresource(self, request: ServerRequest, info: RequestInfo, resource: Resource) -> Response:
+        if info.subresource == "proxy" and info.verb == "get" and resource.type.group_resource == NODE.plural:
+            node = read.get(self._context, resource, *self._key(info, resource)).decode()
+            return await self._streams(request, "/".join(("proxy", *info.rest)), node)
         if info.subresource not in resource.type.subresources:
             raise NotFound(NO_SUCH_RESOURCE)
         view = View(self._context, resource, request.headers, request.query)

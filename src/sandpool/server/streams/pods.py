@@ -42,6 +42,15 @@ class PodStreams:
                     raise _not_running(pod, error.message) from error
         raise _not_running(pod, "no node of this server runs it")
 
+    async def node_stats(self, node: Object) -> Response:
+        """CPU time and memory of the pods of a node: ``/stats/summary`` of its kubelet."""
+        name = node["metadata"]["name"]
+        if self.pod_access is not None and (summary := await self.pod_access.stats(name)) is not None:
+            return Response(object=summary)
+        if self.kubelets is not None and (endpoint := self.kubelets.endpoint({"spec": {"nodeName": name}})) is not None:
+            return await self.kubelets.read(endpoint, KubeletRequest(("stats", "summary"), ()))
+        raise ServiceUnavailable(f'node "{name}" cannot be reached: it has no kubelet')
+
     def _local(
         self, pod_access: PodAccess, request: ServerRequest, subresource: str, pod: Object, query: StreamQuery
     ) -> Response:

@@ -1,0 +1,36 @@
+"""``sandpool top`` with a sandbox that uses CPU and memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.playground import Playground
+
+pytestmark = pytest.mark.isolation
+# A process that stays when the command that started it has ended.
+_WORK = """import os
+os.fork() and os._exit(0)
+os.setsid()
+block = b"x" * 50_000_000
+for descriptor in range(3):
+    os.close(descriptor)
+while True:
+    pass
+"""
+
+
+def test_a_busy_sandbox_is_shown_with_its_cpu_and_memory(home: Playground) -> None:
+    home.works("claim", "busy")
+    try:
+        home.works("exec", "busy", "--", "python3", "-c", _WORK)
+        lines = [line.split() for line in home.works("top").splitlines()]
+        assert lines[0] == ["POOL", "READY", "CLAIMED", "CPU", "MEMORY"]
+        pool = next(line for line in lines if line[:1] == ["python"])
+        assert pool[2] == "1"
+        name, state, cpu, memory, unit, *_ = next(line for line in lines if line[:1] == ["busy"])
+        assert (name, state, unit) == ("busy", "Ready", "MiB")
+        assert 0.05 < float(cpu) < 3
+        assert float(memory) > 45
+        assert float(pool[3]) >= float(cpu)
+    finally:
+        home.works("release", "busy")
