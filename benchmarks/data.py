@@ -25,7 +25,7 @@ from benchmarks.data_sdk import burst, commands, end, serial
 from sandpool.api.labels import SANDBOX_NAME_HASH, WARM_POOL
 from sandpool.bench.figures import Figure, percentile, save, table
 from sandpool.bench.sdk_process import SdkProcess, Speaker
-from sandpool.bench.subjects import cpu_seconds, starved_seconds
+from sandpool.bench.subjects import cpu_seconds, router_and, starved_seconds
 from tests.support.private_network import PrivateHome
 from tests.support.sdk_scripts import pool
 
@@ -121,16 +121,16 @@ class Bench:
         return Figure(f"warm claim to first result, SDK{how}", p50, "ms", "p50 <= 25, p99 <= 80", reached, details)
 
     def _claims(self) -> Job:
-        process = self.home.server.process.pid
-        return self.through_router("claims", count=BURST, kubeconfig=self._kubeconfig, pool=_POOL, process=process)
+        processes = router_and(self.home.server.process.pid)
+        return self.through_router("claims", count=BURST, kubeconfig=self._kubeconfig, pool=_POOL, processes=processes)
 
     @contextmanager
     def _watched(self) -> Iterator[Use]:
-        """Measure what the ``sandpool up`` process uses during the block; available after it."""
-        process, use = self.home.server.process.pid, Use()
-        cpu, starved = cpu_seconds(process), starved_seconds(process)
+        """Measure what the ``sandpool up`` process and its router use during the block; available after it."""
+        processes, use = router_and(self.home.server.process.pid), Use()
+        cpu, starved = sum(map(cpu_seconds, processes)), sum(map(starved_seconds, processes))
         yield use
-        use.cpu, use.starved = cpu_seconds(process) - cpu, starved_seconds(process) - starved
+        use.cpu, use.starved = sum(map(cpu_seconds, processes)) - cpu, sum(map(starved_seconds, processes)) - starved
 
     def round_trips(self) -> list[Figure]:
         say("commands through the SDK")

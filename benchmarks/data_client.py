@@ -42,7 +42,7 @@ class Job:
     at_once: int = 1
     kubeconfig: str = ""
     pool: str = ""
-    process: int = 0  # of ``sandpool up``, measured while claims are created
+    processes: list[int] = field(default_factory=list)  # of ``sandpool up``, measured while claims are created
 
     @property
     def request(self) -> bytes:
@@ -121,6 +121,14 @@ def download(job: Job) -> dict[str, Any]:
         return {"bytes": size, "seconds": time.perf_counter() - began}
 
 
+def _used(job: Job) -> float:
+    return sum(map(cpu_seconds, job.processes))
+
+
+def _starved(job: Job) -> float:
+    return sum(map(starved_seconds, job.processes))
+
+
 async def claims(job: Job) -> dict[str, Any]:
     """Create claims concurrently. Measures the time of each until the result of its first command, and the CPU time of
     client and server until all have finished."""
@@ -147,7 +155,7 @@ async def claims(job: Job) -> dict[str, Any]:
             }
             await client.create(SANDBOX_CLAIM, body, "default")
 
-        own, used, starved = time.process_time(), cpu_seconds(job.process), starved_seconds(job.process)
+        own, used, starved = time.process_time(), _used(job), _starved(job)
         names = {f"lean-{number}" for number in range(job.count)}
         using: list[asyncio.Task[None]] = []
         making = [asyncio.create_task(make(name)) for name in names]
@@ -161,7 +169,7 @@ async def claims(job: Job) -> dict[str, Any]:
                 break
         await asyncio.gather(*making, *using)
         own = time.process_time() - own
-        used, starved = cpu_seconds(job.process) - used, starved_seconds(job.process) - starved
+        used, starved = _used(job) - used, _starved(job) - starved
     await asyncio.gather(*(client.delete(SANDBOX_CLAIM, name, "default") for name in began))
     await client.close()
     return {"latencies": took, "own": own, "used": used, "starved": starved}
