@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.metrics.registry import MetricsRegistry
-from sandpool.router.destination import Destination
+from sandpool.router.destination import Destination, RequestRejected
 from sandpool.router.dialer import connect
 from sandpool.router.downstream import Downstream
 from sandpool.router.metrics import RouterMetrics
@@ -127,3 +127,36 @@ async def test_lost_connections_are_freed_without_the_garbage_collector(router: 
         await writer.wait_closed()
 
     await freed_at_once(use_one, Downstream, Upstream)
+
+
+async def test_sandbox_that_the_router_does_not_know_yet_is_read_from_the_api(sandbox: Sandbox) -> None:
+    """A client may see its claim become ready before the router does."""
+    known: set[str] = set()
+    refreshed: list[str] = []
+
+    class Behind:
+        def find(self, wanted: Destination) -> Target:
+            if wanted.sandbox not in known:
+                raise RequestRejected(404, "not found")
+            return sandbox.find(wanted)
+
+    async def refresh(wanted: Destination) -> bool:
+        refreshed.append(wanted.sandbox)
+        if wanted.sandbox == "box":
+            known.add("box")
+        return wanted.sandbox == "box"
+
+    metrics = MetricsRegistry()
+    router = Router(Behind(), sandbox.dial, SystemClock(), RouterMetrics(metrics), refresh=refresh)
+    await router.listen("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", router.ports[0])
+    try:
+        assert await ask((reader, writer), get("/one")) == (200, b"/one")
+        assert await ask((reader, writer), get("/two")) == (200, b"/two")
+        assert (await ask((reader, writer), get("/three", sandbox="none")))[0] == 404
+        assert refreshed == ["box", "none"]
+        text = (await metrics.render())[0].decode()
+        assert 'sandbox_router_authz_decisions_total{decision="allow"} 3.0' in text
+    finally:
+        writer.close()
+        await router.stop(0)

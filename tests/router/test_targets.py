@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
-from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
+from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
 from sandpool.api.times import timestamp
+from sandpool.kube.client import MergePatch
+from sandpool.kube.errors import NotFound
 from sandpool.router.destination import Destination, RequestRejected
 from sandpool.router.targets import SandboxResolver, Target
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
+from sandpool.testing.objects import new, owner_reference, pod, pod_template
 from tests.support.sandbox_objects import pod_status, sandbox, sandbox_pod, stored
 
 OWN = "10.231.0.5"
@@ -191,3 +194,36 @@ def test_starting_router_reports_recent_losses_only(server: ApiServer) -> None:
         if statuses:
             assert refused(targets, wanted())[0] == statuses
         assert targets.find(wanted()).address == OWN
+
+
+async def test_refresh_reads_what_the_watch_has_not_sent(server: ApiServer) -> None:
+    client, clock = server.client(), ManualClock()
+    targets = SandboxResolver(client, clock, Random(0))
+    box = await client.create(SANDBOX, new(SANDBOX, "box", spec={"podTemplate": pod_template()}), "default")
+    made = pod("box")
+    made["metadata"]["ownerReferences"] = [owner_reference(box, controller=True)]
+    await client.create(POD, made, "default")
+    status = pod_status("Running", ready=True, ips=[OWN])
+    await client.patch(POD, "box", MergePatch({"status": status}), "default", subresource="status")
+    assert refused(targets, wanted())[0] == 404
+    assert await targets.refresh(wanted())
+    assert targets.find(wanted()).address == OWN
+    assert not await targets.refresh(wanted("none"))
+
+
+async def test_refreshes_per_second_are_limited(server: ApiServer) -> None:
+    class Counting:
+        requests = 0
+
+        async def get(self, *arguments: Any) -> Object:
+            self.requests += 1
+            raise NotFound("no")
+
+    clock, client = ManualClock(), Counting()
+    targets = SandboxResolver(client, clock, Random(0))  # type: ignore[arg-type]
+    for _ in range(150):
+        assert not await targets.refresh(wanted("none"))
+    assert client.requests == 100
+    await clock.advance(1.0)
+    assert not await targets.refresh(wanted("none"))
+    assert client.requests == 101

@@ -93,7 +93,14 @@ class LocalDataPlane:
     ) -> None:
         self.targets = SandboxResolver(client, clock, rng)
         self.router = Router(
-            self.targets, dial, clock, RouterMetrics(metrics), authorizer=authorizer, trusts=trusts, options=options
+            self.targets,
+            dial,
+            clock,
+            RouterMetrics(metrics),
+            authorizer=authorizer,
+            trusts=trusts,
+            options=options,
+            refresh=self.targets.refresh,
         )
         self._gateways: dict[int, GatewayPortRouter] = {}
         self._watching: asyncio.Task[None] | None = None
@@ -128,6 +135,7 @@ class LocalDataPlane:
                 authorizer=base.authorizer,
                 trusts=base.trusts,
                 options=base.options,
+                refresh=base.refresh,
             )
             router.routes = routes
             await router.listen_on(listening.dup())

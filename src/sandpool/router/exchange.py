@@ -116,7 +116,14 @@ class Exchange:
             return True
         if router.authorize(self.headers, destination, downstream.peer) is not None:
             return False
-        target = self._resolve(destination)
+        try:
+            target = router.targets.find(destination)
+        except RequestRejected as rejection:
+            if router.may_be_stale(rejection):
+                return False
+            router.metrics.decided(True)
+            raise
+        self._resolved(target, destination)
         upstream = router.upstreams.acquire_idle(target, destination.port, repeatable=self._is_repeatable)
         if upstream is None:
             return False
@@ -131,7 +138,13 @@ class Exchange:
             pending = router.authorize(self.headers, destination, peer)
             if pending is not None:
                 await pending
-            target = self._resolve(destination)
+            try:
+                target = await router.find_current(destination)
+            except RequestRejected:
+                if self.deadline is None:
+                    router.metrics.decided(True)
+                raise
+            self._resolved(target, destination)
             try:
                 upstream = await router.connect(destination, target, repeatable=self._is_repeatable)
             except OSError as error:
@@ -142,16 +155,12 @@ class Exchange:
         except RequestRejected as rejection:
             self._reject(rejection)
 
-    def _resolve(self, destination: Destination) -> Target:
-        """Find the pod and start the deadline of the response. Raises ``RequestRejected``."""
-        router = self.downstream.router
-        if self.deadline is None:
-            router.metrics.decided(True)
-        target = router.targets.find(destination)
+    def _resolved(self, target: Target, destination: Destination) -> None:
+        """Count the authorized request and start the deadline of its response, unless this is another attempt."""
         self._namespace = target.namespace
         if self.deadline is None:
+            self.downstream.router.metrics.decided(True)
             self.deadline = self.downstream.answer_within(destination.timeout)
-        return target
 
     @property
     def _is_repeatable(self) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -55,6 +55,13 @@ class Resolver(Protocol):
         ...
 
 
+#: Reads the sandbox of a destination from the API. Returns whether it did, so that resolving it again may succeed.
+Refresh = Callable[[Destination], Awaitable[bool]]
+
+# Rejections of a resolver that a client can get because its own watch is ahead of the router's.
+_PERHAPS_STALE: Final = (404, 409, 503)
+
+
 def trust_none(peer: tuple[Any, ...], local: tuple[Any, ...]) -> bool:
     return False
 
@@ -72,8 +79,10 @@ class Router:
         authorizer: Authorizer = allow_all,
         trusts: TrustCheck = trust_none,
         options: RouterOptions | None = None,
+        refresh: Refresh | None = None,
     ) -> None:
         self.targets = targets
+        self.refresh = refresh
         self.clock = clock
         self.metrics = metrics
         self.authorizer = authorizer
@@ -224,6 +233,20 @@ class Router:
         except RequestRejected:
             self.metrics.decided(False)
             raise
+
+    def may_be_stale(self, rejection: RequestRejected) -> bool:
+        """Whether the resolver may accept the same request after ``refresh``."""
+        return self.refresh is not None and rejection.status in _PERHAPS_STALE
+
+    async def find_current(self, destination: Destination) -> Target:
+        """Find the pod of a sandbox. If there is none, ask the API, once: a client may have seen a claim become ready
+        before the router did. Raises ``RequestRejected``."""
+        try:
+            return self.targets.find(destination)
+        except RequestRejected as rejection:
+            if self.refresh is None or not self.may_be_stale(rejection) or not await self.refresh(destination):
+                raise
+        return self.targets.find(destination)
 
     async def connect(self, destination: Destination, target: Target, *, repeatable: bool) -> Upstream:
         """Connect to the sandbox. Raises ``OSError``, or ``RequestRejected`` if the sandbox is gone meanwhile."""

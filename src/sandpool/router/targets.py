@@ -31,8 +31,11 @@ from sandpool.engine.cache.reflector import Reflector
 from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
+from sandpool.kube.errors import ApiError
 from sandpool.router.destination import Destination, RequestRejected, invalid_address
 
+#: Sandboxes that are read from the API per second, because a watch may be behind.
+_REFRESHES_PER_SECOND: Final = 100
 #: Earlier addresses of a sandbox that are still accepted from clients.
 _MAX_ADDRESSES: Final = 8
 #: A router that starts reports losses of this age: the client may not have sent a request since.
@@ -53,6 +56,10 @@ class SandboxResolver:
     """``run`` watches the API and must run as a task; ``synced`` waits for the first lists."""
 
     def __init__(self, client: Client, clock: Clock, rng: Random, *, namespace: str | None = None) -> None:
+        self.client = client
+        self.clock = clock
+        self._refreshes = 0
+        self._refreshing_since = clock.monotonic()
         self.sandboxes = Cache(SandboxView.from_object, name="router sandboxes")
         self.pods = Cache(PodView.from_object, name="router pods")
         self.clock = clock
@@ -99,6 +106,25 @@ class SandboxResolver:
         if destination.hint and destination.hint not in self._addresses.get(sandbox.uid, ()):
             raise _wrong_address(destination)
         return Target(pod.namespace, pod.name, pod.uid, pod.ips[0])
+
+    async def refresh(self, destination: Destination) -> bool:
+        """Read a sandbox and its pod from the API into the caches. Returns False if that was not possible, or if there
+        were many refreshes in the last second: clients can name sandboxes that do not exist."""
+        now = self.clock.monotonic()
+        if now - self._refreshing_since >= 1.0:
+            self._refreshing_since, self._refreshes = now, 0
+        if self._refreshes >= _REFRESHES_PER_SECOND:
+            return False
+        self._refreshes += 1
+        namespace, name = destination.namespace, destination.sandbox
+        try:
+            sandbox = await self.client.get(SANDBOX, name, namespace)
+            self.sandboxes.record_write(sandbox)
+            pod = (sandbox["metadata"].get("annotations") or {}).get(POD_NAME) or name
+            self.pods.record_write(await self.client.get(POD, pod, namespace))
+        except (ApiError, ConnectionError, TimeoutError):
+            return False  # what is known about it stays
+        return True
 
     def _pod_changed(self, key: Key, old: PodView | None, new: PodView | None) -> None:
         if new is not None and new.owner is not None and new.owner.is_a(SANDBOX):
