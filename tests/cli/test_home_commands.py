@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
+import click
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -21,6 +24,7 @@ from sandpool.home.discovery import Home, announced
 from sandpool.home.process import ProcessIdentity
 from tests.home.test_connection import kubeconfig
 from tests.home.test_discovery import default_dir, home_in
+from tests.support.other_user import NoOtherUser, other_user
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -213,3 +217,43 @@ def test_a_taken_default_port_is_replaced_by_a_free_one() -> None:
     assert preferred_port("127.0.0.1", port) == port
     assert preferred(f"127.0.0.1:{port}") == f"127.0.0.1:{port}"
     assert preferred("0") == "0"
+
+
+def test_up_shows_the_options_that_matter_first() -> None:
+    output = invoke("up", "--help")
+    titles = ["Options", "API", "Node", "Router", "Metrics, logs and traces", "Controller tuning"]
+    sections = re.split(r"\n(?=[A-Z][A-Za-z, ]+:\n)", output)[1:]
+    assert [each.partition(":")[0] for each in sections] == titles
+    assert len(re.findall(r"^  -", sections[0], re.MULTILINE)) <= 11
+    known = {option for each in main.get_command(click.Context(main), "up").params for option in each.opts}  # type: ignore[union-attr]
+    assert {option for option in known if option not in output} == set()
+
+
+def test_images_are_those_of_the_running_home(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Path] = []
+
+    def store(directory: Path) -> SimpleNamespace:
+        opened.append(directory)
+        return SimpleNamespace(names=dict)
+
+    monkeypatch.setattr("sandpool.cli.image._store", store)
+    invoke("image", "ls")
+    assert opened == [home.data_dir]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root makes a directory that the other user cannot read")
+def test_files_of_a_home_of_root_need_sudo(tmp_path: Path) -> None:
+    try:
+        with other_user() as alice:
+            done = subprocess.run(
+                alice.command("-m", "sandpool.cli.main", "image", "ls", "--data-dir", tmp_path),
+                env={"PATH": os.environ["PATH"], "HOME": str(alice.place)},
+                cwd="/",
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+    except NoOtherUser as why:
+        pytest.skip(str(why))
+    expected = f"Error: {tmp_path} belongs to another user: run this command with sudo, as the home was started\n"
+    assert (done.returncode, done.stderr) == (1, expected)

@@ -73,3 +73,14 @@ def test_a_data_directory_that_cannot_be_made(environ: dict[str, str], tmp_path:
     (tmp_path / "data").write_text("a file")
     with pytest.raises(StartFailed, match="cannot use the data directory"):
         ensure_running(lambda text: None, environ=environ)
+
+
+def test_a_large_log_is_set_aside(environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start, "_LOG_BYTES", 10)
+    log = tmp_path / "data" / "sandpool" / "up.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("of an earlier home\n")
+    with pytest.raises(StartFailed):
+        ensure_running(lambda text: None, options=("--port", "nonsense"), environ=environ)
+    assert log.with_name("up.log.1").read_text() == "of an earlier home\n"
+    assert "nonsense" in log.read_text()

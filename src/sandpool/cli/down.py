@@ -42,7 +42,7 @@ def down(data_dir: Path | None, ephemeral: bool, timeout: float) -> None:
     click.echo(f"stopped the home with pid {home.pid}. Kept: all objects, volumes and images in {home.data_dir}")
     if ephemeral:
         click.echo("Ended: all sandboxes, with their files outside of volumes.")
-    elif home.settings.get("--ephemeral") != "true":
+    elif home.settings.get("--ephemeral") != "true" and home.settings.get("--keep") != "false":
         click.echo(
             f"Sandboxes run on with their files until the next `{program()} up`; "
             f"`{program()} down --ephemeral` ends them."

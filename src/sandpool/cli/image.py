@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from sandpool.cli.image_build import build, open_store
-from sandpool.cli.serving import data_dir_option
+from sandpool.cli.serving import home_data_dir_option
 from sandpool.node.images.builtin import PYTHON, SANDBOXD, is_built_in
 from sandpool.node.images.reference import InvalidImageName, Reference, parse
 from sandpool.node.images.resolver import import_image
@@ -33,7 +33,7 @@ image.add_command(build)
 
 
 @image.command("ls")
-@data_dir_option
+@home_data_dir_option
 def list_images(data_dir: Path) -> None:
     """List the images that need no registry."""
     rows = [("NAME", "ID", "SIZE", "FROM")]
@@ -48,7 +48,7 @@ def list_images(data_dir: Path) -> None:
 @image.command("import")
 @click.argument("source")
 @click.argument("name", callback=lambda context, parameter, text: _parsed(context, parameter, (text,))[0])
-@data_dir_option
+@home_data_dir_option
 def import_(source: str, name: Reference, data_dir: Path) -> None:
     """Import SOURCE under NAME.
 
@@ -65,7 +65,7 @@ def import_(source: str, name: Reference, data_dir: Path) -> None:
 
 @image.command("show")
 @click.argument("name", callback=lambda context, parameter, text: _parsed(context, parameter, (text,))[0])
-@data_dir_option
+@home_data_dir_option
 def show(name: Reference, data_dir: Path) -> None:
     """Show the settings and layers of an image, as JSON."""
     _check_not_built_in(name, "has no settings to show: it is made of this machine's own programs")
@@ -86,7 +86,7 @@ def show(name: Reference, data_dir: Path) -> None:
 
 @image.command("rm")
 @click.argument("names", nargs=-1, required=True, callback=_parsed)
-@data_dir_option
+@home_data_dir_option
 def remove(names: tuple[Reference, ...], data_dir: Path) -> None:
     """Remove images by name. An image that a container uses cannot be removed."""
     store = _store(data_dir)

@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-from sandpool.cli.serving import data_dir_option, node_directory
+from sandpool.cli.serving import home_data_dir_option, node_directory
 from sandpool.engine.clock import SystemClock
 from sandpool.node.build.builder import Builder, BuildOptions
 from sandpool.node.build.dockerfile import parse_dockerfile
@@ -129,7 +129,7 @@ def _pairs(context: click.Context, parameter: click.Parameter, texts: tuple[str,
     help="What runs a Dockerfile. auto: buildah if it is installed and the image comes from a registry.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="Do not show the output of commands.")
-@data_dir_option
+@home_data_dir_option
 def build(
     name: Reference,
     base: str | None,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from sandpool.home import discovery
 from sandpool.home.users import default_data_dir
 from sandpool.server.serving.daemon import ServerOptions
 from sandpool.server.serving.kubeconfig import ForeignFile
@@ -23,6 +25,34 @@ data_dir_option = click.option(
     callback=lambda context, option, value: Path(value).absolute(),
     default=default_data_dir,
     show_default="~/.local/share/sandpool",
+    help="Directory of all data.",
+)
+
+
+def _data_dir_of_home() -> Path:
+    home = discovery.running()
+    return default_data_dir() if home is None else home.data_dir
+
+
+def _accessible(context: click.Context, option: click.Parameter, value: Path) -> Path:
+    try:
+        os.stat(value / "lock")
+    except PermissionError:
+        raise click.ClickException(
+            f"{value} belongs to another user: run this command with sudo, as the home was started"
+        ) from None
+    except OSError:
+        pass  # there is no home yet
+    return value.absolute()
+
+
+#: For commands that work on the files of a home.
+home_data_dir_option = click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    callback=_accessible,
+    default=_data_dir_of_home,
+    show_default="that of the running home",
     help="Directory of all data.",
 )
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
+from sandpool.cli import nodes, routing, serving
 from sandpool.cli.home_report import program, report
 from sandpool.cli.progress import steps
 from sandpool.cli.tuning import TunedCommand
@@ -28,8 +29,33 @@ _NOT_PASSED_ON: Final = ("-d", "--detach", "--systemd-unit")
 _HOW: Final = frozenset({"data_dir", "detach", "log_format", "log_level"})
 
 
+# The options that most users need, and the other ones by the part of the home that they are about.
+_MAIN: Final = (
+    *("detach", "data_dir", "ephemeral", "port", "router_bind_address", "audit_log", "allow_host_path"),
+    *("simulated_nodes", "no_node", "systemd_unit", "help"),
+)
+_SECTIONS: Final = {
+    "Options": _MAIN,
+    "API": ("unlisted", *serving.NAMES),
+    "Node": (*nodes.NAMES, "keep"),
+    "Router": routing.NAMES,
+    "Metrics, logs and traces": (
+        *("metrics_bind_address", "health_probe_bind_address", "log_format", "log_level", "enable_tracing"),
+    ),
+}
+
+
 class UpCommand(TunedCommand):
-    """Keeps the arguments as they were typed, to start the same in the background."""
+    """Shows its options in sections. Keeps the arguments as they were typed, to start the same in the background."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        left = {each.name: each.get_help_record(ctx) for each in self.get_params(ctx)}
+        for title, names in _SECTIONS.items():
+            records = [left.pop(name, None) for name in names]
+            with formatter.section(title):
+                formatter.write_dl([record for record in records if record is not None])
+        with formatter.section("Controller tuning"):
+            formatter.write_dl([record for record in left.values() if record is not None])
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
         typed = list(args)

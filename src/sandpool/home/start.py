@@ -25,6 +25,7 @@ LOG_VARIABLE: Final = "SANDPOOL_LOG_FILE"
 END_SANDBOXES: Final = signal.SIGUSR1
 _WITHIN: Final = 120.0
 _LINES: Final = 15
+_LOG_BYTES: Final = 16 << 20
 
 # Keeps the handles of started homes: they outlive this program, and a discarded handle warns about that.
 _started: list[subprocess.Popen[bytes]] = []
@@ -119,8 +120,10 @@ def _failure(process: subprocess.Popen[bytes], within: float, log: Path, logged:
 
 @contextmanager
 def _log_file(log: Path) -> Iterator[tuple[int, int]]:
-    """Open the log file to append to; yields its descriptor and its size."""
+    """Open the log file to append to, a new one if it has grown large; yields its descriptor and its size."""
     try:
+        if log.exists() and log.stat().st_size > _LOG_BYTES:
+            log.replace(log.with_name(f"{log.name}.1"))
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StartFailed(f"cannot write the log {log}: {error.strerror}") from None
