@@ -117,8 +117,8 @@ async def installation(
         node = Component(
             "node", [sys.executable, "-m", "benchmarks.simulated_kubelet", kubeconfigs[_NODE]], directory / "node.log"
         )
-        people = client_of(kubeconfigs[CLIENT])
-        async with aiohttp.ClientSession() as session, people as load:
+        users = client_of(kubeconfigs[CLIENT])
+        async with aiohttp.ClientSession() as session, users as load:
 
             async def usage() -> Usage:
                 async with session.get(f"http://{metrics}/metrics") as answer:

@@ -1,4 +1,4 @@
-"""Layers import downwards only: what a package may look at is what stands below it."""
+"""Layers import downwards only."""
 
 from __future__ import annotations
 

@@ -135,9 +135,9 @@ ENV_FROM = (
         (
             "Allowed",
             {},
-            {**VARIABLE, "containerName": "nobody"},
+            {**VARIABLE, "containerName": "missing"},
             "ReconcilerError",
-            'Error seen: target container "nobody" not found in template for environment variable "TASK"',
+            'Error seen: target container "missing" not found in template for environment variable "TASK"',
         ),
     ],
 )

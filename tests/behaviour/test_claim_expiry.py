@@ -100,7 +100,7 @@ async def test_e43_claim_expired_before_its_first_reconcile_gets_no_sandbox(worl
 
 @pytest.mark.parametrize("ttl", [0, 30])
 async def test_e43_claim_expires_after_its_pod_has_finished(world: World, ttl: int) -> None:
-    """In two passes also if there is no time in between: what has expired says so before it goes."""
+    """In two reconciles, even without time between them: the status reports the expiry before the deletion."""
     name = await claimed(world, ttlSecondsAfterFinished=ttl, shutdownPolicy=DELETE)
     since = len(world.wire.requests)
     await world.node.end(world.namespace, name, "Succeeded")

@@ -347,7 +347,7 @@ async def test_deleted_sandbox_is_replaced(world: World) -> None:
     assert len(await world.all(SANDBOX)) == 2
 
 
-# --- what wakes a claim --------------------------------------------------------------------------------
+# --- watches ---------------------------------------------------------------------------------------
 
 
 async def test_change_of_uncopied_sandbox_fields_does_not_enqueue_the_claim(world: World) -> None:

@@ -44,9 +44,9 @@ async def pod(world: World, name: str = "box", **metadata: Any) -> Object:
     return await world.create(POD, name, metadata=metadata, spec=pod_template()["spec"])
 
 
-async def owned_by_somebody_else(world: World) -> Object:
+async def owned_by_another(world: World) -> Object:
     """Metadata of an object that has another controller."""
-    owner = await world.create(CONFIG_MAP, "somebody")
+    owner = await world.create(CONFIG_MAP, "another")
     return {"ownerReferences": [owner_reference(owner, controller=True)]}
 
 
@@ -66,7 +66,7 @@ async def test_edge_01_created_pod_is_reported_with_the_phase_of_the_response(wo
 
 
 async def test_edge_02_selector_is_set_for_any_pod_and_kept(world: World) -> None:
-    await pod(world, **await owned_by_somebody_else(world))
+    await pod(world, **await owned_by_another(world))
     await world.sandbox(operatingMode="Suspended")
     assert (await world.get())["status"]["selector"] == SELECTOR, "the pod is foreign"
     await world.delete(POD, "box")
@@ -75,7 +75,7 @@ async def test_edge_02_selector_is_set_for_any_pod_and_kept(world: World) -> Non
 
 
 async def test_edge_03_foreign_pod_while_suspended_is_no_error_and_not_reported(world: World) -> None:
-    made = await pod(world, **await owned_by_somebody_else(world))
+    made = await pod(world, **await owned_by_another(world))
     await world.sandbox(operatingMode="Suspended")
     assert await world.told() == {
         "Suspended": ("False", "PodNotOwned", "Refused to delete pod because it is not owned by this sandbox"),
@@ -187,9 +187,9 @@ async def test_edge_08_adopted_pod_of_another_name_is_deleted(world: World, end:
     assert [each["metadata"]["name"] for each in await world.all(POD)] == ["neighbour"]
 
 
-@pytest.mark.parametrize("owner", ["nobody", "somebody else"])
+@pytest.mark.parametrize("owner", ["missing", "another owner"])
 async def test_edge_08_unowned_pod_survives_suspension_and_the_annotation_is_removed(world: World, owner: str) -> None:
-    metadata = {} if owner == "nobody" else await owned_by_somebody_else(world)
+    metadata = {} if owner == "missing" else await owned_by_another(world)
     await pod(world, "theirs", labels={ADOPTABLE: "true"}, **metadata)
     await world.sandbox(operatingMode="Suspended", metadata={"annotations": {POD_NAME: "theirs"}})
     assert await world.exists(POD, "theirs")
@@ -361,14 +361,14 @@ async def test_edge_16_conditions_are_updated_in_place(world: World) -> None:
 
 
 async def test_edge_16a_foreign_service_is_an_error_without_a_requested_service(world: World) -> None:
-    metadata = await owned_by_somebody_else(world)
+    metadata = await owned_by_another(world)
     uid = metadata["ownerReferences"][0]["uid"]
     await world.create(SERVICE, "box", metadata=metadata, spec={"clusterIP": "None", "selector": {"app": "x"}})
     await world.sandbox()
     assert (await world.told())["Ready"] == (
         "False",
         "ReconcilerError",
-        f'Error seen: service "box" is owned by ConfigMap/somebody (UID: {uid}), not by sandbox "box"',
+        f'Error seen: service "box" is owned by ConfigMap/another (UID: {uid}), not by sandbox "box"',
     )
 
 

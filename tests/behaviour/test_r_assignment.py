@@ -57,7 +57,7 @@ def is_about_claims(request: Request) -> bool:
 
 @pytest.mark.parametrize("writes", [2, *embedded((1,), (3,), (5,))])
 async def test_r1_reconciles_over_a_frozen_cache_take_no_second_sandbox(world: World, writes: int) -> None:
-    """No event arrives after the first ``writes`` writes for claims, and every claim is looked at again and again."""
+    """No event arrives after the first ``writes`` writes for claims, and every claim is reconciled repeatedly."""
     interceptor = Interceptor.behind(world.wire)
     await world.restart()
     await world.template()

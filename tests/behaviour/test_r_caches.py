@@ -138,7 +138,7 @@ async def test_r33_churn_of_a_pool_enqueues_no_claim(world: World) -> None:
 
 
 async def test_r34_reconcile_lists_nothing(world: World) -> None:
-    """What a pass costs with 1,000 and 100,000 objects is measured elsewhere; here nothing is listed for it."""
+    """tests/budgets/test_scale.py measures the cost of a reconcile with 1,000 and 100,000 objects."""
     await world.template()
     await world.pool(3)
     since = len(world.wire.requests)
@@ -161,7 +161,7 @@ async def test_r35_watch_is_not_starved_by_hanging_writes() -> None:
             return web.json_response({})
         response = web.StreamResponse()
         await response.prepare(request)
-        event = {"type": "ADDED", "object": {"metadata": {"name": "news"}}}
+        event = {"type": "ADDED", "object": {"metadata": {"name": "late"}}}
         await response.write(orjson.dumps(event) + b"\n")
         await over.wait()
         return response
@@ -174,7 +174,7 @@ async def test_r35_watch_is_not_starved_by_hanging_writes() -> None:
     for _ in range(4):
         await written.acquire()
     async with asyncio.timeout(5), Listener(client.watch(POD, "ns")) as watch:
-        assert (await watch.next()).object["metadata"]["name"] == "news"
+        assert (await watch.next()).object["metadata"]["name"] == "late"
     assert not any(writer.done() for writer in writers)
     over.set()
     await asyncio.gather(*writers)
@@ -256,7 +256,7 @@ async def test_r40_flapping_claim_is_recorded_once(world: World, restarts: bool)
         for box in served.values():
             await set_ready(world, box["metadata"]["name"], "True")
         await world.served(2)
-        await world.wait(5)  # what changes too often is looked at less often
+        await world.wait(5)  # reconciles of a key that changes too often are limited
 
     for metric in (
         CLAIM_STARTUP_LATENCY,

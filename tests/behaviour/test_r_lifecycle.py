@@ -58,7 +58,7 @@ async def until_left(world: World, type: ResourceType, count: int) -> None:
 # --- R41 to R43: who dies, is cancelled or fails between two steps leaves nothing ------------------------------------
 
 
-@pytest.mark.parametrize("waits", [True, False], ids=["while it waits for a sandbox", "when it has one"])
+@pytest.mark.parametrize("waits", [True, False], ids=["waiting", "bound"])
 async def test_r41_claim_of_a_dead_client_expires_and_frees_everything(world: World, waits: bool) -> None:
     """No client reads or deletes it; its shutdown time ends it."""
     world.node.delays = {Stage.READY: 1e6} if waits else {}
@@ -350,7 +350,7 @@ async def test_r54_counts_match_the_objects_after_a_crash_at_any_write(world: Wo
 
     status = (await world.get(SANDBOX_WARM_POOL, "pool"))["status"]
     assert (status["replicas"], status["readyReplicas"]) == (len(members), len(members))
-    assert len(world.controllers.claims.assigner) == len(members), "what can be given away is what is free"
+    assert len(world.controllers.claims.assigner) == len(members), "the assigner knows exactly the free members"
     await world.delete(SANDBOX_CLAIM, "first")
     await world.delete(SANDBOX_CLAIM, "second")
     await until_left(world, SANDBOX, 3)

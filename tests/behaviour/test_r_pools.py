@@ -42,7 +42,7 @@ def creations(world: World, since: int = 0) -> int:
 
 
 async def test_r18_stale_list_creates_no_surplus_member(world: World) -> None:
-    """Nothing is heard from the API from the first creation on, and the pool is looked at again and again."""
+    """No watch event arrives after the first creation, and the pool is reconciled repeatedly."""
     interceptor = Interceptor.behind(world.wire)
     await world.restart()
     await world.template()

@@ -106,7 +106,7 @@ async def test_finished_is_kept_after_expiry(world: World) -> None:
 
 
 async def test_foreign_service_survives_expiry(world: World) -> None:
-    owner = await world.create(CONFIG_MAP, "somebody")
+    owner = await world.create(CONFIG_MAP, "another")
     references = [owner_reference(owner, controller=True)]
     spec = {"clusterIP": "None", "selector": {"app": "x"}}
     await world.create(SERVICE, "box", metadata={"ownerReferences": references}, spec=spec)

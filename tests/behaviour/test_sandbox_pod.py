@@ -61,7 +61,7 @@ async def test_unowned_pod_without_the_labels_is_refused(world: World) -> None:
 
 
 async def test_foreign_pod_is_refused(world: World) -> None:
-    owner = await world.create(CONFIG_MAP, "somebody")
+    owner = await world.create(CONFIG_MAP, "another")
     references = [owner_reference(owner, controller=True)]
     labels = {ADOPTABLE: "true", SANDBOX_NAME_HASH: HASH}
     await pod(world, ownerReferences=references, labels=labels)
@@ -70,7 +70,7 @@ async def test_foreign_pod_is_refused(world: World) -> None:
     assert (await world.told())["Ready"] == (
         "False",
         "ReconcilerError",
-        f'Error seen: pod "box" is owned by ConfigMap/somebody (UID: {uid}), not by sandbox "box"',
+        f'Error seen: pod "box" is owned by ConfigMap/another (UID: {uid}), not by sandbox "box"',
     )
     found = await world.get(POD)
     assert (found["metadata"]["ownerReferences"], found["metadata"]["labels"]) == (references, labels)
@@ -78,14 +78,14 @@ async def test_foreign_pod_is_refused(world: World) -> None:
 
 
 async def test_annotation_of_a_foreign_pod_is_removed_and_a_pod_created(world: World) -> None:
-    owner = await world.create(CONFIG_MAP, "somebody")
+    owner = await world.create(CONFIG_MAP, "another")
     await pod(world, "theirs", ownerReferences=[owner_reference(owner, controller=True)])
     await world.sandbox(metadata={"annotations": {POD_NAME: "theirs"}})
     await world.wait(10)
     assert await annotation(world) is None
     assert (await world.told())["Ready"] == READY
     assert owner_of(await world.get(POD)) == ("Sandbox", "box")
-    assert owner_of(await world.get(POD, "theirs")) == ("ConfigMap", "somebody")
+    assert owner_of(await world.get(POD, "theirs")) == ("ConfigMap", "another")
 
 
 @pytest.mark.parametrize("label", [{ADOPTABLE: "true"}, {SANDBOX_NAME_HASH: HASH}], ids=["adoptable", "tracking"])

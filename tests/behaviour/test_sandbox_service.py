@@ -200,7 +200,7 @@ async def test_unowned_service_is_ignored_unless_requested(world: World, wanted:
 
 
 async def test_foreign_service_is_not_deleted(world: World) -> None:
-    owner = await world.create(CONFIG_MAP, "somebody")
+    owner = await world.create(CONFIG_MAP, "another")
     await world.create(
         SERVICE, "box", metadata={"ownerReferences": [owner_reference(owner, controller=True)]}, spec=HEADLESS
     )

@@ -104,7 +104,7 @@ async def test_unowned_volume_claim_without_the_labels_is_refused(world: World) 
 
 
 async def test_foreign_volume_claim_is_refused(world: World) -> None:
-    owner = await world.create(CONFIG_MAP, "somebody")
+    owner = await world.create(CONFIG_MAP, "another")
     references = [owner_reference(owner, controller=True)]
     metadata = {"ownerReferences": references, "labels": {ADOPTABLE: "true", SANDBOX_NAME_HASH: HASH}}
     await world.create(PERSISTENT_VOLUME_CLAIM, "data-box", metadata=metadata, spec=CLAIM)
@@ -112,7 +112,7 @@ async def test_foreign_volume_claim_is_refused(world: World) -> None:
     assert (await world.told())["Ready"] == (
         "False",
         "ReconcilerError",
-        f'Error seen: PVC "data-box" is owned by ConfigMap/somebody (UID: {owner["metadata"]["uid"]}), '
+        f'Error seen: PVC "data-box" is owned by ConfigMap/another (UID: {owner["metadata"]["uid"]}), '
         'not by sandbox "box"',
     )
     assert (await world.get(PERSISTENT_VOLUME_CLAIM, "data-box"))["metadata"]["ownerReferences"] == references

@@ -151,11 +151,11 @@ async def test_existing_variable_is_not_overridden_under_allowed(world: World) -
 
 async def test_env_for_a_missing_container_is_an_error(world: World) -> None:
     await template(world, envVarsInjectionPolicy="Overrides")
-    await world.claim("mine", env=[{"name": "B", "value": "1", "containerName": "nobody"}])
+    await world.claim("mine", env=[{"name": "B", "value": "1", "containerName": "missing"}])
     assert await ready(world) == (
         "False",
         "ReconcilerError",
-        'Error seen: target container "nobody" not found in template for environment variable "B"',
+        'Error seen: target container "missing" not found in template for environment variable "B"',
     )
     assert await is_tried_again(world)
 

@@ -128,7 +128,7 @@ async def test_pool_without_template_creates_nothing_deletes_surplus_and_reports
     before = world.clock.monotonic()
     await world.template()
     await world.filled(4)
-    assert world.clock.monotonic() == before, "the template wakes it"
+    assert world.clock.monotonic() == before, "the template enqueues it"
 
 
 async def test_deleting_a_pool_deletes_its_members_and_no_claimed_sandbox(world: World) -> None:
@@ -212,7 +212,7 @@ FRESH: list[tuple[str, Object]] = [
     ("a label of the pod", {"podTemplate": {"metadata": {"labels": {"a": "b"}}}}),
     ("an annotation of the pod", {"podTemplate": {"metadata": {"annotations": {"a": "b"}}}}),
     ("a label of a disk", {"volumeClaimTemplates": [{**DISK, "metadata": {"name": "data", "labels": {"a": "b"}}}]}),
-    ("what is the default anyway", {"podTemplate": {"spec": {"automountServiceAccountToken": False}}}),
+    ("explicit default", {"podTemplate": {"spec": {"automountServiceAccountToken": False}}}),
     ("a policy about variables", {"envVarsInjectionPolicy": "Allowed"}),
     ("no network policy of ours", {"networkPolicyManagement": "Managed"}),
 ]

@@ -46,7 +46,7 @@ def log(path: Path, shift: float = 0.0) -> Path:
         line(10.2 + shift, 0.2, "client", "create", "sandboxclaims", "claim-10"),
         line(10.4 + shift, 0.1, ACCOUNT, "patch", "sandboxes", "box"),
         line(10.5 + shift, 0.1, ACCOUNT, "patch", "sandboxclaims", "claim-1", **status),
-        line(10.7 + shift, 0.1, "somebody", "update", "pods", "box"),
+        line(10.7 + shift, 0.1, "another", "update", "pods", "box"),
     ]
     path.write_text("".join(f"{each}\n" for each in lines))
     return path

@@ -43,7 +43,7 @@ def test_request_is_attributed_to_its_writer(user: str, agent: str, expected: st
     ],
 )
 def test_pod_binding_and_status_are_attributed_to_the_node(verb: str, subresource: str, expected: str) -> None:
-    assert writer_for("me")(AuditedRequest("anybody", verb, "pods", subresource, "ns", "", 200, "any/1")) == expected
+    assert writer_for("me")(AuditedRequest("any-user", verb, "pods", subresource, "ns", "", 200, "any/1")) == expected
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_runs_of_one_scenario_share_a_latency_plot() -> None:
 
 
 def test_unknown_figures_and_unserved_claims_are_stated() -> None:
-    nobody = run(
+    unserved = run(
         served=0,
         latency_ms=dict.fromkeys(("p50", "p90", "p99", "p100")),
         samples=[[0.0, None]],
@@ -119,7 +119,7 @@ def test_unknown_figures_and_unserved_claims_are_stated() -> None:
         waterfalls={},
         left_out=["requests are not known"],
     )
-    seen = Reader(page(document(nobody)))
+    seen = Reader(page(document(unserved)))
     assert {"No claim was served.", "requests are not known"} <= set(seen.texts)
     assert seen.texts.count("-") == 4
 

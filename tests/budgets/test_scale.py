@@ -31,7 +31,7 @@ from sandpool.controllers.options import ControllerOptions, WarmPoolOptions
 from sandpool.testing.backend import InProcessBackend
 from sandpool.testing.world import World
 
-SAMPLES = 15  # claims; what the cheapest of them costs counts, the others had timers and other news in between
+SAMPLES = 15  # claims; the cheapest counts, because timers and other events disturb the others
 
 
 class QuietWorld(World):

@@ -80,7 +80,7 @@ def is_embedded(backend: Backend) -> bool:
 
 
 class Distant:
-    """A transport whose requests take a second there and back, on the world's clock. News arrives at once."""
+    """A transport whose requests take a second there and back, on the world's clock. Watch events arrive at once."""
 
     def __init__(self, transport: Transport, clock: Clock) -> None:
         self.transport = transport

@@ -38,7 +38,7 @@ def test_mistakes_are_one_line_with_advice(home: Playground, box: str) -> None:
     assert "one of the two paths has to be in a sandbox" in home.fails("cp", "a", "b", code=2)
     assert "there is no file or directory nope" in home.fails("cp", "nope", f"{box}:")
     assert "cannot read /nope in the sandbox: tar: nope" in home.fails("cp", f"{box}:/nope", ".")
-    assert "there is no claim or sandbox" in home.fails("cp", "nobody:/x", ".")
+    assert "there is no claim or sandbox" in home.fails("cp", "missing:/x", ".")
 
 
 def test_a_path_in_a_sandbox_is_told_from_a_local_one() -> None:

@@ -74,6 +74,6 @@ def test_unreachable_cluster_is_reported(server: ServerProcess, tmp_path: Path) 
 
 
 def test_missing_context_is_reported(server: ServerProcess) -> None:
-    result = run("install", "--kubeconfig", str(server.kubeconfig), "--context", "nobody")
+    result = run("install", "--kubeconfig", str(server.kubeconfig), "--context", "missing")
     assert result.exit_code == 1
-    assert "nobody" in result.output
+    assert "missing" in result.output

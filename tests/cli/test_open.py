@@ -58,4 +58,4 @@ def test_a_port_without_a_server_is_said(home: Playground, box: str) -> None:
 
 def test_mistakes_are_one_line_with_advice(home: Playground, box: str) -> None:
     assert "is not in the range" in home.fails("open", box, "99999", code=2)
-    assert "there is no claim or sandbox" in home.fails("open", "nobody", "80")
+    assert "there is no claim or sandbox" in home.fails("open", "missing", "80")

@@ -62,4 +62,4 @@ def test_mistakes_are_one_line_with_advice(home: Playground) -> None:
     assert "is not YAML" in home.fails("template", "create", "-f", "-", stdin=b"[")
     assert "0 documents of kind SandboxTemplate" in home.fails("template", "create", "-f", "-", stdin=b"a: 1")
     assert "the API refused" in home.fails("template", "create", "Bad_Name", "--image", "x")
-    assert "there is no claim or sandbox" in home.fails("suspend", "nobody")
+    assert "there is no claim or sandbox" in home.fails("suspend", "missing")

@@ -1,4 +1,4 @@
-"""``sandpool up`` as people use it: one process, claims over HTTPS, stopped and started again."""
+"""``sandpool up`` as a process: claims over HTTPS, stopped and started again."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def filled(client: Client, count: int) -> None:
     await until(full)
 
 
-@pytest.mark.parametrize("crash", [False, True], ids=["told to stop", "killed"])
+@pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
 async def test_claims_are_served_and_found_again_after_a_restart(crash: bool) -> None:
     async with ServerProcess("up", options=NODE) as server:
         client = reach(server)

@@ -146,7 +146,7 @@ async def test_killed_router_is_replaced_on_the_same_port(server: ServerProcess)
     assert second != first
     log = server.process.tail(1000).splitlines()
     assert len([line for line in log if "the router process ended (signal SIGKILL); restarting it in" in line]) == 1
-    await client.delete(GATEWAY, "door", "default")
+    await client.delete(GATEWAY, "gateway", "default")
     await client.close()
 
 
@@ -155,17 +155,17 @@ async def gateway_url(client: Client) -> str:
     with socket.create_server(("127.0.0.77", 0)) as sock:
         port = sock.getsockname()[1]
     listeners = [{"name": "http", "port": port, "protocol": "HTTP"}]
-    door = new(GATEWAY, "door", spec={"gatewayClassName": "sandpool", "listeners": listeners})
+    gateway = new(GATEWAY, "gateway", spec={"gatewayClassName": "sandpool", "listeners": listeners})
 
     async def create() -> bool:
         try:
-            await client.create(GATEWAY, door, "default")
+            await client.create(GATEWAY, gateway, "default")
         except NotFound:
             return False  # the kinds are being installed
         return True
 
     async def programmed() -> Object | None:
-        found = await client.get(GATEWAY, "door", "default")
+        found = await client.get(GATEWAY, "gateway", "default")
         condition = condition_of(found, "Programmed")
         return found if condition is not None and condition["status"] == "True" else None
 

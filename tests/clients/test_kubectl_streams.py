@@ -116,7 +116,7 @@ async def test_exec_separates_stderr(rig: Rig) -> None:
 
 async def test_exec_reports_errors(rig: Rig) -> None:
     assert "container main is not running" in await rig.fails("exec", "box", "-c", "main", "--", "impossible")
-    assert "not found" in await rig.fails("exec", "nobody", "--", "echo")
+    assert "not found" in await rig.fails("exec", "missing", "--", "echo")
     assert "container other" in await rig.fails("exec", "box", "-c", "other", "--", "echo")
     rig.daemon.server.pod_access = rig.daemon.server.kubelet_client = None
     assert "cannot be reached: no node of this server runs it" in await rig.fails(

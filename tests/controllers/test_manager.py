@@ -128,7 +128,7 @@ class Counting(NoTracing):
 
 @pytest.mark.parametrize("is_on", [True, False])
 async def test_reconcile_costs_no_span_without_tracing(world: World, is_on: bool) -> None:
-    """Counted, not timed: a wrapper around every pass is there only with tracing on."""
+    """Counts calls instead of time: only enabled tracing wraps a reconcile."""
     await world.controllers.stop()
     Counting.spans = 0
     tracing = Counting() if is_on else None

@@ -69,7 +69,7 @@ def line(**labels: str) -> str:
             line(launch_type="warm", owned_by="SandboxWarmPool", sandbox_template="python", created_by="controller"),
         ),
         (sandbox(owner=CLAIM), line(owned_by="SandboxClaim")),
-        (sandbox(metadata={"labels": {LAUNCH_TYPE: "odd", CREATED_BY: "somebody"}}), line()),
+        (sandbox(metadata={"labels": {LAUNCH_TYPE: "odd", CREATED_BY: "another"}}), line()),
     ],
 )
 async def test_sandbox_is_counted_by_its_state(object: Object, expected: str) -> None:

@@ -110,9 +110,9 @@ BOX = Key("ns", "box")
     [
         (SANDBOX, {}, None),
         (SANDBOX, {CREATED_BY: "go-client"}, "go-client"),
-        (SANDBOX, {CREATED_BY: "somebody"}, "unknown"),
+        (SANDBOX, {CREATED_BY: "another"}, "unknown"),
         (SANDBOX, {CREATED_BY: ""}, "unknown"),
-        (SANDBOX_CLAIM, {CREATED_BY: "somebody"}, "unknown"),
+        (SANDBOX_CLAIM, {CREATED_BY: "another"}, "unknown"),
         (SANDBOX_CLAIM, {CREATED_BY: ""}, None),
         (SANDBOX_TEMPLATE, {CREATED_BY: "go-client"}, None),
     ],

@@ -112,14 +112,14 @@ class Echo:
 
 async def test_requests_wait_at_the_gate_and_watches_do_not() -> None:
     gate, echo = BackgroundGate(SystemClock()), Echo()
-    courteous = BackgroundTransport(echo, gate)
-    requests = [asyncio.create_task(courteous.request(Request("GET", f"/{number}"))) for number in range(3)]
+    transport = BackgroundTransport(echo, gate)
+    requests = [asyncio.create_task(transport.request(Request("GET", f"/{number}"))) for number in range(3)]
     await asyncio.sleep(0)
     assert gate.waiting == 2
-    assert [event.object async for event in courteous.stream(Request("GET", "/watch"))] == [{"path": "/watch"}]
+    assert [event.object async for event in transport.stream(Request("GET", "/watch"))] == [{"path": "/watch"}]
     assert gate.waiting == 2, "the watch did not wait for them"
     assert await asyncio.gather(*requests) == ["/0", "/1", "/2"]
-    await courteous.close()
+    await transport.close()
     assert echo.closed
 
 

@@ -65,7 +65,7 @@ class Copier:
         await self.client.create(CONFIG_MAP, map, NAMESPACE)
 
     async def settled(self) -> None:
-        """Wait until the cache has heard of everything, and everything it heard of has been looked at."""
+        """Wait until the cache is up to date and every change is reconciled."""
         last = new(CONFIG_MAP, None, metadata={"labels": {"copy": ""}, "generateName": "last-"})
         marker = Key.of(await self.client.create(CONFIG_MAP, last, NAMESPACE))
         seen = asyncio.Event()

@@ -319,26 +319,26 @@ class FakeApi:
 
 
 @given(
-    happenings=st.lists(st.tuples(st.integers(0, 5), st.floats(0, 30)), max_size=60),
+    occurrences=st.lists(st.tuples(st.integers(0, 5), st.floats(0, 30)), max_size=60),
     faults=st.lists(st.integers(0, 2), max_size=60),
     capacity=st.integers(1, 6),
 )
 @settings(max_examples=60, deadline=None)
 def test_every_event_is_written_or_counted_as_dropped(
-    happenings: list[tuple[int, float]], faults: list[int], capacity: int
+    occurrences: list[tuple[int, float]], faults: list[int], capacity: int
 ) -> None:
     async def scenario() -> None:
         clock, api = ManualClock(), FakeApi(faults.copy())
         recorder = EventRecorder(Client(api), clock, "host", capacity=capacity, rate=1, burst=3, window=20, spacing=5)
         recorder.start()
-        for number, pause in happenings:
+        for number, pause in occurrences:
             recorder.event(claim(number), claim_expired())
             await clock.advance(pause)
             assert len(recorder._entries) <= capacity
         stopping = asyncio.create_task(recorder.stop(1000))
         await clock.advance(1000)
         await stopping
-        lost = len(happenings) - api.seen()
+        lost = len(occurrences) - api.seen()
         # An answer that was lost makes us believe in less than there is, never in more.
         assert 0 <= lost <= recorder.dropped
         if not faults:

@@ -470,7 +470,7 @@ class FakeApi:
 
 
 class Trouble:
-    """A way to the shelf on which anything may take time or be lost; and a clock that wakes its sleepers late, as for
+    """A transport to the API whose requests may be slow or lost; and a clock that wakes its sleepers late, as for
     a process that is starved or was suspended. Both behave once ``over``."""
 
     def __init__(self, api: FakeApi, clock: ManualClock, rng: Random) -> None:

@@ -1,4 +1,4 @@
-"""A key that is looked at too often waits for the next second, and the others do not."""
+"""Per-key rate limit: a key beyond its rate waits for the next second, and the others do not."""
 
 from __future__ import annotations
 
@@ -58,6 +58,6 @@ async def test_expensive_reconcile_is_followed_by_a_longer_pause() -> None:
         controller.enqueue("a")
         await clock.advance(0.125)
     await clock.advance(10.0)
-    assert passes == [0.0, 0.5, 1.0, 1.5], "everything that happened was looked at, and each time all of it"
+    assert passes == [0.0, 0.5, 1.0, 1.5], "every change was reconciled, several at a time"
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

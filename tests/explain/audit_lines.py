@@ -50,7 +50,7 @@ def theirs(ms: float, verb: str, resource: str, name: str = "", /, **more: Any) 
 
 
 def passed(ms: float, controller: str, name: str, /, **more: Any) -> bytes:
-    """A line of a controller about a pass."""
+    """A log line of a controller about a reconcile."""
     entry = {"time": stamp(ms), "pass": controller, "namespace": "ns", "name": name, "ms": 1.5, **more}
     return orjson.dumps(entry) + b"\n"
 

@@ -98,7 +98,7 @@ def test_torn_line_in_the_middle_is_skipped() -> None:
 )
 def test_file_that_is_no_audit_log_is_rejected_with_advice(line: bytes) -> None:
     with pytest.raises(NotAnAuditLog, match="line 1 is not a line of an audit log: pass the FILE of `sandpool up"):
-        list(read_calls([line], mentioning=["nobody"]))
+        list(read_calls([line], mentioning=["missing"]))
 
 
 def test_invalid_later_line_is_reported_with_its_number() -> None:

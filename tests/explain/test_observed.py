@@ -74,7 +74,7 @@ def view(name: str, at: str = STAMP, **fields: Any) -> ClaimView:
     ("other", "before"),
     [
         (view("z", "2026-11-01T11:59:59Z"), True),
-        (view("a"), True),  # in the same second names decide, so that two people count alike
+        (view("a"), True),  # in the same second the name decides, so that every observer counts alike
         (view("c"), False),
         (view("a", "2026-11-01T12:00:01Z"), False),
         (view("a", pool="other"), False),

@@ -167,7 +167,7 @@ def test_fields_missing_from_a_patch_stay_known() -> None:
 
 
 def test_unknown_claim_has_an_empty_timeline() -> None:
-    assert timeline(OURS.copy, objects_of_claim(OURS.copy, "ns", "nobody")) == []
+    assert timeline(OURS.copy, objects_of_claim(OURS.copy, "ns", "missing")) == []
 
 
 def test_long_log_is_decoded_only_where_it_matters(monkeypatch: pytest.MonkeyPatch) -> None:

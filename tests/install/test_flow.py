@@ -31,7 +31,7 @@ LEVELS = ResourceType(
 
 @pytest.fixture
 async def installed(cluster: Cluster) -> Cluster:
-    """With roles that the API server has heard of: an account that asks before is refused, and that counts."""
+    """Wait until the API server knows the roles: an earlier request would be denied, and denials fail the session."""
     objects = chosen(InstallOptions(), router=False, monitored=False)
     await Installer(cluster.client, SystemClock(), lambda line: None).install(objects)
 
@@ -87,7 +87,7 @@ async def _name(client: Client, type: ResourceType, uid: str) -> str:
 async def test_lease_requests_have_their_own_flow(installed: Cluster, controller: aiohttp.ClientSession) -> None:
     leases = f"/apis/{LEASE.api_version}/namespaces/{names.NAMESPACE}/leases/{names.LEASE}"
 
-    async def is_apart() -> bool:  # an API server takes up new schemas when it hears of them
+    async def is_apart() -> bool:  # an API server applies new schemas with a delay
         return await queue_of(installed.client, controller, leases) == (names.CONTROLLER_LEASE_FLOW, PRIORITY_LEVEL)
 
     await until(is_apart, within=60)

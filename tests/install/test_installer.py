@@ -100,7 +100,7 @@ async def test_new_image_is_a_change(client: Client) -> None:
 
 async def test_fields_of_other_managers_are_taken_over_only_with_force(client: Client) -> None:
     await install(client)
-    await client.patch(DEPLOYMENT, CONTROLLER, MergePatch({"spec": {"replicas": 7}}), SPACE, field_manager="somebody")
+    await client.patch(DEPLOYMENT, CONTROLLER, MergePatch({"spec": {"replicas": 7}}), SPACE, field_manager="another")
     with pytest.raises(
         InstallError, match=r"has fields of other field managers:(.|\n)*\.spec\.replicas(.|\n)*--force takes over"
     ):

@@ -72,7 +72,7 @@ async def client(cluster: Cluster) -> Client:
 
 
 class Scenario:
-    """What people do, step by step; each waits until it is done."""
+    """The actions of users; each waits for its result."""
 
     def __init__(self, client: Client) -> None:
         self.client = client

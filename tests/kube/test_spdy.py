@@ -30,7 +30,7 @@ def encode(encoder: Encoder, frame: Control | Data) -> bytes:
     return encoder.data(frame) if isinstance(frame, Data) else encoder.control(frame)
 
 
-def test_the_dictionary_is_the_one_everybody_has() -> None:
+def test_dictionary_is_that_of_the_specification() -> None:
     assert (len(DICTIONARY), zlib.adler32(DICTIONARY)) == (1423, 0xE3C6A7C2)
 
 
@@ -42,7 +42,7 @@ def test_what_was_sent_arrives_however_it_is_cut(frames: list[Control | Data], s
     assert arrived == frames
 
 
-def test_kinds_nobody_needs_are_skipped() -> None:
+def test_unsupported_frame_types_are_skipped() -> None:
     encoder = Encoder()
     wire = encoder.control(Control(spdy.SETTINGS)) + encoder.data(Data(1, b"x"))
     assert list(Decoder().feed(wire)) == [Data(1, b"x")]

@@ -103,7 +103,7 @@ async def test_what_makes_no_sense_ends_the_session(talk: tuple[Pipe, SpdySessio
     assert await session.opened.get() is None
 
 
-async def test_a_stream_that_nobody_reads_stops_the_sender(talk: tuple[Pipe, SpdySession]) -> None:
+async def test_unread_stream_stops_the_sender(talk: tuple[Pipe, SpdySession]) -> None:
     pipe, session = talk
     stream = await opened(pipe, session)
     for _ in range(40):

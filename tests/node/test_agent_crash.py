@@ -174,7 +174,7 @@ async def machine(directory: Path, *, serve: bool) -> AsyncIterator[Machine]:
     assert os.listdir(directory / "node" / "pods") == [] or serve
 
 
-@pytest.mark.parametrize("serve", [False, True], ids=["the agent alone", "everything"])
+@pytest.mark.parametrize("serve", [False, True], ids=["agent alone", "agent and API"])
 async def test_pods_outlive_a_node_that_is_killed(tmp_path: Path, serve: bool) -> None:
     async with machine(tmp_path, serve=serve) as here:
         await here.create("stays", "sleep", "5001")
@@ -281,7 +281,7 @@ async def test_orphans_are_removed_after_a_crash(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("serve", [False, True], ids=["the agent alone", "everything"])
+@pytest.mark.parametrize("serve", [False, True], ids=["agent alone", "agent and API"])
 async def test_pods_survive_a_hundred_kills_at_random_moments(tmp_path: Path, serve: bool) -> None:
     """Pods are created and deleted throughout. After each kill every pod runs exactly once, and no other process."""
     rng = Random(4711)

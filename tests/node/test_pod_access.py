@@ -64,7 +64,7 @@ class Rig:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
-    directory = tmp_path_factory.mktemp("door")
+    directory = tmp_path_factory.mktemp("pod-access")
     os.chmod(directory, 0o755)
     host, _ = NetworkNamespace.make(directory / "host", lambda: None)
     daemon = Daemon(ServerOptions(directory / "api", port=0))

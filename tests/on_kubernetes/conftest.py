@@ -57,8 +57,8 @@ async def cluster(plane: ControlPlane) -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 async def clients(cluster: Cluster) -> AsyncIterator[PersistentClients]:
-    """People with a pool, and a node that runs nothing for their pods. That no sandbox changes hands is held for all of
-    the test, and that nothing is left of it at its end."""
+    """Clients with a pool, and a simulated node for their pods. Fails if a sandbox has two owners at any time of the
+    test, or if an object is left at its end."""
     clients = PersistentClients(cluster.client, f"t-{secrets.token_hex(4)}", SIZE)
     await clients.settle_down()
     running = SimulatedNode(cluster.client, SystemClock(), namespace=clients.namespace, brief=True)

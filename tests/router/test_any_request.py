@@ -24,7 +24,7 @@ from sandpool.router.targets import Target
 HOST = "10.231.0.9:8888"
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
 TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_QUIET = 4  # looks at which nothing has changed
+_QUIET = 4  # polls without a change
 PRIVATE = (b"authorization", b"x-sandbox-", b"proxy-", b"te", b"trailer", b"keep-alive", b"upgrade", b"expect")
 
 

@@ -73,8 +73,8 @@ def test_listener_is_limited_to_its_hostname() -> None:
 
 
 def test_routes_limit_what_is_admitted() -> None:
-    assert PortRoutes(None).admits("anybody", "/anywhere")
-    assert not PortRoutes(()).admits("anybody", "/anywhere")
+    assert PortRoutes(None).admits("any-user", "/anywhere")
+    assert not PortRoutes(()).admits("any-user", "/anywhere")
     gate = PortRoutes(((HERE, route(**path("/a"))), (HERE, route(**path("/b", "Exact")))))
     assert [gate.admits("x", each) for each in ("/a/1", "/b", "/b/1", "/c")] == [True, True, False, False]
 

@@ -53,7 +53,7 @@ async def test_mountinfo_names_no_host_path_of_an_image(boxes: Rig, tmp_path: Pa
 
 
 async def test_mountinfo_names_only_system_directories_of_the_host(boxes: Rig) -> None:
-    """/usr and parts of /etc are shown at their own places, so their names are no news."""
+    """/usr and parts of /etc are mounted at their own paths, so mountinfo reveals nothing new."""
     for mount in await mounts_of(boxes, mounts=(DataFile("/etc/token", b"secret"),)):
         if mount.source.startswith("/dev/"):
             assert mount.root.startswith(("/usr/", "/etc/")) or mount.root in ("/usr", mount.target)

@@ -56,7 +56,7 @@ def other_user() -> Iterator[OtherUser]:
     """Yield an unprivileged user. Raises ``NoOtherUser``."""
     if os.geteuid() == 0 and shutil.which("setpriv") is None:
         raise NoOtherUser("setpriv is not installed")
-    with tempfile.TemporaryDirectory(prefix="sandpool-somebody-") as name:
+    with tempfile.TemporaryDirectory(prefix="sandpool-user-") as name:
         place, environment = Path(name, "place"), Path(name, "python")
         os.chmod(name, 0o755)
         place.mkdir()
@@ -72,7 +72,7 @@ def _user() -> int:
 
 
 def _python(environment: Path) -> Path:
-    if _everybody_reaches(Path(sys.executable).resolve()) and _everybody_reaches(Path(sandpool.__file__)):
+    if _is_world_readable(Path(sys.executable).resolve()) and _is_world_readable(Path(sandpool.__file__)):
         return Path(sys.executable)
     said = subprocess.run([_OTHER, "-V"], check=False, capture_output=True, text=True).stdout if _OTHER.exists() else ""
     if not said.startswith(f"Python {sys.version_info[0]}.{sys.version_info[1]}."):
@@ -84,11 +84,11 @@ def _python(environment: Path) -> Path:
 
 def _have_our_packages(environment: Path) -> None:
     packages = [*site.getsitepackages(), str(Path(sandpool.__file__).parents[1])]
-    if not all(_everybody_reaches(Path(path)) for path in packages):
+    if not all(_is_world_readable(Path(path)) for path in packages):
         raise NoOtherUser("the packages of this Python are not world-readable")
     (target,) = environment.glob("lib/python*/site-packages")
     (target / "ours.pth").write_text("\n".join(packages) + "\n")
 
 
-def _everybody_reaches(path: Path) -> bool:
+def _is_world_readable(path: Path) -> bool:
     return all(os.stat(each).st_mode & stat.S_IXOTH for each in (*path.parents, *([path] if path.is_dir() else [])))

@@ -25,13 +25,13 @@ _AWAY = (ApiError, OSError, TimeoutError)
 
 
 class OwnershipLog:
-    """Records one namespace for the length of an ``async with``. ``keepers`` are the claims that have owned each
+    """Records one namespace for the length of an ``async with``. ``owners`` are the claims that have owned each
     sandbox, ``held`` the sandboxes that each claim has named, both in order and by UID."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self.client = client
         self.namespace = namespace
-        self.keepers: dict[str, list[str]] = {}
+        self.owners: dict[str, list[str]] = {}
         self.held: dict[str, list[str]] = {}
         self._seen: dict[ResourceType, int] = {}  # the newest version of each type in the log
         self._following: list[asyncio.Task[None]] = []
@@ -71,7 +71,7 @@ class OwnershipLog:
 
     def check(self) -> None:
         """Fail if a sandbox had two claims or a claim two sandboxes."""
-        assert {uid: keepers for uid, keepers in self.keepers.items() if len(keepers) > 1} == {}
+        assert {uid: owners for uid, owners in self.owners.items() if len(owners) > 1} == {}
         assert {uid: held for uid, held in self.held.items() if len(held) > 1} == {}
 
     async def _follow(self, type: ResourceType) -> None:
@@ -102,7 +102,7 @@ class OwnershipLog:
         if type is SANDBOX:
             kind, _ = owner_of(object)
             owner = _controller_uid(object) if kind == SANDBOX_CLAIM.kind else ""
-            _append(self.keepers.setdefault(uid, []), owner)
+            _append(self.owners.setdefault(uid, []), owner)
         else:
             named = (object.get("status") or {}).get("sandbox") or {}
             _append(self.held.setdefault(uid, []), named.get("name") or "")

@@ -14,7 +14,7 @@ from sandpool.api.resource import Object
 from tests.support.installed_cluster import ACCOUNT
 
 # Reviews that every user may create; no role of ours grants them.
-_OF_EVERYBODY: Final = ("selfsubjectaccessreviews", "create")
+_OF_ALL_USERS: Final = ("selfsubjectaccessreviews", "create")
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Use:
         if entry.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid":
             if refusals:
                 self.forbidden.add(f"{entry['verb']} {what}")
-        elif (what, entry["verb"]) != _OF_EVERYBODY:
+        elif (what, entry["verb"]) != _OF_ALL_USERS:
             self.used.add((what, entry["verb"]))
 
     def findings(self, granted: set[tuple[str, str]], *, complete: bool) -> list[str]:

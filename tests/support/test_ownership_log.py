@@ -45,7 +45,7 @@ async def test_each_change_of_owner_is_recorded(client: Client, hands: tuple[str
         for hand in hands:
             await give(client, "box", claims[hand])
         await ownership_log.complete()
-    assert ownership_log.keepers[box["metadata"]["uid"]] == [claims[hand]["metadata"]["uid"] for hand in hands]
+    assert ownership_log.owners[box["metadata"]["uid"]] == [claims[hand]["metadata"]["uid"] for hand in hands]
     if len(hands) > 1:
         with pytest.raises(AssertionError):
             ownership_log.check()

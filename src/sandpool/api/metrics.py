@@ -81,4 +81,4 @@ UNKNOWN_TEMPLATE: Final = "unknown"  # of agent_sandboxes
 UNKNOWN_CLAIM_TEMPLATE: Final = "__unknown__"  # of the metrics about claims
 POD_READY: Final = "ready"
 POD_NOT_READY: Final = "not_ready"
-OWNED_BY_NOBODY: Final = "None"
+WITHOUT_OWNER: Final = "None"

@@ -12,7 +12,7 @@ from typing import Final
 from sandpool.api import labels
 from sandpool.api.conditions import READY, SANDBOX_EXPIRED, STATE_LOST
 from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
-from sandpool.api.metrics import OWNED_BY_NOBODY, UNKNOWN_TEMPLATE, Metric
+from sandpool.api.metrics import UNKNOWN_TEMPLATE, WITHOUT_OWNER, Metric
 from sandpool.api.resource import Key
 from sandpool.api.views import SandboxView
 from sandpool.engine.cache.store import Cache
@@ -90,7 +90,7 @@ def _owner(sandbox: SandboxView) -> str:
     for type in (SANDBOX_CLAIM, SANDBOX_WARM_POOL):
         if sandbox.owner is not None and sandbox.owner.is_a(type):
             return type.kind
-    return OWNED_BY_NOBODY
+    return WITHOUT_OWNER
 
 
 def _flag(value: bool) -> str:

@@ -17,7 +17,7 @@ from typing import Final
 VARIABLE: Final = "NOTIFY_SOCKET"
 READY: Final = "READY=1"
 _STATUS: Final = "STATUS="
-_POLL_SECONDS: Final = 0.2  # between two looks at the process, which may end without a word
+_POLL_SECONDS: Final = 0.2  # between two checks of the process, which may end without a notification
 
 
 class Notifier:

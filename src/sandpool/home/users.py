@@ -1,4 +1,4 @@
-"""The user for whom a process works, and the directories of that user.
+"""The user of a process, behind sudo the calling one, and the directories of that user.
 
 ``sudo sandpool up`` runs as root for the user who typed it. That user has to be able to use what it starts."""
 

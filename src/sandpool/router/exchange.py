@@ -178,7 +178,7 @@ class Exchange:
             self.client_writable(False)
         head = headers.head(self.method, self.target, host=host, client=downstream.peer.address)
         if len(self._early) == 1 and not headers.framing.is_chunked:
-            head += self._early.pop()  # a second write would wake the sandbox a second time
+            head += self._early.pop()  # one write instead of two wakes the process in the sandbox once
         upstream.write(head)
         if headers.expects_continue:
             downstream.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")

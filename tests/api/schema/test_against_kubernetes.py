@@ -99,15 +99,15 @@ CONTAINER = {
     "livenessProbe": {"httpGet": {"port": "http"}},
     "volumeMounts": [{"name": "v", "mountPath": "/v"}],
 }
-BLUEPRINT = {
+TEMPLATE_SPEC = {
     "podTemplate": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [CONTAINER]}},
     "volumeClaimTemplates": [{"metadata": {"name": "d"}, "spec": {"resources": {"requests": {"storage": "1Gi"}}}}],
     "service": True,
 }
 SPECS: dict[ResourceType, Object] = {
-    kinds.SANDBOX: {**BLUEPRINT, "shutdownTime": "2026-01-01T00:00:00Z", "operatingMode": "Suspended"},
+    kinds.SANDBOX: {**TEMPLATE_SPEC, "shutdownTime": "2026-01-01T00:00:00Z", "operatingMode": "Suspended"},
     kinds.SANDBOX_TEMPLATE: {
-        **BLUEPRINT,
+        **TEMPLATE_SPEC,
         "networkPolicy": {"egress": [{"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.0.0.0/8"]}}]}]},
     },
     kinds.SANDBOX_CLAIM: {

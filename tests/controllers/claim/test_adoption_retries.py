@@ -35,7 +35,7 @@ class ConcurrentWriter:
         return await self._request(request)
 
 
-@pytest.mark.parametrize("times", [1, 6], ids=["once", "more often than one pass tries"])
+@pytest.mark.parametrize("times", [1, 6], ids=["once", "more often than one reconcile retries"])
 async def test_adoption_is_retried_with_the_same_sandbox(world: World, times: int) -> None:
     """R3: a conflict never makes a claim go on to the next sandbox."""
     await world.template()

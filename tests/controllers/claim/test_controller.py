@@ -267,7 +267,7 @@ async def test_ambiguous_creation_is_refreshed(world: World) -> None:
 
 
 async def test_deleted_claim_is_not_given_a_replacement_sandbox(world: World) -> None:
-    """The end of a sandbox is heard of first, that of the claim it was collected with later."""
+    """The deletion event of the sandbox arrives before that of the claim it was collected with."""
     await world.template()
     await world.pool(1)
     await world.claim("mine")

@@ -55,8 +55,8 @@ class Controller:
         self.client = client
         self.survives = survives
         self.writes: list[str] = []
-        self.woken: list[tuple[str, str]] = []
-        self.assigner = Assigner(self.woken.append)
+        self.enqueued: list[tuple[str, str]] = []
+        self.assigner = Assigner(self.enqueued.append)
 
     async def look(self, type: ResourceType, name: str) -> Object | None:
         try:

@@ -73,8 +73,8 @@ def test_no_duplicate_is_deleted_while_the_kept_one_is_being_deleted() -> None:
 
 
 def test_r10_owned_sandbox_without_claim_labels_is_no_duplicate() -> None:
-    somebodys = own("pool-b", labels={})
-    assert duplicates(view(), (OLD, somebodys), OLD) == ()
+    foreign = own("pool-b", labels={})
+    assert duplicates(view(), (OLD, foreign), OLD) == ()
 
 
 def test_duplicate_is_deleted_by_uid_and_version_if_the_status_names_the_other() -> None:

@@ -52,14 +52,14 @@ def observed(
     age: float = 0.5,
 ) -> Observed:
     """A claim of a pool with a template; what is around it is there unless ``without`` takes it away."""
-    blueprint_of = TemplateView.from_object(made_from or template())
+    template_view = TemplateView.from_object(made_from or template())
     return Observed(
         claim=ClaimView.from_object(claimed or claim()),
         owned=[SandboxView.from_object(each) for each in owned],
         named={each["metadata"]["name"]: SandboxView.from_object(each) for each in (*owned, *named)},
         pool=WarmPoolView.from_object(pool or warm_pool()),
-        template=blueprint_of,
-        revision=TemplateRevision.of(blueprint_of),
+        template=template_view,
+        revision=TemplateRevision.of(template_view),
         now=CREATED + timedelta(seconds=age),
     )
 

@@ -1,4 +1,4 @@
-"""What a claim says in the end, when it is looked at again, and what is noted after it."""
+"""The status update of a claim: conditions, requeue time, annotations and metrics."""
 
 from __future__ import annotations
 

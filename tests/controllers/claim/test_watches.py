@@ -1,4 +1,4 @@
-"""Who is looked at first when everything is there at once."""
+"""Priorities of claims, and changes that enqueue them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which news wakes which claims."""
+"""Predicates: which changes enqueue which claims."""
 
 from __future__ import annotations
 

@@ -582,7 +582,7 @@ async def test_lost_response_creates_no_second_pod(rig: Rig) -> None:
 
 
 async def test_successor_controller_writes_nothing(rig: Rig) -> None:
-    """One that takes over looks at everything and finds it in order."""
+    """A successor reconciles every sandbox and finds nothing to write."""
     await rig.sandbox(service=True)
     rig.writes()
     successor = SandboxController(Dependencies.of(Client(rig.wire), rig.caches, rig.recorder, rig.clock, Random(0)))

@@ -1,4 +1,4 @@
-"""Whole passes: what is planned, what comes of it, and what is concluded."""
+"""Whole reconciles: the plan, its results, and the status."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Pass:
         return children.pod.pod
 
     def condition(self, type: str) -> tuple[str, str, str] | None:
-        """As it is stored after this pass."""
+        """The sandbox as stored after this reconcile."""
         for each in self.sandbox.get("status", {}).get("conditions", []):
             if each["type"] == type:
                 return each["status"], each["reason"], each["message"]

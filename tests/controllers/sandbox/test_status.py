@@ -157,12 +157,12 @@ def test_status_of_a_launch_under_way_is_deferrable(before: SandboxStatus, after
         (TWO_PODS, READY),
     ],
     ids=[
-        "ready at last",
+        "becomes ready",
         "ready",
         "no longer ready",
-        "address of a ready one",
+        "address of a ready sandbox",
         "unschedulable",
-        "scheduled after all",
+        "scheduled later",
         "no longer unschedulable",
         "error",
         "another error",
@@ -173,7 +173,7 @@ def test_status_of_a_launch_under_way_is_deferrable(before: SandboxStatus, after
         "failed",
         "failed at once",
         "two pods",
-        "one again",
+        "one pod again",
     ],
 )
 def test_status_that_clients_act_on_is_urgent(before: SandboxStatus, after: SandboxStatus) -> None:

@@ -20,8 +20,8 @@ READY = replace(STARTED, ready=True)
 
 def test_launch_enqueues_at_once_only_when_the_pod_is_ready() -> None:
     launch = [POD, CREATED, BOUND, STARTED, READY]
-    woken = [urgent_pod_fields(before) != urgent_pod_fields(after) for before, after in pairwise(launch)]
-    assert woken == [False, False, False, True]
+    enqueued = [urgent_pod_fields(before) != urgent_pod_fields(after) for before, after in pairwise(launch)]
+    assert enqueued == [False, False, False, True]
 
 
 @pytest.mark.parametrize(("before", "after"), [(POD, CREATED), (CREATED, BOUND), (BOUND, STARTED)])

@@ -21,7 +21,7 @@ START = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
 
 class Scene:
-    """What a pass sees, spelled out only as far as a test is about it."""
+    """The input of a plan, with defaults for everything that a test does not set."""
 
     now = START
 

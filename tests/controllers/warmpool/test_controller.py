@@ -226,7 +226,7 @@ async def test_member_claimed_before_the_patch_is_not_labelled(world: World) -> 
 
 
 async def test_members_collected_with_their_pool_are_not_replaced(world: World) -> None:
-    """The end of members is heard of first, that of the pool they were collected with later."""
+    """The deletion events of members arrive before that of the pool they were collected with."""
     await world.template()
     await world.pool(3)
     release = world.hold_news(SANDBOX_WARM_POOL)

@@ -239,10 +239,10 @@ def test_first_reconcile_never_reports_recovery(scene: Scene) -> None:
 def test_r23_pools_warmed_together_requeue_at_different_times(scene: Scene) -> None:
     rng = Random(1)
     member = scene.members(1, ready=False)
-    wakes = [scene.plan(scene.pool(1), member, jitter=rng.random()).requeue or 0 for _ in range(500)]
-    assert 302 <= min(wakes) < 310
-    assert 445 < max(wakes) <= 453
-    assert len({round(wake) for wake in wakes}) > 100
+    delays = [scene.plan(scene.pool(1), member, jitter=rng.random()).requeue or 0 for _ in range(500)]
+    assert 302 <= min(delays) < 310
+    assert 445 < max(delays) <= 453
+    assert len({round(delay) for delay in delays}) > 100
 
 
 # --- too many members ------------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ class World:
         self.image = GOOD[0]
         self.truth: dict[str, Member] = {}
         self.cache: dict[str, Member] = {}
-        self.unseen: set[str] = set()  # created, and the cache has no news of it yet
+        self.unseen: set[str] = set()  # created, and not in the cache yet
         self.names = 0
         self.creations_fail = False
         self.has_capacity = True
@@ -159,7 +159,7 @@ class World:
         self.has_capacity = number % 2 == 0
 
     def sync(self, number: int) -> None:
-        """The cache hears of one sandbox."""
+        """The cache receives the event of one sandbox."""
         stale = {n for n in self.truth.keys() | self.cache.keys() | self.unseen if self.is_outdated(n)}
         if name := self.pick(stale, number):
             self.hear(name)

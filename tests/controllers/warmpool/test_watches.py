@@ -1,4 +1,4 @@
-"""A delete that has waited for its turn is one of the sandbox as it is then, or none."""
+"""A delete that waited at the gate applies to the current sandbox, or is dropped."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def changed(obj: Object, **metadata: Any) -> Object:
 
 
 class Scenery:
-    """A pool with one member of a former template, which the next pass wants to delete."""
+    """A pool with one member of a former template, which the next reconcile would delete."""
 
     def __init__(self) -> None:
         self.caches = Caches()
@@ -83,7 +83,7 @@ class Scenery:
         self.caches.sandboxes.observe(self.member)
 
     async def deletes(self, meanwhile: Callable[[], object]) -> list[Request]:
-        """What a pass asks to be deleted if something happens while it waits."""
+        """Return the deletes of a reconcile if ``happens`` is called while it waits at the gate."""
         clock, api = ManualClock(), Refusing()
         gate = Delay(clock, meanwhile)
         client = Client(api)

@@ -223,7 +223,7 @@ def test_events_of_several_own_writes_call_no_handler() -> None:
 
 
 def test_change_of_another_writer_in_the_response_calls_handlers() -> None:
-    """Our patch of the status was laid over a spec that we had not seen: its own event will be old news."""
+    """The response to our status patch contains a spec that the cache had not seen, so its event changes nothing."""
     cache, _ = cache_with(an("a", 1, spec="run"))
     log = Log()
     cache.subscribe(log, on_change_of=lambda view: view.spec)

@@ -99,4 +99,4 @@ def test_unreachable_registry_is_reported(target: Path) -> None:
     if shutil.which("skopeo") is None:
         pytest.skip("skopeo is not installed")
     with pytest.raises(SourceFailure, match="skopeo: "):
-        unpack("docker://127.0.0.1:1/nobody/home:latest", target)
+        unpack("docker://127.0.0.1:1/missing/image:latest", target)

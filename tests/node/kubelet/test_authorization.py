@@ -43,7 +43,7 @@ REQUESTS = {
 }
 ALL_IN = dict(zip(REQUESTS, (101, 101, 101, 101, 200, 200, 404, 404), strict=True))
 LOOKING_ONLY = {**dict.fromkeys(REQUESTS, 403), "logs": 200, "health": 200}
-NOBODY_IN = {**dict.fromkeys(REQUESTS, 403), "health": 200}
+NONE_IN = {**dict.fromkeys(REQUESTS, 403), "health": 200}
 UNKNOWN = {**dict.fromkeys(REQUESTS, 401), "health": 200, "a public path of others": 404}
 
 
@@ -66,18 +66,18 @@ def made(kind: str, name: str) -> Object:
     return {"apiVersion": CLUSTER_ROLE.api_version, "kind": kind, "metadata": {"name": name}}
 
 
-# Who comes, what they may do with this resource of these nodes, and what they get.
+# User, groups, granted permission (verbs, node names, resource), and the expected responses.
 TABLE = [
     pytest.param("", (), None, UNKNOWN, id="without a certificate"),
     pytest.param("sandpool-admin", (MASTERS,), None, ALL_IN, id="an administrator"),
     pytest.param(KUBELET_CLIENT, (MASTERS,), None, ALL_IN, id="the API server"),
-    pytest.param("jane", ("users",), None, NOBODY_IN, id="an ordinary user"),
-    pytest.param(f"system:node:{NODE}", ("system:nodes",), None, NOBODY_IN, id="a node"),
-    pytest.param("jane", (), (["*"], [], "pods/exec"), NOBODY_IN, id="who may exec, through the API"),
-    pytest.param("jane", (), (["*"], ["other"], "nodes/proxy"), NOBODY_IN, id="who may at another node"),
-    pytest.param("jane", (), (["*"], [], "nodes"), NOBODY_IN, id="who may do everything with nodes"),
-    pytest.param("jane", (), (["get"], [], "nodes/proxy"), LOOKING_ONLY, id="who may look"),
-    pytest.param("jane", (), (["get", "create"], [NODE], "nodes/proxy"), ALL_IN, id="who may at this node"),
+    pytest.param("jane", ("users",), None, NONE_IN, id="an ordinary user"),
+    pytest.param(f"system:node:{NODE}", ("system:nodes",), None, NONE_IN, id="a node"),
+    pytest.param("jane", (), (["*"], [], "pods/exec"), NONE_IN, id="permission for pods/exec"),
+    pytest.param("jane", (), (["*"], ["other"], "nodes/proxy"), NONE_IN, id="permission for another node"),
+    pytest.param("jane", (), (["*"], [], "nodes"), NONE_IN, id="permission for nodes without proxy"),
+    pytest.param("jane", (), (["get"], [], "nodes/proxy"), LOOKING_ONLY, id="permission to read"),
+    pytest.param("jane", (), (["get", "create"], [NODE], "nodes/proxy"), ALL_IN, id="permission for this node"),
 ]
 
 
@@ -91,7 +91,7 @@ async def test_only_authorized_certificates_are_admitted(
 ) -> None:
     if grant is not None:
         await may(rig.client, user, *grant)
-    identity = rig.kubelet.authority.client("somebody", user, *groups) if user else None
+    identity = rig.kubelet.authority.client("another", user, *groups) if user else None
     found = {name: status(await rig.kubelet.ask(identity, text.encode())) for name, text in REQUESTS.items()}
     assert found == expected
 

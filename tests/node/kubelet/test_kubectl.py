@@ -210,7 +210,7 @@ def test_websocket_protocols_of_other_clients_are_served(kubeconfig: Path, versi
 def test_errors_are_reported(kubectl: Kubectl) -> None:
     assert "container other is not valid for pod box" in kubectl.fails("exec", "box", "-c", "other", "--", "true")
     assert "container other is not valid for pod box" in kubectl.fails("logs", "box", "-c", "other")
-    assert "not found" in kubectl.fails("exec", "nobody", "--", "true")
+    assert "not found" in kubectl.fails("exec", "missing", "--", "true")
 
 
 def test_command_ends_with_its_client(kubectl: Kubectl) -> None:

@@ -275,9 +275,9 @@ async def test_running_command_is_killed_with_its_exec_agent(world: World) -> No
 
 
 async def test_exec_agent_that_cannot_enter_is_an_error(world: World) -> None:
-    world.stage.refusal = "there is no door"
+    world.stage.refusal = "cannot enter"
     (error,) = await asyncio.gather(world.send(), return_exceptions=True)
-    assert isinstance(error, RuntimeFailure) and str(error) == "there is no door"
+    assert isinstance(error, RuntimeFailure) and str(error) == "cannot enter"
     world.stage.refusal = None
     await world.run()
 
@@ -295,7 +295,7 @@ async def test_missing_program_keeps_the_exec_agent(world: World) -> None:
 
 
 async def test_cancelled_command_is_killed_and_awaited(world: World) -> None:
-    """Also where the exec agent would leave at once: what it has not begun yet it would begin on its way out."""
+    """Even if the exec agent would leave at once: it would still start a pending command before it ends."""
     sending = world.send(since=5)
     await world.clock.settle()
     sending.cancel()

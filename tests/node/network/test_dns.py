@@ -90,7 +90,7 @@ async def test_service_resolves_to_its_addresses() -> None:
 
 
 async def test_unknown_name_is_nxdomain() -> None:
-    assert (await ask("nobody.default.svc.cluster.local")).header.rcode == RCODE.NXDOMAIN
+    assert (await ask("missing.default.svc.cluster.local")).header.rcode == RCODE.NXDOMAIN
 
 
 async def test_name_without_addresses_of_the_type_is_an_empty_answer() -> None:
@@ -216,9 +216,9 @@ async def test_outside_names_are_forwarded_to_the_name_server_of_the_node() -> N
 
 
 async def test_unreachable_name_server_is_servfail() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        closed = nobody.getsockname()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as placeholder:
+        placeholder.bind(("127.0.0.1", 0))
+        closed = placeholder.getsockname()
     reply = await DnsServer(known, (closed,)).answer(bytes(DNSRecord.question("example.com").pack()))
     assert reply is not None
     assert DNSRecord.parse(reply).header.rcode == RCODE.SERVFAIL

@@ -73,7 +73,7 @@ async def test_concurrent_changes_are_enforced_together(enforcer: Enforcer, kern
 async def test_unchanged_ruleset_is_not_written(enforcer: Enforcer, kernel: Kernel) -> None:
     await enforcer.add("1", endpoint(1))
     await enforcer.add("1", endpoint(1))
-    await enforcer.remove("nobody")
+    await enforcer.remove("missing")
     assert len(kernel.scripts) == 1
 
 
@@ -124,7 +124,7 @@ async def test_labels_no_policy_selects_change_nothing(enforcer: Enforcer, kerne
     await enforcer.close()
 
 
-@pytest.mark.parametrize("why", [OSError("nft: no"), ValueError("nft: no")], ids=["refused", "a mistake of ours"])
+@pytest.mark.parametrize("why", [OSError("nft: no"), ValueError("nft: no")], ids=["refused", "bug"])
 async def test_rejected_ruleset_is_retried_and_reported(
     enforcer: Enforcer, kernel: Kernel, clock: ManualClock, why: Exception
 ) -> None:

@@ -62,7 +62,7 @@ def test_user_and_group_come_from_container_pod_or_image(
         ({"runAsNonRoot": True, "runAsUser": 0}, "", "container's runAsUser breaks non-root policy"),
         ({"runAsNonRoot": True}, "0", "container has runAsNonRoot and image will run as root"),
         ({"runAsNonRoot": True}, "", "container has runAsNonRoot and image will run as root"),
-        ({}, "somebody", "the user of the image (somebody) is a name its files do not know: set runAsUser"),
+        ({}, "another", "the user of the image (another) is a name its files do not know: set runAsUser"),
     ],
 )
 def test_run_as_non_root_rejects_root(of_pod: Object, of_image: str, words: str) -> None:

@@ -196,7 +196,7 @@ def test_unchanged_condition_keeps_its_transition_time() -> None:
     assert ready["lastTransitionTime"] == "2026-01-01T00:01:40Z"
 
 
-# -- news ----------------------------------------------------------------------------------------------------------
+# -- patches -------------------------------------------------------------------------------------------------------
 
 
 def test_unchanged_status_needs_no_patch() -> None:

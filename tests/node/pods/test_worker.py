@@ -327,7 +327,7 @@ async def test_using_a_running_pod_does_not_replan(rig: NodeRig, monkeypatch: py
     assert running is not None
 
     def decided(state: PodState, now: Moment) -> NoReturn:
-        raise AssertionError("a pass")
+        raise AssertionError("the pod was planned again")
 
     with monkeypatch.context() as patch:
         patch.setattr(worker, "compute_plan", decided)

@@ -167,8 +167,8 @@ async def test_adopted_pod_is_closed_with_all_its_containers(boxes: Rig) -> None
         await runtime.close_pod(pod)
         await runtime.close_pod(pod)
         assert await runtime.pods() == set()
-        nobody = PodSandbox("never-made", Path("/none"), 1, 1, None, "x")
-        await runtime.close_pod(nobody)
+        unknown = PodSandbox("never-made", Path("/none"), 1, 1, None, "x")
+        await runtime.close_pod(unknown)
 
 
 async def test_containers_survive_the_death_of_the_launcher(boxes: Rig) -> None:

@@ -211,10 +211,10 @@ def test_apply_in_another_version_keeps_the_manager(shape: Shape) -> None:
 
 
 def test_managed_fields_cannot_be_applied(shape: Shape) -> None:
-    nobody: list[Any]
-    for nobody in ([], [{}]):
+    reset: list[Any]
+    for reset in ([], [{}]):
         with pytest.raises(BadRequest, match=r"metadata\.managedFields must be nil"):
-            put(None, config(metadata={"name": "w", "managedFields": nobody}), shape)
+            put(None, config(metadata={"name": "w", "managedFields": reset}), shape)
     assert put(None, config(metadata={"name": "w", "managedFields": None}), shape)
 
 

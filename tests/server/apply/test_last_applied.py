@@ -45,7 +45,7 @@ def test_kubectl_takes_over_its_client_side_fields() -> None:
     made = put(live, config({"a": "new"}))
     assert made["data"] == {"a": "new", "b": "2"}
     with pytest.raises(Conflict):
-        put(live, config({"a": "new"}), manager="somebody")
+        put(live, config({"a": "new"}), manager="another")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_last_applied_annotation_is_updated() -> None:
         '{"apiVersion":"v1","data":{"a":"\\u003cnew\\u003e"},"kind":"ConfigMap",'
         '"metadata":{"annotations":{"other":"x"},"name":"c"}}\n'
     )
-    other = put(live, config({"b": "2"}), manager="somebody")
+    other = put(live, config({"b": "2"}), manager="another")
     assert other["metadata"]["annotations"] == live["metadata"]["annotations"]
 
 

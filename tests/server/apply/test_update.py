@@ -140,10 +140,10 @@ def test_client_without_a_name_is_unknown(shape: Shape) -> None:
 
 def test_reset_clears_all_entries_until_the_next_apply(shape: Shape) -> None:
     made = track(None, widget(spec={"size": 1}), shape)
-    nobody: list[Any]
-    for nobody in ([], [{}]):
+    reset: list[Any]
+    for reset in ([], [{}]):
         new = widget(spec={"size": 2})
-        forgot = track(made, {**new, "metadata": {**new["metadata"], "managedFields": nobody}}, shape)
+        forgot = track(made, {**new, "metadata": {**new["metadata"], "managedFields": reset}}, shape)
         assert "managedFields" not in forgot["metadata"]
     later = track(forgot, widget(spec={"size": 3}), shape)
     assert "managedFields" not in later["metadata"]

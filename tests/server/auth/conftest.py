@@ -58,7 +58,7 @@ class Policy:
     def __init__(self) -> None:
         self.version = 0
         self._changed: set[str] = set()
-        self.reads = 0  # how often objects were looked at
+        self.reads = 0  # number of object reads
         self._objects: dict[str, list[dict[str, Any]]] = {}
 
     def _add(self, kind: str, name: str, namespace: str = "", **more: Any) -> dict[str, Any]:

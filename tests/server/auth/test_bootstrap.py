@@ -1,4 +1,4 @@
-"""The roles every cluster has: what they let people do."""
+"""The default roles of a cluster and their permissions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sandpool.server.request.request_info import parse
 if TYPE_CHECKING:
     from tests.server.auth.conftest import Policy
 
-ANYBODY = User("anybody", ("system:authenticated",))
+ORDINARY_USER = User("any-user", ("system:authenticated",))
 
 
 @pytest.fixture(autouse=True)
@@ -40,13 +40,13 @@ def test_bindings_refer_to_roles_that_exist() -> None:
         (ANONYMOUS, "GET", "/healthz", True),
         (ANONYMOUS, "GET", "/version", True),
         (ANONYMOUS, "GET", "/api", False),
-        (ANYBODY, "GET", "/apis/apps/v1", True),
-        (ANYBODY, "GET", "/openapi/v3", True),
-        (ANYBODY, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", True),
-        (ANYBODY, "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", True),
-        (ANYBODY, "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", False),
-        (ANYBODY, "GET", "/api/v1/namespaces", False),
-        (ANYBODY, "GET", "/metrics", False),
+        (ORDINARY_USER, "GET", "/apis/apps/v1", True),
+        (ORDINARY_USER, "GET", "/openapi/v3", True),
+        (ORDINARY_USER, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", True),
+        (ORDINARY_USER, "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", True),
+        (ORDINARY_USER, "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", False),
+        (ORDINARY_USER, "GET", "/api/v1/namespaces", False),
+        (ORDINARY_USER, "GET", "/metrics", False),
     ],
 )
 def test_authenticated_users_can_discover(

@@ -1,4 +1,4 @@
-"""Nodes that are not heard of any more."""
+"""Nodes that stopped renewing their lease."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def client(cluster: ApiServer) -> Client:
 
 
 class Nodes:
-    """People who make nodes and pods, and nodes that say that they are alive."""
+    """Creates nodes with pods, and renews leases."""
 
     def __init__(self, client: Client, clock: ManualClock) -> None:
         self.client = client
         self.clock = clock
 
     async def make(self, name: str) -> None:
-        """One that is ready, is heard of, and has a pod that is ready."""
+        """Create a ready node with a lease and a ready pod."""
         node = await self.client.create(NODE, new(NODE, name))
         await self.client.patch(NODE, name, MergePatch(READY), subresource="status")
         owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]}

@@ -1,4 +1,4 @@
-"""The form of answers: JSON for programs, indented for people, YAML and gzip on request."""
+"""Representation of responses: JSON, indented for browsers, YAML and gzip on request."""
 
 from __future__ import annotations
 

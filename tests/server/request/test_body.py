@@ -33,7 +33,7 @@ def written(value: Any, *, ascii_only: bool) -> str:
 
 
 def repeated(value: Any, path: str = "") -> set[str]:
-    """The naive way: look at every object that is still there when the last of two members has won."""
+    """The naive algorithm: visit every object that is left after the last of two equal keys has won."""
     found: set[str] = set()
     if isinstance(value, tuple):
         keys = [key for key, _ in value]
@@ -222,7 +222,7 @@ def test_moderate_nesting_is_decoded() -> None:
         b"",
         b"~",
         b"a: b: c",
-        b"a: *nobody",
+        b"a: *missing",
         b"--- 1\n--- 2",
         b"a: \xff",
         b"? [a]\n: b",

@@ -20,7 +20,7 @@ from sandpool.server.api_server import ApiServer
 from sandpool.testing.objects import new
 
 GET_PODS = {"verb": "get", "resource": "pods", "namespace": "default"}
-NOBODY = {"user": "nobody", "resourceAttributes": GET_PODS}
+UNKNOWN_USER = {"user": "missing", "resourceAttributes": GET_PODS}
 
 
 async def ask(client: Client, type: ResourceType, spec: Any = None, namespace: str | None = None) -> Any:
@@ -32,8 +32,8 @@ async def ask(client: Client, type: ResourceType, spec: Any = None, namespace: s
     "type, spec, namespace, answer",
     [
         (TOKEN_REVIEW, {"token": "wrong"}, None, {"user": {}}),
-        (SUBJECT_ACCESS_REVIEW, NOBODY, None, {"allowed": False}),
-        (LOCAL_SUBJECT_ACCESS_REVIEW, NOBODY, "default", {"allowed": False}),
+        (SUBJECT_ACCESS_REVIEW, UNKNOWN_USER, None, {"allowed": False}),
+        (LOCAL_SUBJECT_ACCESS_REVIEW, UNKNOWN_USER, "default", {"allowed": False}),
         (SELF_SUBJECT_ACCESS_REVIEW, {"resourceAttributes": GET_PODS}, None, {"allowed": True}),
         (SELF_SUBJECT_ACCESS_REVIEW, {"nonResourceAttributes": {"path": "/x", "verb": "get"}}, None, {"allowed": True}),
         (SELF_SUBJECT_RULES_REVIEW, {"namespace": "default"}, None, {"incomplete": False}),

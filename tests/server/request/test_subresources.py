@@ -107,7 +107,7 @@ async def test_issued_service_account_token_authenticates(server: ApiServer, cli
     status = (await post(client, "/apis/authentication.k8s.io/v1/tokenreviews", review))["status"]
     assert status["user"]["username"] == "system:serviceaccount:default:robot"
     with pytest.raises(NotFound):
-        await post(client, SERVICE_ACCOUNT.path("default", "nobody", "token"), TOKEN_REQUEST)
+        await post(client, SERVICE_ACCOUNT.path("default", "missing", "token"), TOKEN_REQUEST)
 
 
 @pytest.mark.parametrize(

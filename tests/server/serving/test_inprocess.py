@@ -47,7 +47,7 @@ async def test_errors_are_those_of_a_network_client(server: ApiServer, client: C
     with pytest.raises(BadRequest):
         await client.list(CONFIG_MAP, label_selector="a in (")
     with pytest.raises(Forbidden):
-        await server.client(User("nobody")).list(CONFIG_MAP)
+        await server.client(User("missing")).list(CONFIG_MAP)
 
 
 def test_internal_error_types_arrive_as_their_public_type() -> None:

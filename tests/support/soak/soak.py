@@ -22,7 +22,7 @@ from tests.support.soak.user import NAMESPACE, PLACES, SandboxUser
 
 _log = logging.getLogger(__name__)
 
-PEOPLE: Final = 5
+USERS: Final = 5
 REPLICAS: Final = 2
 _REST: Final = 180.0
 # The share of the time at the end without kills.
@@ -77,7 +77,7 @@ async def _busy(process: SandpoolProcess, rng: Random, seconds: float, deeds: di
     ringing = loop.call_later(seconds, over.set)
     try:
         async with asyncio.TaskGroup() as group:
-            for number in range(PEOPLE):
+            for number in range(USERS):
                 name = f"p{rng.randrange(1 << 24):06x}-{number}"
                 person = SandboxUser(process, name, Random(rng.random()), over, deeds)
                 group.create_task(person.live(), name=name)

@@ -7,7 +7,7 @@ from tests.support.soak.command_log import Broken, CommandLog, Fate
 
 @pytest.fixture
 def command_log() -> CommandLog:
-    command_log = CommandLog("somebody")
+    command_log = CommandLog("another")
     command_log.commanded("yes", Fate.DONE)
     command_log.commanded("no", Fate.REFUSED)
     command_log.commanded("perhaps", Fate.UNKNOWN)

@@ -77,7 +77,7 @@ class WorkQueue(Generic[K]):
         self._processing: dict[K, int] = {}
         # Keys of _processing that were added meanwhile, with the highest priority asked for; they wait again when done.
         self._again: dict[K, int] = {}
-        # Workers without a key, in arrival order. A worker that was woken is not in it any more.
+        # Workers without a key, in arrival order. A worker that got a key is no longer in it.
         self._idle: deque[asyncio.Future[None]] = deque()
         self._shut_down = False
         self._listeners: list[Callable[[], object]] = []
@@ -202,7 +202,7 @@ class WorkQueue(Generic[K]):
                 with suppress(ValueError):  # _wake_one may have removed it already
                     self._idle.remove(woken)
             elif self._ready:
-                # Woken and cancelled at once: the key this worker was woken for needs another worker.
+                # Cancelled after it got a key: the key needs another worker.
                 self._wake_one()
             raise
 

@@ -234,7 +234,7 @@ class Builder:
         if code != 0:
             advice = f"; {step.advice}" if step.advice else ""
             raise BuildFailure(f"{step.text}: exit code {code}{advice}")
-        # In a toolchain everything but /usr belongs to the user of the image, whoever has run the step.
+        # In a toolchain everything but /usr belongs to the user of the image, whichever user ran the step.
         owner = _user(image.user) if toolchain else user
         await asyncio.to_thread(
             take_writes, scratch, incoming / ROOTFS, self.sandbox.host_user, owner, toolchain=toolchain

@@ -24,7 +24,7 @@ from sandpool.kube.errors import ApiError, ServiceUnavailable
 from sandpool.server.auth.certificates import PeerCertificate, peer_certificate
 from sandpool.server.auth.groups import ANONYMOUS
 from sandpool.server.http import response_head
-from sandpool.server.http.cycle import NOBODY, RequestCycle
+from sandpool.server.http.cycle import UNAUTHENTICATED, RequestCycle
 from sandpool.server.http.fairness import Flow, too_many
 from sandpool.server.http.listener import Accepted, Stranger
 from sandpool.server.http.reader import HEAD, IDLE, ReadStage, RequestReader
@@ -246,7 +246,7 @@ class Connection(Accepted):
         self._deaf = True
         cycle = self._reader.cycle
         if cycle is None:
-            cycle = self.open_cycle(ServerRequest("", "", NOBODY), False, False)
+            cycle = self.open_cycle(ServerRequest("", "", UNAUTHENTICATED), False, False)
         cycle.error = error
         cycle.keep_alive = False
         self.received(cycle)

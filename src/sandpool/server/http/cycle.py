@@ -6,7 +6,7 @@ from sandpool.kube.errors import ApiError
 from sandpool.server.http.fairness import Flow
 from sandpool.server.request.messages import Response, ServerRequest, User
 
-NOBODY = User("")
+UNAUTHENTICATED = User("")
 
 
 class RequestCycle:
@@ -32,7 +32,7 @@ class RequestCycle:
         self.flow: Flow | None = None  # of the caller, once authenticated
         self.buffered = 0  # bytes of the body, counted in the flow
         self.streaming = False  # a watch or an upgraded connection, counted in the flow
-        self.caller = NOBODY  # the authenticated user; request.user is the impersonated one
+        self.caller = UNAUTHENTICATED  # the authenticated user; request.user is the impersonated one
         self.audit_id = audit_id
         self.started = started  # monotonic seconds
         self.keep_alive = keep_alive

@@ -14,7 +14,7 @@ from typing import Protocol
 import httptools
 
 from sandpool.kube.errors import ApiError, BadRequest, TooLarge
-from sandpool.server.http.cycle import NOBODY, RequestCycle
+from sandpool.server.http.cycle import UNAUTHENTICATED, RequestCycle
 from sandpool.server.http.limits import HttpLimits
 from sandpool.server.http.target import parse_query, split_target
 from sandpool.server.request.messages import ServerRequest
@@ -164,7 +164,7 @@ class RequestReader:
         limits = reception.limits
         if self._fed + self._read > limits.head and self._head_size() > limits.head:
             raise head_too_large()
-        request = ServerRequest(parser.get_method().decode("latin-1"), "", NOBODY, _NO_QUERY, "", headers)
+        request = ServerRequest(parser.get_method().decode("latin-1"), "", UNAUTHENTICATED, _NO_QUERY, "", headers)
         legacy = parser.get_http_version() != "1.1"
         cycle = self.cycle = reception.open_cycle(request, parser.should_keep_alive(), legacy)
         request.path, query = split_target(self._target)

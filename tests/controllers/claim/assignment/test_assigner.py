@@ -22,8 +22,8 @@ class Rig:
     """An assigner, and the claims that it enqueued."""
 
     def __init__(self) -> None:
-        self.woken: list[str] = []
-        self.assigner = Assigner(lambda claim: self.woken.append(claim[1]))
+        self.enqueued: list[str] = []
+        self.assigner = Assigner(lambda claim: self.enqueued.append(claim[1]))
 
     def add(
         self,
@@ -89,9 +89,9 @@ def test_r8_request_for_the_current_template_is_not_served_with_a_stale_sandbox(
     rig.add("stale", compatibility="old")
     rig.assigner.wait(request("claim", "new"))
     rig.add("stale-2", compatibility="old")
-    assert rig.woken == []
+    assert rig.enqueued == []
     rig.add("fresh", compatibility="new")
-    assert rig.woken == ["claim"]
+    assert rig.enqueued == ["claim"]
 
 
 def test_r6_unready_sandbox_is_not_assigned_unless_starting_is_passed(rig: Rig) -> None:
@@ -144,10 +144,10 @@ def test_reserved_sandbox_is_not_exchanged_for_a_better_match(rig: Rig) -> None:
     for claim in ("first", "second"):
         rig.assigner.wait(request(claim))
     rig.add("s1", compatibility="old")
-    assert rig.woken == ["first"]
+    assert rig.enqueued == ["first"]
     lease = rig.assigner.take(request("first", "new"), request("first"))
     assert lease is not None and lease.sandbox[1] == "s1"
-    assert rig.woken == ["first"]
+    assert rig.enqueued == ["first"]
 
 
 def test_leased_sandbox_is_not_exchanged_for_a_better_match(rig: Rig) -> None:
@@ -274,7 +274,7 @@ def test_claims_wait_in_arrival_order_and_are_enqueued_when_a_sandbox_is_ready(r
         rig.assigner.wait(request(name))
     for number in (2, 0, 1):
         rig.add(f"s{number}")
-    assert rig.woken == ["a", "b", "c"]
+    assert rig.enqueued == ["a", "b", "c"]
     assert [rig.take(name) for name in "abc"] == ["s2", "s0", "s1"]
 
 
@@ -301,7 +301,7 @@ def test_returned_sandbox_goes_to_the_first_waiter(rig: Rig) -> None:
     rig.assigner.wait(request("b"))
     assert lease is not None
     lease.give_back()
-    assert rig.woken == ["b"]
+    assert rig.enqueued == ["b"]
     assert rig.take("a") is None
     assert rig.take("b") == "s1"
 
@@ -311,7 +311,7 @@ def test_r41_deleted_claim_passes_its_reservation_to_the_next_waiter(rig: Rig) -
     rig.assigner.wait(request("b"))
     rig.add("s1")
     rig.assigner.withdraw(Key("default", "a"))
-    assert rig.woken == ["a", "b"]
+    assert rig.enqueued == ["a", "b"]
     assert rig.take("b") == "s1"
 
 
@@ -322,10 +322,10 @@ def test_waiter_keeps_its_place_when_its_reserved_sandbox_is_deleted(rig: Rig) -
     rig.add("s2")
     rig.assigner.forget(Key("default", "s1"))
     rig.assigner.forget(Key("default", "s2"))
-    rig.woken.clear()
+    rig.enqueued.clear()
     for number in range(3):
         rig.add(f"t{number}")
-    assert rig.woken == ["a", "b", "c"]
+    assert rig.enqueued == ["a", "b", "c"]
 
 
 def test_claim_that_took_its_reservation_leaves_the_wait_queue(rig: Rig) -> None:
@@ -333,16 +333,16 @@ def test_claim_that_took_its_reservation_leaves_the_wait_queue(rig: Rig) -> None
     rig.add("s1")
     assert rig.take("a") == "s1"
     rig.assigner.forget(Key("default", "s1"))
-    rig.woken.clear()
+    rig.enqueued.clear()
     rig.add("s2")
-    assert rig.woken == []
+    assert rig.enqueued == []
     assert rig.take("b") == "s2"
 
 
 def test_claim_that_waits_while_a_sandbox_is_free_is_enqueued_at_once(rig: Rig) -> None:
     rig.add("s1")
     rig.assigner.wait(request("a"))
-    assert rig.woken == ["a"]
+    assert rig.enqueued == ["a"]
     rig.assigner.wait(request("a"))
     assert rig.take("a") == "s1"
 
@@ -365,7 +365,7 @@ class CountedName(str):
 
 
 def operations(action: Callable[[], object]) -> int:
-    """Lines of Python run and names looked at."""
+    """Executed lines of Python, and name lookups."""
     lines = 0
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:

@@ -32,8 +32,8 @@ WISHES = st.builds(
 class AssignerModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.woken: list[Key] = []
-        self.assigner = Assigner(self.woken.append)
+        self.enqueued: list[Key] = []
+        self.assigner = Assigner(self.enqueued.append)
         self.offers: dict[Key, Candidate] = {}
         self.taken: set[Key] = set()
         self.leases: dict[Key, Key] = {}  # sandbox by claim
@@ -52,7 +52,7 @@ class AssignerModel(RuleBasedStateMachine):
 
     def settle(self) -> None:
         """Every enqueued claim was the first to accept its sandbox, and no waiting claim accepts a free one."""
-        for claim in self.woken:
+        for claim in self.enqueued:
             candidate = self.offers[self.assigner._leases[claim].sandbox]
             assert candidate in self.free(Stage.READY)
             first = min(self.able(candidate))
@@ -60,7 +60,7 @@ class AssignerModel(RuleBasedStateMachine):
             self.waiting.remove(first)
             self.leases[claim] = candidate.sandbox
             self.promised[claim] = first
-        self.woken.clear()
+        self.enqueued.clear()
         assert not any(self.able(candidate) for candidate in self.free(Stage.READY))
 
     def able(self, candidate: Candidate) -> list[tuple[int, SandboxRequest]]:

@@ -88,8 +88,8 @@ def current(revision: TemplateRevision) -> str:
     return _kind(revision.ref_hash, revision.hash)
 
 
-def _kind(ref_hash: str, blueprint_hash: str) -> str:
-    return f"{ref_hash}/{blueprint_hash}"
+def _kind(ref_hash: str, revision_hash: str) -> str:
+    return f"{ref_hash}/{revision_hash}"
 
 
 def requests_of(claim: ClaimView, pool: WarmPoolView, revision: TemplateRevision | None) -> tuple[SandboxRequest, ...]:
