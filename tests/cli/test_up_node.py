@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import sys
 from collections.abc import Iterator
 from importlib.resources import files
@@ -89,6 +90,23 @@ def runs(found: dict[str, Object]) -> dict[str, tuple[str, int]]:
     return {name: (state["containerID"], state["restartCount"]) for name, state in states.items()}
 
 
+def exposed_files(directory: Path) -> list[str]:
+    """The files below a directory that other users of the machine could open if they reached the directory. Images are
+    left out: the users of sandboxes read them."""
+    found = []
+    device = directory.stat().st_dev
+    for entry in os.scandir(directory):
+        status = entry.stat(follow_symlinks=False)
+        if stat.S_ISLNK(status.st_mode) or status.st_dev != device:  # mounts: root file systems, namespaces
+            continue
+        if stat.S_ISDIR(status.st_mode):
+            if status.st_mode & 0o001 and entry.name != "images":
+                found += exposed_files(Path(entry.path))
+        elif status.st_mode & 0o007:
+            found.append(f"{entry.path} {stat.S_IMODE(status.st_mode):o}")
+    return found
+
+
 async def test_pool_of_real_sandboxes_serves_a_claim(server: ServerProcess) -> None:
     assert "runs pods confined by bwrap" in server.process.tail()
     client = reach(server)
@@ -96,6 +114,9 @@ async def test_pool_of_real_sandboxes_serves_a_claim(server: ServerProcess) -> N
     box = await claimed(client, "my-claim")
     before = await pods(client, 3)
     assert len({pod["status"]["podIP"] for pod in before.values()}) == 3
+    assert server.data_dir is not None
+    exposed = exposed_files(server.data_dir)
+    assert not exposed, "\n".join(exposed)
 
     await client.close()
     server.restart(crash=True)

@@ -114,3 +114,23 @@ def test_roles_grant_what_the_controllers_need() -> None:
         for verb in need.verbs
     }
     assert not any("*" in part for rule in granted for part in rule)
+
+
+def test_network_policies_keep_sandboxes_from_metrics_and_health() -> None:
+    expected = {
+        "agent-sandbox-controller": {"internal": {8080, 8081}, "public": set()},
+        "sandbox-router": {"internal": {9090, 8081}, "public": {8080}},
+    }
+    found = {}
+    for each in [*controller(InstallOptions()), *router(InstallOptions())]:
+        if each["kind"] != "NetworkPolicy":
+            continue
+        ports: dict[str, set[int]] = {"internal": set(), "public": set()}
+        for rule in each["spec"]["ingress"]:
+            kind = "internal" if "from" in rule else "public"
+            ports[kind] |= {port["port"] for port in rule["ports"]}
+            for peer in rule.get("from", ()):
+                (expression,) = peer["podSelector"]["matchExpressions"]
+                assert expression == {"key": "agents.x-k8s.io/sandbox-name-hash", "operator": "DoesNotExist"}
+        found[each["metadata"]["name"]] = ports
+    assert found == expected

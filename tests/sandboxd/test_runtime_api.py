@@ -194,7 +194,18 @@ def test_aborted_upload_keeps_the_old_file(talker: Talker, tmp_path: Path) -> No
 def test_upload_onto_a_directory_is_rejected(talker: Talker, tmp_path: Path) -> None:
     (tmp_path / "app/sub").mkdir()
     answer = upload(talker, "sub", b"x")
-    assert (answer.status, answer.json) == (500, {"message": "File upload failed: Is a directory"})
+    assert (answer.status, answer.json) == (400, {"message": "File upload failed: Is a directory"})
+
+
+@pytest.mark.parametrize(
+    ("name", "status"), [("file/x", 400), ("file/x/y", 400), ("n" * 300, 400), ("loop/x", 400), ("file", 200)]
+)
+def test_upload_that_the_path_does_not_allow_is_the_fault_of_the_client(
+    talker: Talker, tmp_path: Path, name: str, status: int
+) -> None:
+    (tmp_path / "app/file").write_bytes(b"before")
+    (tmp_path / "app/loop").symlink_to("loop")
+    assert upload(talker, name, b"x").status == status
 
 
 def test_truncated_output_is_flagged_and_counted(tmp_path: Path) -> None:

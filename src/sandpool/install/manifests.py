@@ -76,7 +76,7 @@ def controller(choice: InstallOptions) -> list[Object]:
         *roles.cluster_role(CONTROLLER, NAMESPACE, labels, roles.controller_rules(), CONTROLLER),
         *roles.role(CONTROLLER, NAMESPACE, labels, roles.lease_rules(), CONTROLLER),
         lease_flow(CONTROLLER_LEASE_FLOW, NAMESPACE, labels, CONTROLLER),
-        workload.network_policy(CONTROLLER, NAMESPACE, labels, [METRICS_PORT, HEALTH_PORT]),
+        workload.network_policy(CONTROLLER, NAMESPACE, labels, internal=[METRICS_PORT, HEALTH_PORT]),
         workload.disruption_budget(CONTROLLER, NAMESPACE, labels),
         workload.service(CONTROLLER, NAMESPACE, labels, "metrics", METRICS_PORT),
         workload.with_config_map(
@@ -100,7 +100,10 @@ def router(choice: InstallOptions) -> list[Object]:
     return [
         workload.service_account(ROUTER_ACCOUNT, NAMESPACE, labels),
         *roles.cluster_role(ROUTER_ACCOUNT, NAMESPACE, labels, roles.rules(roles.ROUTER_NEEDS), ROUTER_ACCOUNT),
-        workload.network_policy(ROUTER_ACCOUNT, NAMESPACE, labels, [ROUTER_PORT, ROUTER_METRICS_PORT, HEALTH_PORT]),
+        # The router's own port may be behind a load balancer outside the cluster; the router asks for a token.
+        workload.network_policy(
+            ROUTER_ACCOUNT, NAMESPACE, labels, internal=[ROUTER_METRICS_PORT, HEALTH_PORT], public=[ROUTER_PORT]
+        ),
         workload.disruption_budget(ROUTER_ACCOUNT, NAMESPACE, labels),
         workload.service(ROUTER_SERVICE, NAMESPACE, labels, "http", ROUTER_PORT),
         workload.service(ROUTER_METRICS_SERVICE, NAMESPACE, labels, "metrics", ROUTER_METRICS_PORT),

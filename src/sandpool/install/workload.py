@@ -12,6 +12,7 @@ from sandpool.api.kinds import (
     SERVICE,
     SERVICE_ACCOUNT,
 )
+from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.resource import Object, ResourceType
 
 # The user "nonroot" of the image.
@@ -118,8 +119,17 @@ def disruption_budget(name: str, namespace: str, labels: Object) -> Object:
     return manifest(POD_DISRUPTION_BUDGET, name, namespace, labels, spec=spec)
 
 
-def network_policy(name: str, namespace: str, labels: Object, ports: Sequence[int]) -> Object:
-    """Allow ingress to these ports only. Egress stays open: the address of the API server differs by cluster."""
+def network_policy(
+    name: str, namespace: str, labels: Object, *, internal: Sequence[int], public: Sequence[int] = ()
+) -> Object:
+    """Allow ingress to these ports only: ``internal`` ones from pods of the cluster that are no sandboxes, ``public``
+    ones from anywhere. Kubelets may always probe pods of their node. Egress stays open: the address of the API server
+    differs by cluster."""
+    no_sandbox = {"matchExpressions": [{"key": SANDBOX_NAME_HASH, "operator": "DoesNotExist"}]}
+    ingress: list[Object] = [
+        {"from": [{"namespaceSelector": {}, "podSelector": no_sandbox}], "ports": _tcp(internal)},
+        *([{"ports": _tcp(public)}] if public else ()),
+    ]
     return manifest(
         NETWORK_POLICY,
         name,
@@ -128,6 +138,10 @@ def network_policy(name: str, namespace: str, labels: Object, ports: Sequence[in
         spec={
             "podSelector": {"matchLabels": selector(labels)},
             "policyTypes": ["Ingress"],
-            "ingress": [{"ports": [{"protocol": "TCP", "port": port} for port in ports]}],
+            "ingress": ingress,
         },
     )
+
+
+def _tcp(ports: Sequence[int]) -> list[Object]:
+    return [{"protocol": "TCP", "port": port} for port in ports]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from errno import ELOOP, ENAMETOOLONG, ENOTDIR, ENXIO
+from errno import EACCES, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOTDIR, ENXIO, EPERM, EROFS
 
 from sandpool.sandboxd import commands
 from sandpool.sandboxd.captured_output import DEFAULT_LIMIT
@@ -25,6 +25,11 @@ _DENIED = Response.of({"message": "Access denied"}, 403)
 _MAX_COMMAND_BYTES = 8 << 20
 # The path cannot exist: a parent is a file, the name is too long, links form a loop, or a FIFO has no reader.
 _NOT_FOUND = (ENOTDIR, ENAMETOOLONG, ELOOP, ENXIO)
+# Why a file cannot be uploaded to a path, if that is not the fault of the daemon.
+_UPLOAD_STATUS = {
+    **dict.fromkeys((ENOTDIR, EISDIR, ENAMETOOLONG, ELOOP, EINVAL), 400),
+    **dict.fromkeys((EACCES, EPERM, EROFS), 403),
+}
 
 
 class RuntimeApi:
@@ -123,7 +128,8 @@ class RuntimeApi:
         except NoSpace as error:
             return Response.of({"message": f"File upload failed: {error}"}, 507)
         except OSError as error:
-            return Response.of({"message": f"File upload failed: {error.strerror or error}"}, 500)
+            status = _UPLOAD_STATUS.get(error.errno or 0, 500)
+            return Response.of({"message": f"File upload failed: {error.strerror or error}"}, status)
         return Response.of({"message": f"File '{name}' uploaded successfully."})
 
     def _download(self, path: str) -> Response:

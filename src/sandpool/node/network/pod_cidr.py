@@ -32,6 +32,7 @@ def choose_pod_cidr(directory: Path, host: Path | None) -> IPv4Network:
     for candidate in CANDIDATES:
         if not any(candidate.overlaps(network) for network, _ in taken):
             directory.mkdir(parents=True, exist_ok=True)
+            stored.touch(mode=0o600)
             stored.write_text(f"{candidate}\n")
             return candidate
     bounds = f"{CANDIDATES[0]} to {CANDIDATES[-1]}"

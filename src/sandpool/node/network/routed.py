@@ -195,7 +195,7 @@ class RoutedNetwork:
         link = _PodLink(address, directory / _NAMESPACE)
 
         def make() -> None:
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             # The address first: after a crash, a namespace without a recorded address could not be adopted.
             (directory / _ADDRESS).write_text(str(address))
             links.make_pod_netns(link.namespace, self.plan, self._router_netns.path, address)
@@ -241,7 +241,9 @@ class RoutedNetwork:
             shutil.rmtree(self.options.directory / _PODS, ignore_errors=True)
             links.make_router_netns(self._router_netns.path, self.plan, self.options.host)
             self._on_node(lambda: links.connect_node(self.plan))
-            (self.options.directory / _FORWARDING).write_text(self._on_node(lambda: links.set_forwarding("1")))
+            before = self.options.directory / _FORWARDING
+            before.touch(mode=0o600)
+            before.write_text(self._on_node(lambda: links.set_forwarding("1")))
         rules = ruleset.node_script(self.options.table, self.plan.uplink, self.options.pods, self.options.uid)
         self._on_node(lambda: _nft(rules))
         self._router_thread = self._router_netns.executor()

@@ -88,5 +88,6 @@ def _files(directory: Path, container: str) -> list[Path]:
 
 def _write(path: Path, record: Any) -> None:
     draft = path.with_name(f".{path.name}")
+    draft.touch(mode=0o600)
     draft.write_bytes(msgspec.json.encode(asdict(record)))
     draft.rename(path)
