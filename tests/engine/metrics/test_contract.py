@@ -1,7 +1,11 @@
 """Names, types, labels and buckets of the exported metrics, compared with a recorded list.
 
-The list holds what the Go implementation of this API exports: its own metrics, and those of controller-runtime 0.23 and
-client-go. Dashboards and alerts select them by these names and labels, so a change here breaks users.
+The list holds what the Go implementation of this API exports: its own metrics, and those of controller-runtime 0.24.1
+and client-go 0.36.3. The latter are those in a scrape of a manager of these versions with leader election, the default
+priority queue and one controller whose reconciles succeed, fail, panic and requeue. The exception is
+``leader_election_slowpath_total``: a scrape does not show it before it is counted for the first time.
+
+Dashboards and alerts select metrics by these names and labels, so a change here breaks users.
 """
 
 from __future__ import annotations
@@ -76,6 +80,13 @@ DEFINED = {
     for value in chain.from_iterable(vars(module).values() for module in _MODULES)
     if isinstance(value, Metric)
 }
+# Metrics in that scrape that are about webhooks and their certificates, which do not exist here.
+ABSENT = {
+    "certwatcher_read_certificate_errors_total",
+    "certwatcher_read_certificate_total",
+    "controller_runtime_conversion_webhook_panics_total",
+    "controller_runtime_webhook_panics_total",
+}
 # Metrics of our own, which the Go implementation does not have.
 OURS = {
     "rest_client_request_duration_seconds",
@@ -96,3 +107,4 @@ def test_metric_is_exported_as_recorded(
 
 def test_no_other_metric_is_exported() -> None:
     assert set(DEFINED) == {each[0] for each in RECORDED} | OURS
+    assert not ABSENT & set(DEFINED), "remove it from the list of what does not exist here"

@@ -115,6 +115,15 @@ async def test_depth_is_exported_per_priority() -> None:
     }
 
 
+async def test_depth_of_a_priority_that_was_seen_falls_to_zero() -> None:
+    metrics = MetricsRegistry()
+    queue = measured_queue("claim", metrics, ManualClock())
+    queue.add("a", -100)
+    assert (await values(metrics, "claim"))["depth -100"] == 1
+    queue.done(await queue.get())
+    assert (await values(metrics, "claim"))["depth -100"] == 0
+
+
 async def test_parked_keys_count_as_depth() -> None:
     metrics = MetricsRegistry()
     queue: WorkQueue[str] = ParkingQueue(

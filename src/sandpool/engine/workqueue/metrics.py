@@ -52,9 +52,12 @@ class QueueMetrics(Generic[K]):
         metrics.collect(LONGEST_RUNNING, self._longest)
 
     def attach(self, queue: WorkQueue[Any]) -> None:
+        seen = {0}  # as in controller-runtime, the series of a priority that was seen stays, at zero
+
         def depth() -> Samples:
             depths = queue.depth_by_priority()
-            return {(*self._labels, str(priority)): count for priority, count in (depths or {0: 0}).items()}
+            seen.update(depths)
+            return {(*self._labels, str(priority)): depths.get(priority, 0) for priority in sorted(seen)}
 
         self.metrics.collect(QUEUE_DEPTH, depth)
 
