@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import pytest
+
 from sandpool.api import labels
-from sandpool.api.kinds import SANDBOX_CLAIM
+from sandpool.api.conditions import is_ready
+from sandpool.api.kinds import POD, SANDBOX_CLAIM
 from sandpool.api.metrics import (
     CLAIM_CONTROLLER_STARTUP_LATENCY,
     CLAIM_CREATIONS,
@@ -17,7 +20,8 @@ from sandpool.api.metrics import (
     Metric,
 )
 from sandpool.api.views import parse_time
-from sandpool.controllers.options import ClaimOptions
+from sandpool.controllers.options import FIRST_READY_DELAY, ClaimOptions
+from sandpool.kube.errors import Forbidden
 from sandpool.kube.transport import Request
 from sandpool.node.simulated import Stage
 from sandpool.testing.backend import Backend
@@ -82,17 +86,19 @@ async def test_cold_claim_is_recorded_as_cold(world: World) -> None:
 
 
 async def test_ready_claim_has_its_annotations(world: World, backend: Backend) -> None:
-    """On the embedded API with the status, otherwise with the adoption and after the status."""
+    """On the embedded API with the status, otherwise with the adoption; then the time of Ready follows later."""
     await world.template()
     await world.pool(1)
     since = len(world.wire.requests)
     await world.claim("mine")
-    box = (await world.served(1))["mine"]
-    noted = (await world.get(SANDBOX_CLAIM, "mine"))["metadata"]["annotations"]
-
+    box, ready_at = (await world.served(1))["mine"], world.clock.now()
+    noted = await annotations_of_claim(world)
     assert noted[labels.SANDBOX_NAME] == box["metadata"]["name"]
-    assert parse_time(noted[labels.CONTROLLER_FIRST_OBSERVED_AT]) == world.clock.now()
-    assert parse_time(noted[labels.CLAIM_FIRST_READY_AT]) == world.clock.now()
+    assert parse_time(noted[labels.CONTROLLER_FIRST_OBSERVED_AT]) == ready_at
+    assert (labels.CLAIM_FIRST_READY_AT in noted) is (backend.name == "inprocess")
+
+    await world.wait(FIRST_READY_DELAY)
+    assert parse_time((await annotations_of_claim(world))[labels.CLAIM_FIRST_READY_AT]) == ready_at
     written = [each.path.rsplit("/", 1)[-1] for each in world.writes(since) if "/sandboxclaims/" in each.path]
     assert written == (["status"] if backend.name == "inprocess" else ["mine", "status", "mine"])
 
@@ -103,6 +109,7 @@ async def test_e41_claim_ready_before_its_annotations_is_not_recorded(world: Wor
     await world.pool(1)
     await world.claim("mine")
     await world.served(1)
+    await world.wait(FIRST_READY_DELAY)
     await world.patch(SANDBOX_CLAIM, "mine", {"metadata": {"annotations": {labels.CLAIM_FIRST_READY_AT: None}}})
     await world.restart()
     await world.settle()
@@ -134,6 +141,114 @@ async def test_e41_failed_annotations_are_written_later_and_nothing_is_recorded_
     assert observed(world, CLAIM_CONTROLLER_STARTUP_LATENCY) == {("warm", "python"): (1, 0.0)}
 
 
+async def test_time_of_the_first_ready_is_stored_before_a_claim_loses_readiness(world: World) -> None:
+    """So that a successor knows, whatever happens in between, that the claim was recorded."""
+    await serve_one(world)
+    ready_at = world.clock.now()
+    await world.wait(1)
+    since = len(world.wire.requests)
+    await report(world, "False")
+
+    assert parse_time((await annotations_of_claim(world))[labels.CLAIM_FIRST_READY_AT]) == ready_at
+    written = [each.path.rsplit("/", 1)[-1] for each in world.writes(since) if "/sandboxclaims/" in each.path]
+    assert written == ["mine", "status"]
+    await world.wait(3600)
+    written = [each.path.rsplit("/", 1)[-1] for each in world.writes(since) if "/sandboxclaims/" in each.path]
+    assert written == ["mine", "status"], "it is not written again"
+
+
+async def test_stopping_controllers_write_the_time_of_the_first_ready(world: World) -> None:
+    await serve_one(world)
+    ready_at = world.clock.now()
+    await world.restart()
+    assert parse_time((await annotations_of_claim(world))[labels.CLAIM_FIRST_READY_AT]) == ready_at
+
+
+async def test_after_a_crash_the_time_of_the_first_ready_is_unknown(world: World) -> None:
+    await serve_one(world)
+    await world.restart(grace=0.0)
+    await world.settle()
+    assert (await annotations_of_claim(world))[labels.CLAIM_FIRST_READY_AT] == labels.FIRST_READY_UNKNOWN
+    assert observed(world, CLAIM_CONTROLLER_STARTUP_LATENCY) == {}
+
+
+@pytest.mark.parametrize("writes", range(6))
+async def test_flapping_claim_is_recorded_once_whichever_write_is_the_last_of_a_process(
+    world: World, writes: int
+) -> None:
+    """The process dies after ``writes`` writes of the claim: none of the later ones reaches the API."""
+    await separately(world)
+    done: list[Request] = []
+
+    def die(request: Request) -> Fault | None:
+        if request.method != "PATCH" or "/sandboxclaims/mine" not in request.path:
+            return None
+        done.append(request)
+        return Fault.CUT if len(done) > writes else None
+
+    world.wire.fault = die
+    await world.claim("mine")
+    await world.wait(1)
+    if writes >= 2:  # it is Ready
+        await report(world, "False")
+        await report(world, "True")
+    before = recorded(world)
+    await world.restart(grace=0.0)
+    world.wire.heal()
+    await world.wait(60)
+    await report(world, "False")
+    await report(world, "True")
+    assert is_ready(await world.get(SANDBOX_CLAIM, "mine"))
+    assert before + recorded(world) == 1
+
+
+async def test_claim_whose_annotations_are_refused_is_recorded_once_and_keeps_its_status(world: World) -> None:
+    await separately(world)
+    world.wire.fault = lambda request: (
+        Forbidden("a policy of the cluster") if request.path.endswith("/sandboxclaims/mine") else None
+    )
+    await world.claim("mine")
+    await world.wait(1)
+    for _ in range(2):
+        await report(world, "False")
+        assert not is_ready(await world.get(SANDBOX_CLAIM, "mine"))
+        await report(world, "True")
+        assert is_ready(await world.get(SANDBOX_CLAIM, "mine"))
+    assert recorded(world) == 1
+
+
+async def separately(world: World) -> None:
+    """Metadata and status are separate writes, on every backend."""
+    world.wire.stores_metadata_with_status = False
+    await world.restart()
+    await world.template()
+    await world.pool(1)
+
+
+async def serve_one(world: World) -> None:
+    await separately(world)
+    await world.claim("mine")
+    await world.served(1)
+
+
+async def annotations_of_claim(world: World) -> dict[str, str]:
+    found: dict[str, str] = (await world.get(SANDBOX_CLAIM, "mine"))["metadata"]["annotations"]
+    return found
+
+
+async def report(world: World, status: str) -> None:
+    """Report the readiness of the claim's pod as a kubelet would."""
+    name = (await world.get(SANDBOX_CLAIM, "mine"))["status"]["sandbox"]["name"]
+    conditions = (await world.get(POD, name))["status"]["conditions"]
+    told = [{**each, "status": status} if each["type"] == "Ready" else each for each in conditions]
+    await world.patch(POD, name, {"status": {"conditions": told}}, "status")
+    await world.settle()
+
+
+def recorded(world: World) -> int:
+    return sum(count for count, _ in observed(world, CLAIM_CONTROLLER_STARTUP_LATENCY).values())
+
+
 async def test_e49_claim_is_recorded_without_observability_annotations(world: World) -> None:
     settings = replace(world.settings, claim=ClaimOptions(annotate_observability=False))
     await world.restart(settings=settings)
@@ -141,7 +256,8 @@ async def test_e49_claim_is_recorded_without_observability_annotations(world: Wo
     await world.pool(1)
     await world.claim("mine")
     await world.served(1)
-    noted = (await world.get(SANDBOX_CLAIM, "mine"))["metadata"]["annotations"]
+    await world.wait(FIRST_READY_DELAY)
+    noted = await annotations_of_claim(world)
 
     assert labels.CONTROLLER_FIRST_OBSERVED_AT not in noted
     assert labels.CLAIM_FIRST_READY_AT in noted

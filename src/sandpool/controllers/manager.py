@@ -11,6 +11,7 @@ warm that way, and can still write its last events after it has released the lea
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
@@ -29,12 +30,14 @@ from sandpool.controllers.sandbox.controller import SandboxController
 from sandpool.controllers.template.controller import TemplateController
 from sandpool.controllers.warmpool.controller import WarmPoolController
 from sandpool.engine.background import BackgroundGate
-from sandpool.engine.clock import Clock
+from sandpool.engine.clock import Clock, within
 from sandpool.engine.controller import Controller, Middleware
 from sandpool.engine.events import EventRecorder, ObjectReference
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.tracing import Tracing
 from sandpool.kube.client import Client
+
+_log = logging.getLogger(__name__)
 
 
 class DiscardingRecorder(EventRecorder):
@@ -152,10 +155,21 @@ class ControllerManager:
             if not task.cancelled():
                 task.result()
 
+    async def _flush_annotations(self, seconds: float) -> None:
+        try:
+            await within(self.clock, max(0.0, seconds), self.claims.flush_annotations())
+        except TimeoutError:
+            _log.warning("stopping before all annotations of claims were written; the next leader fills them in")
+
     async def stop(self, grace: float = 10.0) -> None:
-        """Stop. All running reconciles together have ``grace`` seconds to finish."""
+        """Stop. All running reconciles together have ``grace`` seconds to finish, and pending annotations are written.
+
+        Without ``grace`` another process may lead, which does the rest.
+        """
         end = self.clock.monotonic() + grace
         for controller in self._controllers:
+            if controller is self.claims.annotations and grace > 0:
+                await self._flush_annotations(end - self.clock.monotonic())
             await controller.stop(max(0.0, end - self.clock.monotonic()))
         await asyncio.gather(*self._working, return_exceptions=True)
         if self._own_recorder:

@@ -19,6 +19,10 @@ DEFAULT_LABEL_DOMAINS: Final = ("sandbox.users.io",)
 STATUS_DELAY: Final = timedelta(seconds=10)
 
 
+#: How long a claim must live before a write of its own records when it became Ready. Many claims are deleted earlier.
+FIRST_READY_DELAY: Final = 10.0
+
+
 @dataclass(frozen=True, slots=True)
 class SandboxOptions:
     """Options of the Sandbox controller."""
@@ -49,6 +53,8 @@ class ClaimOptions:
 
     workers: int = 64  # concurrent reconciles of claims
     annotation_workers: int = 4  # concurrent writes of annotations on claims that are served
+    # Seconds between Ready and the annotation with its time, where that is a write of its own.
+    first_ready_delay: float = FIRST_READY_DELAY
     label_domains: tuple[str, ...] = DEFAULT_LABEL_DOMAINS
     annotate_observability: bool = True  # annotate a claim with the time it was first seen and with its trace
 

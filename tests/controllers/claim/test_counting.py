@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import EVENT, POD, SANDBOX_CLAIM
 from sandpool.api.labels import CLAIM_FIRST_READY_AT, CLIENT_FIRST_REQUESTED_AT, WEBHOOK_FIRST_OBSERVED_AT
 from sandpool.api.resource import Object
+from sandpool.controllers.options import ClaimOptions
 from sandpool.kube.client import MergePatch
 from sandpool.kube.transport import Request
 from sandpool.testing.faulty_transport import Fault
@@ -106,7 +108,7 @@ async def test_r40_claims_are_counted_by_launch_type(world: World) -> None:
 
 async def test_r40_lost_response_is_counted_once(world: World) -> None:
     world.wire.stores_metadata_with_status = False
-    await world.restart()
+    await world.restart(settings=replace(world.settings, claim=ClaimOptions(first_ready_delay=0.0)))
     await world.template()
     await world.pool(2)
     lost: list[Request] = []

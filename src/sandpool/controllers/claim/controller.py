@@ -21,7 +21,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from sandpool.api.events import duplicates_deleted
@@ -51,7 +50,7 @@ from sandpool.controllers.claim.plan import (
     plan_creation,
     trace_context,
 )
-from sandpool.controllers.claim.reporter import AnnotationWriter, StatusReporter, early_annotations
+from sandpool.controllers.claim.reporter import AnnotationWriter, StatusReporter, early_annotations, same_claim
 from sandpool.controllers.claim.state import ClaimState, ClaimStates
 from sandpool.controllers.claim.watches import CandidateFeed, ClaimWatches, wrong_reference
 from sandpool.controllers.dependencies import Dependencies
@@ -99,8 +98,14 @@ class ClaimController:
         self.assigner = Assigner(self.controller.enqueue)
         self.node_health = NodeHealth(clock, self.assigner.deprioritize, self.assigner.restore)
         self._owners = OwnerLivenessCheck(SANDBOX_CLAIM, given.writer)
-        annotation_writer = AnnotationWriter(given, self.states, workers=options.annotation_workers)
+        annotation_writer = AnnotationWriter(
+            given,
+            self.states,
+            workers=options.annotation_workers,
+            first_ready_delay=options.first_ready_delay,
+        )
         self.annotations = annotation_writer.controller
+        self.flush_annotations = annotation_writer.flush
         self._annotating: set[asyncio.Task[Observed | None]] = set()  # the loop itself only holds weak references
         self.reporter = StatusReporter(given, self.states, annotation_writer)
         CandidateFeed(given.caches, given.revisions, self.assigner, self.node_health).subscribe()
@@ -290,9 +295,7 @@ class ClaimController:
             answer = await self.writer.patch(patch, claim.namespace)
         except (ApiError, ConnectionError, TimeoutError):
             return observed  # the annotation writer writes them after the status
-        annotated = ClaimView.from_object(answer)
-        is_same = annotated.generation == claim.generation and annotated.deleting == claim.deleting
-        return replace(observed, claim=annotated) if is_same else None
+        return same_claim(observed, answer)
 
     # --- a sandbox of its own ----------------------------------------------------------------------------------------
 

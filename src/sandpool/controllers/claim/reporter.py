@@ -10,7 +10,12 @@ When they are written depends on the API:
 * The embedded API stores metadata and status in one commit, so the Ready status carries all of them.
 * Behind kube-apiserver these are two requests. The controller sends ``early_annotations`` together with the adoption
   if no other claim is waiting. In a burst the ``AnnotationWriter`` writes them after the claims, few at a time, so that
-  they do not delay adoptions. It also writes the time of the first Ready, which is known only after the status.
+  they do not delay adoptions.
+
+The time of the first Ready is known only after the status. No client waits for it, so after early annotations it is
+written ``first_ready_delay`` seconds later, and a claim that is deleted before then does not cost that write. The
+annotation also tells other processes that the claim was measured. While the stored status is Ready, that status tells
+them; so the annotation must be stored before a status that is not Ready. ``_mark_first_ready`` sees to that.
 """
 
 from __future__ import annotations
@@ -23,10 +28,10 @@ from typing import Final
 from sandpool.api import labels
 from sandpool.api.events import EventSpec
 from sandpool.api.kinds import SANDBOX_CLAIM
-from sandpool.api.labels import LAUNCH_WARM
+from sandpool.api.labels import CLAIM_FIRST_READY_AT, FIRST_READY_UNKNOWN, LAUNCH_WARM
 from sandpool.api.resource import Key, Object
 from sandpool.api.views import ClaimView, SandboxView
-from sandpool.controllers.claim.errors import ClaimError
+from sandpool.controllers.claim.errors import ClaimError, is_refusal
 from sandpool.controllers.claim.metrics import Sample, is_first_ready, startup_samples
 from sandpool.controllers.claim.ownership import launch_type
 from sandpool.controllers.claim.plan import Observed
@@ -37,7 +42,7 @@ from sandpool.controllers.informers import key_of
 from sandpool.controllers.writer import Patch
 from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.engine.events import ObjectReference
-from sandpool.kube.errors import Conflict, Invalid, NotFound
+from sandpool.kube.errors import ApiError, Conflict, Invalid, NotFound
 
 _AGAIN: Final = Result(0.0)
 
@@ -65,38 +70,65 @@ class StatusReporter:
         claim, key = observed.claim, key_of(observed.claim)
         update = compute_status(claim, observed.now, sandbox, error, expired=expired)
         is_annotated, version = False, claim.resource_version
-        if (patch := update.patch) is not None:
-            if self.writer.client.stores_metadata_with_status:
-                metadata = finish(observed, update.status, sandbox, self.clock.now(), is_reference_stale)
-                if metadata is not None:
-                    patch, is_annotated = _with_metadata(patch, metadata), True
-            try:
+        try:
+            if (patch := update.patch) is not None:
+                if self.writer.client.stores_metadata_with_status:
+                    metadata = finish(
+                        observed, update.status, sandbox, self.clock.now(), is_reference_stale, state.first_ready
+                    )
+                    if metadata is not None:
+                        patch, is_annotated = _with_metadata(patch, metadata), True
+                elif claim.ready and not update.status.ready and not claim.annotations.get(CLAIM_FIRST_READY_AT):
+                    marked = await self._mark_first_ready(state, observed)
+                    if marked is None:
+                        return _AGAIN
+                    observed, claim = marked, marked.claim
+                    update = compute_status(claim, observed.now, sandbox, error, expired=expired)
+                    if (patch := update.patch) is None:
+                        return _AGAIN
                 answer = await self.writer.patch(patch, claim.namespace)
-            except NotFound:
-                return DONE  # the claim is gone, and its sandbox with it
-            except Conflict:
-                return await self._refresh(claim)
-            version = answer["metadata"]["resourceVersion"]
+                version = answer["metadata"]["resourceVersion"]
+        except NotFound:
+            return DONE  # the claim is gone, and its sandbox with it
+        except Conflict:
+            return await self._refresh(claim)
         state.reported_version = version
         ready_at = self.clock.now()
         if update.event is not None:
             self.record_event(claim, update.event)
-        name = sandbox.name if sandbox is not None else ""
-        pending = None if state.pending_annotations is None else state.pending_annotations.sandbox
-        if pending != name:  # no annotations are pending, or they name a sandbox that the claim has lost since
-            if pending is None and is_first_ready(claim, update.status):
-                for sample in startup_samples(claim, sandbox, ready_at, observed.first_observed):
-                    self.record_sample(sample)
-            if not is_annotated:
-                metadata = finish(observed, update.status, sandbox, ready_at, is_reference_stale)
-                if metadata is not None:
-                    state.pending_annotations = PendingAnnotations(name, Patch(SANDBOX_CLAIM, claim.name, metadata))
-                    self.annotation_writer.controller.enqueue(key)
+        if state.first_ready is None and is_first_ready(claim, update.status):
+            state.first_ready = ready_at
+            for sample in startup_samples(claim, sandbox, ready_at, observed.first_observed):
+                self.record_sample(sample)
+        if not is_annotated:
+            metadata = finish(observed, update.status, sandbox, ready_at, is_reference_stale, state.first_ready)
+            if metadata is not None:
+                name = sandbox.name if sandbox is not None else ""
+                self.annotation_writer.submit(state, key, PendingAnnotations(name, metadata["metadata"]))
         if update.is_failure:
             pause = self.states.retries.next_delay(key)
             return Result(pause if update.requeue_after is None else min(pause, update.requeue_after))
         self.states.retries.forget(key)
         return Result(update.requeue_after)
+
+    async def _mark_first_ready(self, state: ClaimState, observed: Observed) -> Observed | None:
+        """Annotate a claim that is about to lose readiness, so that no process measures it again.
+
+        Returns the claim with its new version, or None if the claim has changed and must be reconciled again.
+        """
+        claim = observed.claim
+        first_ready = FIRST_READY_UNKNOWN if state.first_ready is None else precise(state.first_ready)
+        body = annotation_patch(claim, first_ready=first_ready)
+        assert body is not None, "the annotation is missing"
+        try:
+            answer = await self.writer.patch(Patch(SANDBOX_CLAIM, claim.name, body), claim.namespace)
+        except ApiError as error:
+            if not is_refusal(error):
+                raise
+            return observed  # a policy of the cluster forbids it; the status is more important
+        if (pending := state.pending_annotations) is not None and pending.is_first_ready_only:
+            state.pending_annotations = None
+        return same_claim(observed, answer)
 
     async def _refresh(self, claim: ClaimView) -> Result:
         """Read a claim that another writer has changed. The change alone might not enqueue it."""
@@ -137,16 +169,20 @@ class StatusReporter:
 
 
 class AnnotationWriter:
-    """Writes pending annotations in the background, with few workers.
+    """Writes pending annotations in the background, with few workers, and the time of the first Ready alone
+    ``first_ready_delay`` seconds later.
 
     The UID in the patch is a precondition. The API answers with a conflict if the claim was deleted and created again,
     and then the patch is dropped. A concurrent write gives the same answer, so as long as the cache has the claim under
     that UID, the patch is retried.
     """
 
-    def __init__(self, dependencies: Dependencies, states: ClaimStates, *, workers: int) -> None:
+    def __init__(
+        self, dependencies: Dependencies, states: ClaimStates, *, workers: int, first_ready_delay: float = 0.0
+    ) -> None:
         self.writer = dependencies.background
         self.states = states
+        self.first_ready_delay = first_ready_delay
         self.controller: Controller[Key] = Controller(
             "sandboxclaim-annotations",
             self._write,
@@ -156,13 +192,31 @@ class AnnotationWriter:
             middleware=dependencies.middleware,
         )
 
+    def submit(self, state: ClaimState, claim: Key, annotations: PendingAnnotations) -> None:
+        """Write annotations of a claim, unless they are pending already."""
+        before = state.pending_annotations
+        if before is not None and before.covers(annotations):
+            return
+        state.pending_annotations = annotations
+        if annotations.is_first_ready_only and self.first_ready_delay:
+            self.controller.enqueue_after(claim, self.first_ready_delay)
+        else:
+            self.controller.enqueue(claim)
+
+    async def flush(self) -> None:
+        """Write all pending annotations now."""
+        for claim in self.states.with_pending_annotations():
+            self.controller.enqueue(claim)
+        await self.controller.queue.settled()
+
     async def _write(self, claim: Key) -> Result:
         state = self.states.get(claim)
         if state is None or (pending := state.pending_annotations) is None:
             return DONE
+        patch = Patch(SANDBOX_CLAIM, claim.name, {"metadata": pending.metadata})
         try:
             with suppress(Invalid):  # the answer of some API servers to a patch for another UID
-                await self.writer.patch_if_there(pending.patch, claim.namespace)
+                await self.writer.patch_if_there(patch, claim.namespace)
         except Conflict:
             known = self.writer.caches.claims.get(claim)
             if known is not None and known.uid == state.uid:
@@ -178,16 +232,20 @@ def finish(
     sandbox: SandboxView | None,
     now: datetime,
     is_reference_stale: bool = False,
+    first_ready_at: datetime | None = None,
 ) -> Object | None:
     """Body of the metadata patch that goes with a status; None if nothing is missing.
 
-    All annotations are due when the claim is Ready. Before that only a stale reference is removed.
+    All annotations are due when the claim is Ready. Before that only a stale reference is removed. ``first_ready_at``
+    is when this process saw the claim become Ready for the first time.
     """
     claim = observed.claim
     first_ready = ""
-    if not claim.annotations.get(labels.CLAIM_FIRST_READY_AT):
-        if claim.ready:
-            first_ready = labels.FIRST_READY_UNKNOWN
+    if not claim.annotations.get(CLAIM_FIRST_READY_AT):
+        if first_ready_at is not None:
+            first_ready = precise(first_ready_at)
+        elif claim.ready:
+            first_ready = FIRST_READY_UNKNOWN
         elif status.ready:
             first_ready = precise(now)
     if not (status.ready or first_ready or is_reference_stale):
@@ -214,6 +272,13 @@ def early_annotations(observed: Observed, adopted: str) -> Patch | None:
     return None if body is None else Patch(SANDBOX_CLAIM, observed.claim.name, body)
 
 
+def same_claim(observed: Observed, answer: Object) -> Observed | None:
+    """The claim as a write of its metadata left it; None if it has changed otherwise and must be reconciled again."""
+    before, after = observed.claim, ClaimView.from_object(answer)
+    is_same = after.generation == before.generation and after.deleting == before.deleting
+    return replace(observed, claim=after) if is_same else None
+
+
 def annotation_patch(
     claim: ClaimView,
     *,
@@ -238,8 +303,8 @@ def annotation_patch(
         annotations[labels.SANDBOX_NAME] = adopted
     elif is_reference_stale and not adopted and labels.SANDBOX_NAME in known:
         annotations[labels.SANDBOX_NAME] = None
-    if first_ready and not known.get(labels.CLAIM_FIRST_READY_AT):
-        annotations[labels.CLAIM_FIRST_READY_AT] = first_ready
+    if first_ready and not known.get(CLAIM_FIRST_READY_AT):
+        annotations[CLAIM_FIRST_READY_AT] = first_ready
     metadata: Object = {"annotations": annotations} if annotations else {}
     if labels.SANDBOX_NAME in claim.labels and (adopted or is_reference_stale):
         metadata["labels"] = {labels.SANDBOX_NAME: None}

@@ -12,11 +12,11 @@ from random import Random
 from typing import NamedTuple
 
 from sandpool.api.events import EventSpec
-from sandpool.api.resource import Key
+from sandpool.api.labels import CLAIM_FIRST_READY_AT, FIRST_READY_UNKNOWN
+from sandpool.api.resource import Key, Object
 from sandpool.api.views import ClaimView
 from sandpool.controllers.claim.metrics import Sample
 from sandpool.controllers.informers import key_of
-from sandpool.controllers.writer import Patch
 from sandpool.engine.ratelimit import Backoff
 
 
@@ -29,10 +29,30 @@ class PendingAdoption(NamedTuple):
 
 
 class PendingAnnotations(NamedTuple):
-    """Annotations that are still to be written, and the sandbox that the claim had when they were computed."""
+    """Annotations that are still to be written, and the sandbox that the claim had when they were computed.
+
+    ``metadata`` is that of a merge patch, with the UID as precondition.
+    """
 
     sandbox: str
-    patch: Patch
+    metadata: Object
+
+    @property
+    def is_first_ready_only(self) -> bool:
+        """Whether they are a known time of the first Ready and nothing else."""
+        annotations = self.metadata.get("annotations") or {}
+        return (
+            annotations.keys() == {CLAIM_FIRST_READY_AT}
+            and annotations[CLAIM_FIRST_READY_AT] != FIRST_READY_UNKNOWN
+            and "labels" not in self.metadata
+        )
+
+    def covers(self, others: PendingAnnotations) -> bool:
+        """Whether nothing is missing if these are written instead of the others."""
+        return self.sandbox == others.sandbox and all(
+            (self.metadata.get(part) or {}).keys() >= (others.metadata.get(part) or {}).keys()
+            for part in ("annotations", "labels")
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -42,6 +62,8 @@ class ClaimState:
     first_observed: datetime | None = None
     # A sandbox was adopted or created for the claim. If it is gone, the claim may be gone as well.
     had_sandbox: bool = False
+    # When this process saw the claim become Ready for the first time, and measured it.
+    first_ready: datetime | None = None
     # Version of the claim with the status that the last reconcile reported.
     reported_version: str = ""
     # Sandbox whose write got no answer. The next reconcile reads it from the API before it decides.
@@ -76,6 +98,9 @@ class ClaimStates:
             unconfirmed = "" if state is None else state.unconfirmed
             state = self._states[key] = ClaimState(claim.uid, unconfirmed=unconfirmed)
         return state
+
+    def with_pending_annotations(self) -> list[Key]:
+        return [key for key, state in self._states.items() if state.pending_annotations is not None]
 
     def forget(self, key: Key) -> None:
         """Drop everything about a claim that is gone."""
