@@ -121,3 +121,25 @@ end.set()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert "several threads" in done.stdout
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="makes a user namespace")
+def test_root_that_cannot_change_its_user_loses_its_capabilities(tmp_path: Path) -> None:
+    """The only user of its user namespace is root, as in some containers."""
+    code = """
+import os, sys
+from sandpool.process.confinement import confine, unprivileged_user
+status = open("/proc/self/status")
+confine(unprivileged_user())
+print(status.read())
+try:
+    open(sys.argv[1])
+except PermissionError:
+    print("refused")
+"""
+    (tmp_path / "file").write_text("")
+    command = ["unshare", "--user", "--map-root-user", sys.executable, "-c", code, str(tmp_path / "file")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "CapEff:\t0000000000000000" in done.stdout and "Seccomp:\t2" in done.stdout
+    assert done.stdout.endswith("refused\n")
+    assert "stays root" in done.stderr

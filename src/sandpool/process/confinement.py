@@ -9,6 +9,7 @@ root did not start has no other user to become.
 
 from __future__ import annotations
 
+import logging
 import os
 import pwd
 import resource
@@ -19,6 +20,8 @@ from typing import Final, NamedTuple
 
 from sandpool.node.launcher import syscalls
 from sandpool.node.runtimes import seccomp
+
+_log = logging.getLogger(__name__)
 
 # The user of confined children, below those of pods. No file belongs to it, and no account of the machine has it.
 _LAST_USER: Final = 199_999
@@ -56,18 +59,28 @@ def confine(user: HostUser) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     if os.geteuid() == 0:
-        resource.setrlimit(resource.RLIMIT_NPROC, (_MAX_THREADS, _MAX_THREADS))
-        os.setgroups([])
-        os.setresgid(user.gid, user.gid, user.gid)
         # The bounding set can only be emptied by a process that has a capability: before it changes its user.
         syscalls.drop_bounding_set()
-        os.setresuid(user.uid, user.uid, user.uid)
+        _become(user)
     syscalls.drop_capabilities()
     syscalls.hide()  # a change of user may make the process dumpable
     syscalls.kill_with_parent()
     syscalls.no_new_privileges()
     for program in filters:
         syscalls.filter_system_calls(program)
+
+
+def _become(user: HostUser) -> None:
+    """Change the user. A root without the capability, or in a user namespace that does not have the user, stays root:
+    without capabilities, and with filters that refuse to open files."""
+    try:
+        os.setgroups([])
+        os.setresgid(user.gid, user.gid, user.gid)
+        os.setresuid(user.uid, user.uid, user.uid)
+    except OSError as error:
+        _log.warning("this process stays root, without its capabilities: cannot become user %d: %s", user.uid, error)
+    else:
+        resource.setrlimit(resource.RLIMIT_NPROC, (_MAX_THREADS, _MAX_THREADS))
 
 
 def limit_open_files(most: int) -> None:

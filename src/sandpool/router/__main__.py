@@ -21,7 +21,8 @@ from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.kube.client import Client
 from sandpool.kube.connection import Connection
 from sandpool.kube.http import HttpTransport
-from sandpool.process.confinement import HostUser, confine
+from sandpool.node.runtimes.seccomp import NoFilter
+from sandpool.process.confinement import HostUser, confine, limit_open_files
 from sandpool.process.control import ControlReceiver, Message, sockets
 from sandpool.router.broker import BrokerClient
 from sandpool.router.data_plane import LocalDataPlane
@@ -31,6 +32,9 @@ from sandpool.router.settings import RouterSettings
 
 # Modules that others import when they first need them. Once the process is confined it cannot read files.
 _IMPORTED_LATE = ("_strptime", "concurrent.futures.thread", "encodings.ascii", "encodings.idna", "encodings.latin_1")
+# A client's connection, one to a sandbox, and those that are kept for later requests.
+_FILES_PER_CONNECTION = 4
+_MORE_FILES = 1024
 # Requests go through a socket of the parent, so this is only the name of the server in their Host header.
 _API = "http://localhost"
 
@@ -107,7 +111,11 @@ def main(descriptor: int) -> None:
     configure_logging(message.fields["log"]["form"], message.fields["log"]["level"])
     settings = RouterSettings.from_json(message.fields["settings"])
     trusts = settings.trusts()
-    confine(HostUser(*message.fields["user"]))
+    limit_open_files(_FILES_PER_CONNECTION * settings.options.max_connections + _MORE_FILES)
+    try:
+        confine(HostUser(*message.fields["user"]))
+    except (NoFilter, OSError) as error:
+        sys.exit(f"the router does not run with privileges, and cannot give them up: {error}")
     (channel,) = sockets(message.descriptors)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(Worker(control, settings, trusts).run(channel))
