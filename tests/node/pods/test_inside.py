@@ -56,6 +56,31 @@ async def test_environment_has_variables_of_all_sources(node: RealNode) -> None:
     assert words[4] in words[5:]
 
 
+WHEEL = """
+import zipfile
+with zipfile.ZipFile("greeting-1.0-py3-none-any.whl", "w") as wheel:
+    wheel.writestr("greeting.py", "def main(): print('hello from a package')")
+    wheel.writestr("greeting-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: greeting\\nVersion: 1.0\\n")
+    wheel.writestr("greeting-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+    wheel.writestr("greeting-1.0.dist-info/entry_points.txt", "[console_scripts]\\ngreeting = greeting:main\\n")
+    wheel.writestr("greeting-1.0.dist-info/RECORD", "")
+"""
+
+
+async def test_pip_installs_packages_in_a_running_sandbox(node: RealNode) -> None:
+    """Without options: for the user, with programs in PATH."""
+    script = f"cat > make.py <<'EOF'{WHEEL}EOF\npython3 make.py && pip install --no-index ./*.whl >&2 && greeting"
+    seen = await node.look(f"cd /tmp && {script}; python3 -c 'import greeting; print(greeting.__file__)'")
+    assert "hello from a package" in seen
+    assert "/home/sandbox/.local/lib/" in seen
+
+
+async def test_a_sandbox_knows_the_package_index_of_the_machine(node: RealNode) -> None:
+    assert (await node.look("cat /etc/pip.conf")).startswith("[global]\n")
+    refused = await node.look("(echo > /etc/pip.conf) 2>&1 || true")
+    assert "Read-only" in refused or "denied" in refused
+
+
 FREE = "df -k --output=size,fstype / | tail -1"
 
 

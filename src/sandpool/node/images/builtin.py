@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
+from sandpool.node.images.pip_settings import host_settings, public_settings, settings_file
 from sandpool.node.images.reference import Reference
 from sandpool.node.images.toolchain import install_toolchain, prune_toolchains
 from sandpool.node.pods.interfaces import Image
@@ -27,6 +28,8 @@ _PUBLISHED: Final = "python-runtime-sandbox"
 _PUBLISHED_DAEMON: Final = "sandboxd"
 _PROJECT: Final = "agent-sandbox"
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+# Where `pip install` puts programs: the machine's own packages are read-only, so pip installs for the user.
+_USER_PATH: Final = "/home/sandbox/.local/bin"
 
 
 class BuiltInImages:
@@ -68,7 +71,9 @@ class BuiltInImages:
             id=f"{name}@{sys.version_info.major}.{sys.version_info.minor}.{sys.version_info.micro}",
             root=HostToolchain((*([prefix] if is_elsewhere else []), program.parent)),
             env={
-                "PATH": f"{prefix}/bin:{_PATH}" if is_elsewhere else _PATH,
+                "PATH": ":".join([_USER_PATH, *([f"{prefix}/bin"] if is_elsewhere else []), _PATH]),
+                "PIP_BREAK_SYSTEM_PACKAGES": "1",  # distributions forbid it for their own Python; this is a sandbox
+                "PIP_DISABLE_PIP_VERSION_CHECK": "1",
                 "LANG": "C.UTF-8",
                 "PYTHONUNBUFFERED": "1",
                 "SANDBOX_BASE_DIR": directory,
@@ -77,6 +82,7 @@ class BuiltInImages:
             command=() if name == SANDBOXD else start,
             working_dir=directory,
             user="1000",
+            files={"/etc/pip.conf": settings_file(public_settings(host_settings()))},
         )
 
 

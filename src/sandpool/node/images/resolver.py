@@ -130,4 +130,5 @@ def on_built_in(below: Image, image: Image) -> Image:
         command=image.command if has_own_program else below.command,
         working_dir=image.working_dir or below.working_dir,
         user=image.user or below.user,
+        files=below.files,
     )

@@ -14,7 +14,7 @@ from sandpool.node.pods.expansion import expand
 from sandpool.node.pods.identity import identity
 from sandpool.node.pods.interfaces import Image
 from sandpool.node.pods.spec import Container
-from sandpool.node.runtimes.runtime import DEFAULT_PIDS, ContainerSpec, HostToolchain, Mount, Scratch
+from sandpool.node.runtimes.runtime import DEFAULT_PIDS, ContainerSpec, DataFile, HostToolchain, Mount, Scratch
 
 _UNIT: Final = 10**9
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -46,7 +46,7 @@ def build_container_spec(
         root=image.root,
         scratch=_in_memory(spec) if scratch is None else scratch,
         read_only_root=bool(security.get("readOnlyRootFilesystem")),
-        mounts=mounts,
+        mounts=(*_image_files(image, mounts), *mounts),
         limits=container_limits(spec, pids),
         tty=bool(spec.get("tty")),
         stdin=bool(spec.get("stdin")),
@@ -73,6 +73,11 @@ def _with_defaults(hostname: str, image: Image, env: Mapping[str, str], spec: Ob
     if spec.get("tty"):
         defaults["TERM"] = "xterm"
     return {**defaults, **image.env, **env}
+
+
+def _image_files(image: Image, mounts: tuple[Mount, ...]) -> list[Mount]:
+    own = {mount.target for mount in mounts}
+    return [DataFile(path, content, optional=True) for path, content in image.files.items() if path not in own]
 
 
 def wants_disk(pod: Object, spec: Object) -> bool:

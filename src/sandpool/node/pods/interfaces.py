@@ -54,6 +54,7 @@ class Image:
     working_dir: str = ""
     user: str = ""  # "uid" or "uid:gid", names resolved with the image's own files; empty if the image sets none
     stop_signal: str = ""
+    files: Mapping[str, bytes] = field(default_factory=dict)  # read-only files by path, unless the pod mounts its own
     pulled: bool = False  # it was pulled just now
 
 

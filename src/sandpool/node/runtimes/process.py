@@ -24,13 +24,13 @@ from sandpool.node.runtimes import selftest
 from sandpool.node.runtimes.container import LaunchedContainer, LaunchedProcess, LaunchedRuntime
 from sandpool.node.runtimes.process_tracker import ProcessTracker, UnconfinedProcessTracker
 from sandpool.node.runtimes.runtime import (
-    Bind,
     Command,
     ContainerSpec,
     HostToolchain,
     PodSandbox,
     RuntimeFailure,
     Stdio,
+    Tmpfs,
 )
 from sandpool.node.runtimes.terminal import Terminal, open_terminal
 
@@ -132,7 +132,7 @@ def check(spec: ContainerSpec) -> None:
     """Raise ``RuntimeFailure`` if the spec needs isolation."""
     if not isinstance(spec.root, HostToolchain):
         raise RuntimeFailure("the process runtime runs built-in images only: others have a root file system")
-    mounts = [mount.target for mount in spec.mounts if not (isinstance(mount, Bind) and mount.optional)]
+    mounts = [mount.target for mount in spec.mounts if isinstance(mount, Tmpfs) or not mount.optional]
     if mounts:
         raise RuntimeFailure(f"the process runtime cannot mount volumes: {', '.join(mounts)}")
     if spec.read_only_root:

@@ -121,11 +121,12 @@ class Tmpfs:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A read-only file with this content."""
+    """A read-only file with this content. A runtime that cannot mount leaves out an ``optional`` one."""
 
     target: str
     content: bytes
     mode: int = 0o444
+    optional: bool = False
 
 
 Mount = Bind | Tmpfs | DataFile
