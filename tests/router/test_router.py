@@ -23,6 +23,11 @@ from sandpool.router.upstream import Dial
 
 BOX = {"X-Sandbox-ID": "box"}
 FAR = 1 << 40  # in seconds since the epoch
+NOTHING_LISTENS = (
+    "Could not connect to the backend sandbox: box. Nothing in it listens on port 9: start a server there that binds "
+    "to 0.0.0.0, or name its port in the header X-Sandbox-Port. Commands and files are served on port 8888 unless the "
+    'pod template has the annotation sandpool.dev/inject-runtime: "false".'
+)
 TARGET = Target("default", "box", "uid", "10.231.0.9")
 
 
@@ -259,7 +264,7 @@ async def test_websocket_is_forwarded(session: aiohttp.ClientSession, sandbox: S
     [
         ({"X-Sandbox-ID": "other"}, 404, "Sandbox other not found in namespace default."),
         ({"X-Sandbox-ID": "A"}, 400, "Invalid sandbox ID format."),
-        ({"X-Sandbox-Port": "9"}, 502, "Could not connect to the backend sandbox: box"),
+        ({"X-Sandbox-Port": "9"}, 502, NOTHING_LISTENS),
     ],
 )
 async def test_unroutable_request_is_answered_at_once(

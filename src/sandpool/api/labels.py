@@ -63,6 +63,9 @@ FREEZE_WHILE_WARM: Final = "sandpool.dev/freeze-while-warm"
 #: any other value on disk. Only Sandpool's node supports it.
 ROOT_MEDIUM: Final = "sandpool.dev/root-medium"
 IN_MEMORY: Final = "Memory"
+#: On pod template and Pod: "false" keeps the server of the runtime API out of a sandbox whose image does not have it.
+#: Only Sandpool's node supports it.
+INJECT_RUNTIME: Final = "sandpool.dev/inject-runtime"
 #: On Node: a JSON map from each unavailable runtime handler to the reason. Available handlers are labels with
 #: RUNTIME_PREFIX.
 UNAVAILABLE_RUNTIMES: Final = "sandpool.dev/unavailable-runtimes"

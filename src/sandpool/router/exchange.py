@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from sandpool.api.labels import INJECT_RUNTIME
 from sandpool.router.destination import Destination, RequestRejected
 from sandpool.router.headers import (
     CHUNKED,
@@ -149,8 +150,7 @@ class Exchange:
                 upstream = await router.connect(destination, target, repeatable=self._is_repeatable)
             except OSError as error:
                 router.metrics.failed(error)
-                text = f"Could not connect to the backend sandbox: {destination.sandbox}"
-                raise RequestRejected(502, text) from error
+                raise RequestRejected(502, _unreachable(destination, error)) from error
             self._forward(upstream, f"{target.address}:{destination.port}")
         except RequestRejected as rejection:
             self._reject(rejection)
@@ -333,3 +333,16 @@ class Exchange:
         router = self.downstream.router
         router.metrics.answered(self.method, self.status, router.clock.monotonic() - self._started, self._namespace)
         self.downstream.finished(keep=keep)
+
+
+def _unreachable(destination: Destination, error: OSError) -> str:
+    """Say why a sandbox cannot be reached and, if nothing listens there, what to do."""
+    text = f"Could not connect to the backend sandbox: {destination.sandbox}"
+    if not isinstance(error, ConnectionRefusedError):
+        return text
+    port = destination.port
+    return (
+        f"{text}. Nothing in it listens on port {port}: start a server there that binds to 0.0.0.0, or name its port "
+        f"in the header X-Sandbox-Port. Commands and files are served on port 8888 unless the pod template has the "
+        f'annotation {INJECT_RUNTIME}: "false".'
+    )

@@ -1,4 +1,7 @@
-"""``python -m sandpool.sandboxd``: serve the runtime API until SIGTERM or SIGINT."""
+"""``python -m sandpool.sandboxd``: serve the runtime API until SIGTERM or SIGINT.
+
+With ``--run COMMAND`` or ``--beside COMMAND`` a command runs beside it (see ``companion``).
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,10 @@ from sandpool.sandboxd.http import Server
 from sandpool.sandboxd.root import Root
 from sandpool.sandboxd.runtime_api import RuntimeApi
 
+MYPY = False
+if MYPY:  # most sandboxes do not need it, and typing.TYPE_CHECKING would cost more
+    from sandpool.sandboxd.companion import Companion
+
 PORT = 8888
 DEFAULT_DIRECTORY = "/app"
 DEFAULT_TIMEOUT = 300.0
@@ -19,13 +26,34 @@ _BACKLOG = 512  # connections that are not accepted yet
 
 
 def main() -> int:
-    root = Root(os.environ.get("SANDBOX_BASE_DIR", "").strip() or DEFAULT_DIRECTORY)
+    root = _root(os.environ.get("SANDBOX_BASE_DIR", "").strip() or DEFAULT_DIRECTORY)
     api = RuntimeApi(root, _timeout(os.environ.get("SANDBOX_EXEC_TIMEOUT_SECONDS", "")), output_limit(os.environ))
     server = Server(_listening(os.environ.get("SANDBOX_LISTEN_HOST") or "0.0.0.0"), api.handle)
+    companion: Companion | None = None
+
+    def stop(number: int, frame: object) -> None:
+        # The container ends with its command, which may take its time to end.
+        if companion is None or not companion.signal(number):
+            server.stop()
+        else:
+            companion.ends_with_command = True
+
     for number in (SIGTERM, SIGINT):
-        signal(number, lambda number, frame: server.stop())
+        signal(number, stop)
+    if sys.argv[1:2] in (["--run"], ["--beside"]) and len(sys.argv) > 2:
+        from sandpool.sandboxd import companion as module
+
+        companion = module.Companion(sys.argv[2:], sys.argv[1] == "--run")
     server.serve()
     return 0
+
+
+def _root(path: str) -> Root:
+    """The directory of files and commands, or /tmp if the user of the image may not make it."""
+    try:
+        return Root(path)
+    except PermissionError:
+        return Root("/tmp")
 
 
 def _listening(host: str) -> socket:

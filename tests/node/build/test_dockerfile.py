@@ -40,12 +40,13 @@ EXPOSE 80
     assert isinstance(env, Configure) and env.env == {"A": "1", "B": "two words"}
     assert isinstance(old, Configure) and old.env == {"C": "the rest of it"}
     assert isinstance(arg, Argument) and (arg.name, arg.default) == ("VERSION", "3")
-    workdir, user, entrypoint, command, signal = settings
+    workdir, user, entrypoint, command, signal, expose = settings
     assert isinstance(workdir, Configure) and workdir.working_dir == "/srv"
     assert isinstance(user, Configure) and user.user == "1000"
     assert isinstance(entrypoint, Configure) and entrypoint.entrypoint == ("python3",)
     assert isinstance(command, Configure) and command.command == ("/bin/sh", "-c", "server.py")
     assert isinstance(signal, Configure) and signal.stop_signal == "SIGINT"
+    assert isinstance(expose, Configure) and expose.ports == ("80",)
 
 
 def test_arguments_before_from_can_be_given() -> None:

@@ -261,6 +261,8 @@ def configured(config: ImageConfig, step: Configure, variables: Mapping[str, str
         changed = replace(changed, entrypoint=step.entrypoint)
     if step.command is not None:
         changed = replace(changed, command=step.command)
+    if step.ports:
+        changed = replace(changed, ports=(*changed.ports, *(substitute(port, variables) for port in step.ports)))
     if step.stop_signal is not None:
         changed = replace(changed, stop_signal=step.stop_signal)
     return changed

@@ -1,6 +1,6 @@
 """Parses Dockerfiles.
 
-FROM, RUN, COPY, ENV, ARG, WORKDIR, USER, CMD, ENTRYPOINT and STOPSIGNAL are supported. LABEL, EXPOSE and MAINTAINER
+FROM, RUN, COPY, ENV, ARG, WORKDIR, USER, CMD, ENTRYPOINT, EXPOSE and STOPSIGNAL are supported. LABEL and MAINTAINER
 change nothing here and are skipped. Everything else is an error that names the line, never silently left out.
 """
 
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from sandpool.node.build.recipe import Argument, BuildFailure, Configure, Copy, Recipe, Run, Step, substitute
 
-_SKIPPED: Final = frozenset({"LABEL", "EXPOSE", "MAINTAINER"})
+_SKIPPED: Final = frozenset({"LABEL", "MAINTAINER"})
 _INSTEAD: Final = {
     "ADD": "use COPY, and RUN with curl or tar",
     "VOLUME": "declare volumes in the pod template",
@@ -152,5 +152,6 @@ _PARSERS: Final[dict[str, Callable[[_Instruction], list[Step]]]] = {
     "USER": lambda each: [Configure(f"USER {each.rest}", user=each.rest)],
     "CMD": lambda each: [Configure(f"CMD {each.rest}", command=_words(each))],
     "ENTRYPOINT": lambda each: [Configure(f"ENTRYPOINT {each.rest}", entrypoint=_words(each), command=())],
+    "EXPOSE": lambda each: [Configure(f"EXPOSE {each.rest}", ports=tuple(each.rest.split()))],
     "STOPSIGNAL": lambda each: [Configure(f"STOPSIGNAL {each.rest}", stop_signal=each.rest)],
 }

@@ -48,6 +48,7 @@ class Configure:
     entrypoint: tuple[str, ...] | None = None
     command: tuple[str, ...] | None = None
     stop_signal: str | None = None
+    ports: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ class _OciConfig(msgspec.Struct, rename="pascal"):
     working_dir: str | None = None
     user: str | None = None
     stop_signal: str | None = None
+    exposed_ports: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class ImageConfig:
     working_dir: str = ""
     user: str = ""
     stop_signal: str = ""
+    ports: tuple[str, ...] = ()  # that it says to serve, such as "8888/tcp"
 
 
 def parse_oci_config(document: dict[str, Any]) -> ImageConfig:
@@ -38,4 +40,5 @@ def parse_oci_config(document: dict[str, Any]) -> ImageConfig:
         working_dir=found.working_dir or "",
         user=found.user or "",
         stop_signal=found.stop_signal or "",
+        ports=tuple(found.exposed_ports or ()),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
@@ -12,15 +13,20 @@ from sandpool.api.resource import Object
 from sandpool.node.images import sources
 from sandpool.node.images.builtin import BuiltInImages
 from sandpool.node.images.credentials import Credentials, SecretReader, credentials
+from sandpool.node.images.injected_runtime import InjectedRuntime, RuntimeUnavailable
 from sandpool.node.images.reference import InvalidImageName, Reference, parse
 from sandpool.node.images.store import ImageStore, StoredImage
 from sandpool.node.images.toolchain import MissingPackage
 from sandpool.node.pods.interfaces import Image, ImageFailure
 from sandpool.node.runtimes.runtime import HostToolchain, ImageLayers
 
+_log = logging.getLogger(__name__)
+
 _ALWAYS: Final = "Always"
 _NEVER: Final = "Never"
 _DEFAULT_HOST: Final = "docker.io"
+# An image that says to serve this port has a server of the runtime API.
+_SERVED: Final = frozenset({"8888", "8888/tcp"})
 
 
 class ImageResolver:
@@ -31,6 +37,7 @@ class ImageResolver:
         self.secrets = secrets
         self.store = ImageStore(directory, used)
         self.built_in = BuiltInImages(directory / "built-in", used)
+        self.injected = InjectedRuntime(directory / "runtime")
         # By image, credentials, and whether to pull a stored image again.
         self._pulls: dict[tuple[Reference, bytes, bool], asyncio.Task[StoredImage]] = {}
 
@@ -70,7 +77,7 @@ class ImageResolver:
             pulled=pulled,
         )
         if not stored.built_in:
-            return image
+            return image if _SERVED & set(config.ports) else replace(image, runtime=await self._runtime())
         try:
             below = await asyncio.to_thread(self.built_in.find, parse(stored.built_in.partition("@")[0]))
         except MissingPackage as error:
@@ -79,6 +86,13 @@ class ImageResolver:
             why = f"it was built on {stored.built_in}, and this machine has {below.id if below else 'no such image'}"
             raise ImageFailure("ErrImagePull", f"{why}: build it again")
         return on_built_in(below, image)
+
+    async def _runtime(self) -> Path | None:
+        try:
+            return await asyncio.to_thread(self.injected.find)
+        except RuntimeUnavailable as error:
+            _log.warning("%s", error)
+            return None
 
     async def _fetch(self, reference: Reference, mine: Credentials, anew: bool) -> StoredImage:
         key = reference, mine.file, anew

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sandpool.api.labels import IN_MEMORY, ROOT_MEDIUM
+from sandpool.api.kinds import SANDBOX
+from sandpool.api.labels import IN_MEMORY, INJECT_RUNTIME, ROOT_MEDIUM
 from sandpool.api.quantity import parse
 from sandpool.api.resource import Object
 from sandpool.node.cgroups.limits import Limits
+from sandpool.node.images.injected_runtime import MOUNT, server_command
 from sandpool.node.pods.environment import ConfigError
 from sandpool.node.pods.expansion import expand
 from sandpool.node.pods.identity import identity
 from sandpool.node.pods.interfaces import Image
 from sandpool.node.pods.spec import Container
-from sandpool.node.runtimes.runtime import DEFAULT_PIDS, ContainerSpec, DataFile, HostToolchain, Mount, Scratch
+from sandpool.node.runtimes.runtime import DEFAULT_PIDS, Bind, ContainerSpec, DataFile, HostToolchain, Mount, Scratch
 
 _UNIT: Final = 10**9
+# Where files of a sandbox go whose image has no working directory.
+_WORKSPACE: Final = "/workspace"
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -36,11 +40,20 @@ def build_container_spec(
     spec = container.spec
     pod_security, security = pod["spec"].get("securityContext") or {}, spec.get("securityContext") or {}
     user = identity(pod_security, security, image.user)
+    cwd = spec.get("workingDir") or image.working_dir or "/"
+    variables = _with_defaults(hostname, image, env, spec, user.uid)
+    if image.runtime is not None and wants_runtime(pod, spec):
+        words = command_line(spec, image, env, required=False)
+        argv = server_command(words, ends_with_command=bool(spec.get("command")))
+        mounts = (Bind(image.runtime, MOUNT, read_only=True), *mounts)
+        variables = {"SANDBOX_BASE_DIR": _WORKSPACE if cwd == "/" else cwd, **variables}
+    else:
+        argv = command_line(spec, image, env)
     return ContainerSpec(
         name=container.name,
-        argv=command_line(spec, image, env),
-        env=_with_defaults(hostname, image, env, spec, user.uid),
-        cwd=spec.get("workingDir") or image.working_dir or "/",
+        argv=argv,
+        env=variables,
+        cwd=cwd,
         uid=user.uid,
         gid=user.gid,
         root=image.root,
@@ -54,13 +67,22 @@ def build_container_spec(
     )
 
 
-def command_line(spec: Object, image: Image, env: Mapping[str, str]) -> tuple[str, ...]:
+def wants_runtime(pod: Object, spec: Object) -> bool:
+    """Whether a container gets the server of the runtime API if its image has none: the first one of a sandbox."""
+    metadata = pod["metadata"]
+    if (metadata.get("annotations") or {}).get(INJECT_RUNTIME) == "false":
+        return False
+    owned = any(owner.get("kind") == SANDBOX.kind for owner in metadata.get("ownerReferences") or ())
+    return owned and bool(spec.get("name") == pod["spec"]["containers"][0]["name"])
+
+
+def command_line(spec: Object, image: Image, env: Mapping[str, str], *, required: bool = True) -> tuple[str, ...]:
     """Return argv. ``command`` replaces the image's entrypoint and its default arguments; ``args`` replaces only the
     latter."""
     command, args = spec.get("command") or (), spec.get("args") or ()
     own = tuple(expand(word, env) for word in (*command, *args))
     words = own if command else (*image.entrypoint, *(own or image.command))
-    if not words:
+    if not words and required:
         raise ConfigError("no command specified: neither the container nor its image has one")
     return words
 

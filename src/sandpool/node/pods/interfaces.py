@@ -56,6 +56,8 @@ class Image:
     stop_signal: str = ""
     files: Mapping[str, bytes] = field(default_factory=dict)  # read-only files by path, unless the pod mounts its own
     pulled: bool = False  # it was pulled just now
+    # The directory of the runtime server that a sandbox of this image gets; None if the image has one of its own.
+    runtime: Path | None = None
 
 
 class Images(Protocol):
