@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -242,11 +243,16 @@ def test_images_are_those_of_the_running_home(home: Home, monkeypatch: pytest.Mo
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root makes a directory that the other user cannot read")
-def test_files_of_a_home_of_root_need_sudo(tmp_path: Path) -> None:
+def test_files_of_a_home_of_root_need_sudo() -> None:
+    with tempfile.TemporaryDirectory(prefix="sandpool-of-root-") as of_root:  # mode 0700, in a directory for all
+        files_need_sudo(Path(of_root))
+
+
+def files_need_sudo(of_root: Path) -> None:
     try:
         with other_user() as alice:
             done = subprocess.run(
-                alice.command("-m", "sandpool.cli.main", "image", "ls", "--data-dir", tmp_path),
+                alice.command("-m", "sandpool.cli.main", "image", "ls", "--data-dir", of_root),
                 env={"PATH": os.environ["PATH"], "HOME": str(alice.place)},
                 cwd="/",
                 capture_output=True,
@@ -255,5 +261,5 @@ def test_files_of_a_home_of_root_need_sudo(tmp_path: Path) -> None:
             )
     except NoOtherUser as why:
         pytest.skip(str(why))
-    expected = f"Error: {tmp_path} belongs to another user: run this command with sudo, as the home was started\n"
+    expected = f"Error: {of_root} belongs to another user: run this command with sudo, as the home was started\n"
     assert (done.returncode, done.stderr) == (1, expected)

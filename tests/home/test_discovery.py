@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandpool.home import discovery
-from sandpool.home.discovery import Home, announced, handed_over, home_of, running
+from sandpool.home.discovery import Home, announced, handed_over, home_of, running, seen_by_caller
 from sandpool.home.process import ProcessIdentity
 from sandpool.home.users import User
 
@@ -105,7 +105,7 @@ def test_a_home_removes_only_its_own_description(environ: dict[str, str]) -> Non
 
 @as_root
 def test_the_user_who_called_sudo_gets_copies_that_only_that_user_can_read(
-    environ: dict[str, str], tmp_path: Path
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alice = User(OTHER, OTHER, "alice", tmp_path / "alice")
     alice.home.mkdir()
@@ -120,6 +120,10 @@ def test_the_user_who_called_sudo_gets_copies_that_only_that_user_can_read(
             assert copy.read_text() == content
         assert running(theirs) == home
         assert running(environ) == own
+        monkeypatch.setattr("sandpool.home.users.sudo_caller", lambda environ: alice)
+        assert seen_by_caller(own, environ) == home
+        monkeypatch.undo()
+        assert seen_by_caller(own, environ) == own
     assert running(theirs) is None
 
 

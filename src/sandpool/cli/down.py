@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import select
-import shlex
 import signal
 from pathlib import Path
 
 import click
 
-from sandpool.cli.home_report import program
+from sandpool.cli.home_report import program, with_sudo
 from sandpool.cli.progress import steps
 from sandpool.home import discovery
 from sandpool.home.discovery import Home
@@ -66,14 +65,10 @@ def _stop(home: Home, ephemeral: bool, timeout: float) -> bool:
     except PermissionError:
         raise click.ClickException(
             f"the home with pid {home.pid} belongs to {_owner(home.process)}: "
-            f"run `sudo {shlex.join(_command(ephemeral))}`"
+            f"run `{with_sudo('down', *(['--ephemeral'] if ephemeral else []))}`"
         ) from None
     finally:
         os.close(handle)
-
-
-def _command(ephemeral: bool) -> list[str]:
-    return [*shlex.split(program()), "down", *(["--ephemeral"] if ephemeral else [])]
 
 
 def _owner(process: ProcessIdentity) -> str:

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sandpool.cli.main import COMMANDS
+from sandpool.home import discovery
 from sandpool.home.discovery import Home
 
 
 def report(home: Home) -> str:
-    """Return the table that ``sandpool up`` ends with."""
+    """Return the table that ``sandpool up`` ends with, for the user who typed the command."""
+    home = discovery.seen_by_caller(home)
     rows = [
         ("API", home.url, f"export KUBECONFIG={shlex.quote(str(home.kubeconfig))}"),
         ("router", home.router_url or "none", f"token in {home.router_token_file}" if home.router_token_file else ""),
@@ -39,6 +41,13 @@ def program() -> str:
     if found is not None and os.path.realpath(found) == os.path.realpath(called) and not os.environ.get("SUDO_UID"):
         return "sandpool"
     return shlex.quote(str(called.absolute()))
+
+
+def with_sudo(*arguments: str) -> str:
+    """Return a command line for root, with the path of this program: sudo searches another PATH."""
+    called = Path(sys.argv[0])
+    words = [str(called.absolute())] if called.name == "sandpool" else [sys.executable, "-m", "sandpool.cli.main"]
+    return shlex.join(["sudo", *words, *arguments])
 
 
 def _next(home: Home) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sandpool.cli.execution import parse_duration
-from sandpool.cli.home_report import program
+from sandpool.cli.home_report import program, with_sudo
 from sandpool.cli.option_groups import GroupedCommand, option
 from sandpool.cli.sessions import Target, interrupted_is_success, target_options
 from sandpool.home import discovery
@@ -85,7 +85,7 @@ def show_home_log(follow: bool, tail: int | None, data_dir: Path | None = None) 
     except FileNotFoundError:
         raise click.ClickException(f"no home was started in the background yet: {program()} up -d does it") from None
     except PermissionError:
-        raise click.ClickException(f"{log} belongs to root: run `sudo {program()} logs`") from None
+        raise click.ClickException(f"{log} belongs to root: run `{with_sudo('logs')}`") from None
     with file:
         if follow:
             lines = "+1" if tail is None else str(tail)

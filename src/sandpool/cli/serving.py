@@ -49,7 +49,7 @@ def _accessible(context: click.Context, option: click.Parameter, value: Path) ->
 #: For commands that work on the files of a home.
 home_data_dir_option = click.option(
     "--data-dir",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=click.Path(path_type=Path, file_okay=False, readable=False),
     callback=_accessible,
     default=_data_dir_of_home,
     show_default="that of the running home",

@@ -14,14 +14,14 @@ import click
 from click.core import ParameterSource
 
 from sandpool.cli import nodes, routing, serving
-from sandpool.cli.home_report import program, report
+from sandpool.cli.home_report import program, report, with_sudo
 from sandpool.cli.progress import steps
 from sandpool.cli.tuning import TunedCommand
 from sandpool.engine.health import parse_address
 from sandpool.home import discovery, start
 from sandpool.home.discovery import Home
 from sandpool.home.start import StartFailed
-from sandpool.home.users import default_data_dir
+from sandpool.home.users import default_data_dir, sudo_caller
 
 _ARGUMENTS: Final = "sandpool.arguments"
 _NOT_PASSED_ON: Final = ("-d", "--detach", "--systemd-unit")
@@ -113,7 +113,8 @@ class StartRequest:
         except StartFailed as error:
             raise click.ClickException(str(error)) from None
         click.echo(report(home))
-        click.echo(f"  stop     {program()} down")
+        stop = f"{program()} down" if sudo_caller() is None else with_sudo("down")
+        click.echo(f"  stop     {stop}")
 
 
 def preferred(address: str) -> str:

@@ -80,6 +80,13 @@ def home_of(data_dir: Path, environ: Mapping[str, str] = os.environ) -> Home | N
     return next((home for home in all_running(environ) if home.data_dir == directory), None)
 
 
+def seen_by_caller(home: Home, environ: Mapping[str, str] = os.environ) -> Home:
+    """Return a home as the user who called sudo sees it, with the copies of that user; without sudo as it is."""
+    caller = users.sudo_caller(environ)
+    theirs = () if caller is None else _read(caller.home.joinpath(*_DATA_DIR, REGISTER))
+    return next((each for each in theirs if each.process == home.process), home)
+
+
 @contextmanager
 def announced(home: Home, environ: Mapping[str, str] = os.environ) -> Iterator[Home]:
     """Let the commands of this user, and of the user who called sudo, find ``home`` for the length of the block.
