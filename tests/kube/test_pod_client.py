@@ -73,19 +73,19 @@ async def run(pods: HttpPodClient, *command: str, stdin: bytes | None = None) ->
         await session.close()
 
 
-async def test_output_and_exit_code_of_a_command(pods: HttpPodClient) -> None:
+async def test_exec_returns_output_and_exit_code(pods: HttpPodClient) -> None:
     assert await run(pods, "echo", "a b", "&", "ü") == ([Output(STDOUT, "a b & ü\n".encode())], 0)
     assert await run(pods, "both") == ([Output(STDOUT, b"out"), Output(STDERR, b"err")], 0)
     assert await run(pods, "exit", "42") == ([], 42)
 
 
-async def test_standard_input_arrives_and_ends(pods: HttpPodClient) -> None:
+async def test_exec_forwards_stdin_to_its_end(pods: HttpPodClient) -> None:
     typed = b"0123456789" * 20_000
     output, code = await run(pods, "cat", stdin=typed)
     assert (b"".join(piece.data for piece in output), code) == (typed, 0)
 
 
-async def test_a_terminal_has_a_size(pods: HttpPodClient) -> None:
+async def test_exec_terminal_has_a_size(pods: HttpPodClient) -> None:
     session = await pods.execute("default", "box", ExecOptions(("size",), stdin=True, tty=True))
     await session.resize(Size(100, 30))
     assert [piece.data async for piece in session.output()] == [b"Size(columns=100, rows=30)"]
@@ -106,19 +106,19 @@ async def test_closing_the_session_ends_the_command(pods: HttpPodClient, pod_acc
         await session.exit_code()
 
 
-async def test_a_command_that_cannot_be_started_says_why(pods: HttpPodClient) -> None:
+async def test_command_that_cannot_be_started_is_reported(pods: HttpPodClient) -> None:
     with pytest.raises(ExecError, match="container main is not running"):
         await run(pods, "impossible")
 
 
-async def test_a_pod_that_does_not_exist(pods: HttpPodClient) -> None:
+async def test_missing_pod_is_reported(pods: HttpPodClient) -> None:
     with pytest.raises(NotFound, match='pods "no" not found'):
         await pods.execute("default", "no", ExecOptions(("echo",)))
     with pytest.raises(NotFound):
         await anext(aiter(pods.logs("default", "no", LogOptions())))
 
 
-async def test_logs(pods: HttpPodClient, pod_access: FakePodAccess) -> None:
+async def test_logs_are_read_with_options(pods: HttpPodClient, pod_access: FakePodAccess) -> None:
     pod_access.log = [b"one\n", b"two\n"]
     assert b"".join([piece async for piece in pods.logs("default", "box", LogOptions(tail=5))]) == b"one\ntwo\n"
     assert pod_access.queries[0].tail == 5
@@ -133,7 +133,7 @@ async def test_logs(pods: HttpPodClient, pod_access: FakePodAccess) -> None:
     assert pod_access.queries[1].timestamps
 
 
-async def test_connections_to_a_port(pods: HttpPodClient, pod_access: FakePodAccess) -> None:
+async def test_port_forward_serves_connections(pods: HttpPodClient, pod_access: FakePodAccess) -> None:
     async def shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write((await reader.read()).upper())
         writer.close()

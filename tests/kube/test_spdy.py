@@ -35,7 +35,7 @@ def test_dictionary_is_that_of_the_specification() -> None:
 
 
 @given(st.lists(FRAMES, max_size=8), st.integers(1, 50))
-def test_what_was_sent_arrives_however_it_is_cut(frames: list[Control | Data], step: int) -> None:
+def test_frames_arrive_whatever_the_chunking(frames: list[Control | Data], step: int) -> None:
     encoder, decoder = Encoder(), Decoder()
     wire = b"".join(encode(encoder, frame) for frame in frames)
     arrived = [frame for start in range(0, len(wire), step) for frame in decoder.feed(wire[start : start + step])]
@@ -57,12 +57,12 @@ def test_unsupported_frame_types_are_skipped() -> None:
         b"\x80\x03\x00\x01\x00\x00\x00\x0e\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00nope",  # not compressed
     ],
 )
-def test_nonsense_is_refused(wire: bytes) -> None:
+def test_malformed_frames_are_rejected(wire: bytes) -> None:
     with pytest.raises(SpdyError):
         list(Decoder().feed(wire))
 
 
-def test_headers_that_would_fill_the_memory_are_refused() -> None:
+def test_oversized_headers_are_rejected() -> None:
     encoder = Encoder()
     wire = encoder.control(Control(spdy.SYN_STREAM, 1, headers={"a": "x" * 200_000}))
     with pytest.raises(SpdyError, match="too long"):
@@ -70,7 +70,7 @@ def test_headers_that_would_fill_the_memory_are_refused() -> None:
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_frames_or_refused(data: bytes) -> None:
+def test_any_bytes_are_decoded_or_rejected(data: bytes) -> None:
     try:
         for frame in Decoder().feed(data):
             assert isinstance(frame, Control | Data)

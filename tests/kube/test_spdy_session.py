@@ -57,7 +57,7 @@ async def opened(pipe: Pipe, session: SpdySession, id: int = 1, *, fin: bool = F
     return stream
 
 
-async def test_a_stream_carries_both_ways(talk: tuple[Pipe, SpdySession]) -> None:
+async def test_stream_carries_data_both_ways(talk: tuple[Pipe, SpdySession]) -> None:
     pipe, session = talk
     stream = await opened(pipe, session)
     assert stream.headers == {"streamtype": "data"}
@@ -72,13 +72,13 @@ async def test_a_stream_carries_both_ways(talk: tuple[Pipe, SpdySession]) -> Non
     assert pieces == [Data(1, b"x" * 32768), Data(1, b"x" * 7232), Data(1, b"", fin=True)]
 
 
-async def test_a_ping_is_answered(talk: tuple[Pipe, SpdySession]) -> None:
+async def test_ping_is_answered(talk: tuple[Pipe, SpdySession]) -> None:
     pipe, _ = talk
     pipe.say(Control(spdy.PING, number=7))
     assert await pipe.hear() == Control(spdy.PING, number=7)
 
 
-async def test_a_reset_ends_both_halves(talk: tuple[Pipe, SpdySession]) -> None:
+async def test_reset_ends_both_halves(talk: tuple[Pipe, SpdySession]) -> None:
     pipe, session = talk
     stream = await opened(pipe, session)
     pipe.say(Control(spdy.RST_STREAM, 1, number=spdy.CANCEL))
@@ -88,7 +88,7 @@ async def test_a_reset_ends_both_halves(talk: tuple[Pipe, SpdySession]) -> None:
     assert await pipe.hear() == Control(spdy.PING, number=1)
 
 
-async def test_the_end_of_the_wire_ends_every_stream(talk: tuple[Pipe, SpdySession]) -> None:
+async def test_end_of_the_connection_ends_every_stream(talk: tuple[Pipe, SpdySession]) -> None:
     pipe, session = talk
     stream = await opened(pipe, session)
     pipe.inward.put_nowait(b"")
@@ -96,7 +96,7 @@ async def test_the_end_of_the_wire_ends_every_stream(talk: tuple[Pipe, SpdySessi
     assert await session.opened.get() is None
 
 
-async def test_what_makes_no_sense_ends_the_session(talk: tuple[Pipe, SpdySession]) -> None:
+async def test_protocol_error_ends_the_session(talk: tuple[Pipe, SpdySession]) -> None:
     pipe, session = talk
     pipe.say(Control(spdy.SYN_STREAM, 2))
     assert await pipe.hear() == Control(spdy.GOAWAY, 0, number=spdy.PROTOCOL_ERROR)

@@ -50,19 +50,19 @@ class Server:
     async def close(self) -> None: ...
 
 
-def test_the_accept_token_is_that_of_the_rfc() -> None:
+def test_accept_token_is_that_of_the_rfc() -> None:
     assert accept_token("dGhlIHNhbXBsZSBub25jZQ==") == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
     assert new_key() != new_key()
 
 
-async def test_messages_come_whole() -> None:
+async def test_fragmented_messages_are_assembled() -> None:
     server = Server()
     server.say(BytesMessage(b"ab", message_finished=False), BytesMessage(b"cd"), TextMessage("text"), BytesMessage(b""))
     socket = ClientWebSocket(server)
     assert [await socket.receive() for _ in range(3)] == [b"abcd", b"text", b""]
 
 
-async def test_a_message_that_arrives_byte_by_byte() -> None:
+async def test_message_can_arrive_byte_by_byte() -> None:
     server = Server()
     for byte in server.connection.send(BytesMessage(b"x" * 300)):
         server.outward.put_nowait(bytes([byte]))
@@ -80,14 +80,14 @@ async def test_messages_of_every_length_arrive_in_both_directions(size: int) -> 
     assert await socket.receive() == content
 
 
-async def test_a_ping_is_answered() -> None:
+async def test_ping_is_answered() -> None:
     server = Server()
     server.say(Ping(b"1"), BytesMessage(b"x"))
     await ClientWebSocket(server).receive()
     assert server.heard == [Pong(b"1")]
 
 
-async def test_a_close_is_answered_and_is_the_end() -> None:
+async def test_close_is_answered_and_ends_the_socket() -> None:
     server = Server()
     server.say(BytesMessage(b"x"), CloseConnection(1000))
     socket = ClientWebSocket(server)
@@ -97,13 +97,13 @@ async def test_a_close_is_answered_and_is_the_end() -> None:
     assert len(server.heard) == 1
 
 
-async def test_a_connection_that_breaks_is_the_end() -> None:
+async def test_broken_connection_ends_the_socket() -> None:
     server = Server()
     server.outward.put_nowait(b"")
     assert await ClientWebSocket(server).receive() is None
 
 
-async def test_an_empty_message_does_not_end_a_tunnel() -> None:
+async def test_empty_message_does_not_end_a_tunnel() -> None:
     server = Server()
     server.say(BytesMessage(b""), BytesMessage(b"a"), BytesMessage(b""), BytesMessage(b"b"), CloseConnection(1000))
     tunnel = WebSocketBytes(ClientWebSocket(server))

@@ -27,7 +27,7 @@ def test_old_kernels_are_a_problem(release: str, level: Level) -> None:
     assert diagnosis.kernel(release).level is level
 
 
-def test_without_root_is_a_warning_that_says_what_is_missing() -> None:
+def test_missing_root_is_a_warning_that_names_the_limits() -> None:
     assert diagnosis.user(True).level is Level.OK
     found = diagnosis.user(False)
     assert found.level is Level.WARNING
@@ -44,7 +44,7 @@ def test_missing_programs_name_their_package() -> None:
 
 
 @pytest.mark.parametrize(("free", "level"), [(0, Level.PROBLEM), (5, Level.WARNING), (50, Level.OK)])
-def test_little_room_on_the_disk(free: int, level: Level, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_low_disk_space_is_a_warning(free: int, level: Level, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=free << 30))
     found = diagnosis.disk(tmp_path / "not" / "made")
     assert found.level is level

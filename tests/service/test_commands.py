@@ -17,7 +17,7 @@ def pods() -> FakePodClient:
     return FakePodClient(play)
 
 
-async def test_a_command_and_its_result(pods: FakePodClient) -> None:
+async def test_command_returns_its_result(pods: FakePodClient) -> None:
     commands = Commands(pods)
     assert await commands.run(BOX, Command(("echo", "a", "b"))) == Result(0, b"a b\n", b"")
     assert await commands.run(BOX, Command(("warn", "no"))) == Result(0, b"", b"no")
@@ -35,7 +35,7 @@ def test_environment_and_directory_are_set_by_the_image() -> None:
         Command(()).arguments()
 
 
-async def test_a_command_that_takes_too_long_is_killed(pods: FakePodClient) -> None:
+async def test_command_past_its_timeout_is_killed(pods: FakePodClient) -> None:
     result = await Commands(pods).run(BOX, Command(("wait",)), timeout=0.05)
     assert result == Result(-1, b"waiting", b"", timed_out=True)
     assert pods.sessions[0].closed
@@ -58,7 +58,7 @@ async def test_input_that_fails_ends_the_command_with_that_error(pods: FakePodCl
     assert pods.sessions[0].closed
 
 
-async def test_why_a_command_could_not_be_run(pods: FakePodClient) -> None:
+async def test_failed_start_of_a_command_is_reported(pods: FakePodClient) -> None:
     with pytest.raises(CommandFailed, match="no such program"):
         await Commands(pods).run(BOX, Command(("impossible",)))
     pods.refusal = NotFound("no pod")

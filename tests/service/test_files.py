@@ -127,7 +127,7 @@ async def test_destinations_mean_what_they_mean_for_cp(files: Files, inside: Pat
     assert below(outside / "local") == expected
 
 
-async def test_what_cannot_be_copied_is_said(files: Files, inside: Path, outside: Path) -> None:
+async def test_copy_errors_are_reported(files: Files, inside: Path, outside: Path) -> None:
     with pytest.raises(FileError, match="there is no file or directory"):
         await files.upload(BOX, outside / "missing", "x")
     with pytest.raises(FileError, match=r"cannot read missing in the sandbox: .*missing.*No such file"):

@@ -45,7 +45,7 @@ async def test_a_claim_without_a_sandbox_says_what_it_waits_for(world: World, se
         await service.sandboxes.find("early")
 
 
-async def test_suspend_and_resume(world: World, service: Service) -> None:
+async def test_sandbox_is_suspended_and_resumed(world: World, service: Service) -> None:
     await filled_pool(world, service)
     claim = await service.claims.create("python", name="mine")
     assert (await service.sandboxes.suspend("mine")).suspended
@@ -59,7 +59,7 @@ async def test_suspend_and_resume(world: World, service: Service) -> None:
         await service.sandboxes.wait(claim.sandbox, suspended=True, timeout=0.1)
 
 
-async def test_logs_and_their_errors(world: World, service: Service, pods: FakePodClient) -> None:
+async def test_logs_are_read_and_errors_reported(world: World, service: Service, pods: FakePodClient) -> None:
     await filled_pool(world, service)
     await service.claims.create("python", name="mine")
     sandbox = await service.sandboxes.find("mine")

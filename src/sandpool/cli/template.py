@@ -55,7 +55,7 @@ def ls(all_namespaces: bool, output: str, target: Target) -> None:
 
 @template.command(name="show", cls=GroupedCommand)
 @click.argument("name")
-@option("--output", "-o", type=click.Choice(("yaml", "json")), default="yaml", show_default=True, help="Format.")
+@option("--output", "-o", type=click.Choice(("yaml", "json")), default="yaml", show_default=True, help="Output format.")
 @target_options
 def show_template(name: str, output: str, target: Target) -> None:
     """Show a template as YAML that can be edited and created again."""

@@ -98,7 +98,7 @@ def make_wheel(directory: Path, name: str) -> None:
         wheel.writestr(f"{info}/RECORD", "")
 
 
-async def test_steps_build_on_each_other_and_are_done_once(workshop: Workshop) -> None:
+async def test_steps_build_on_each_other_and_run_once(workshop: Workshop) -> None:
     (workshop.directory / "app").mkdir()
     (workshop.directory / "app/data").write_text("copied")
     steps = (
@@ -160,7 +160,7 @@ async def test_requirements_are_part_of_the_cache_key(workshop: Workshop) -> Non
         await workshop.build(Recipe("python", (Packages("pip", pip=("missing",)),)))
 
 
-async def test_a_dockerfile_on_an_imported_image(workshop: Workshop) -> None:
+async def test_dockerfile_builds_on_an_imported_image(workshop: Workshop) -> None:
     tree = workshop.directory / "tree"
     (tree / "etc").mkdir(parents=True)
     copy_programs(tree, "/bin/sh", "/bin/cat", "/bin/ls", "/bin/rm", "/usr/bin/id", "/bin/mkdir")

@@ -73,7 +73,7 @@ def test_arguments_before_from_can_be_given() -> None:
         ("FROM a\nRUN x \\", "line 2: the last line ends with a backslash"),
     ],
 )
-def test_what_is_not_supported_is_an_error_with_its_line(text: str, message: str) -> None:
+def test_unsupported_instruction_is_an_error_with_its_line(text: str, message: str) -> None:
     with pytest.raises(BuildFailure) as failure:
         parse_dockerfile(text)
     assert str(failure.value) == message

@@ -79,7 +79,7 @@ def test_a_digest_changes_with_content_name_and_mode(context: Context) -> None:
     ("source", "message"),
     [("../x", "is outside of"), ("nothing", "there is no such file"), ("secret", "there is no such file")],
 )
-def test_sources_are_in_the_context(context: Context, source: str, message: str) -> None:
+def test_sources_outside_the_context_are_rejected(context: Context, source: str, message: str) -> None:
     with pytest.raises(BuildFailure, match=message):
         context.find(source)
 

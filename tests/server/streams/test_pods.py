@@ -40,15 +40,15 @@ async def ask(server: ApiServer, path: str, user: User | None = None) -> object:
 
 
 async def test_node_stats_are_those_of_its_kubelet(server: ApiServer) -> None:
-    door = server.pod_access
-    assert isinstance(door, FakePodAccess)
+    pod_access = server.pod_access
+    assert isinstance(pod_access, FakePodAccess)
     with pytest.raises(ServiceUnavailable, match='node "one" cannot be reached'):
         await ask(server, "one/proxy/stats/summary")
-    door.summary = SUMMARY
+    pod_access.summary = SUMMARY
     assert await ask(server, "one/proxy/stats/summary") == SUMMARY
 
 
-async def test_nothing_else_of_a_node_is_proxied(server: ApiServer) -> None:
+async def test_other_paths_of_a_node_are_not_proxied(server: ApiServer) -> None:
     for path in ("one/proxy", "one/proxy/run/ns/pod/main", "one/proxy/stats", "two/proxy/stats/summary"):
         with pytest.raises(NotFound):
             await ask(server, path)
