@@ -10,17 +10,19 @@ from random import Random
 import pytest
 import pytest_asyncio
 
-from sandpool.api.kinds import NAMESPACE, SANDBOX
+from sandpool.api.kinds import NAMESPACE, POD, SANDBOX
 from sandpool.api.resource import Object
 from sandpool.bench import claims
 from sandpool.bench.claims import NEW, Report, measure, stale
 from sandpool.bench.clusters import NO_REQUESTS, NO_USAGE, on_cluster
 from sandpool.bench.environments import Place, in_process
 from sandpool.bench.load import Claim
-from sandpool.bench.members import MARK
+from sandpool.bench.members import MARK, Members
+from sandpool.bench.namespace_setup import Ground
 from sandpool.bench.report import tables
 from sandpool.bench.scenarios import Bursts, Scenario, Stream
 from sandpool.engine.clock import SystemClock
+from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import AlreadyExists
 
 
@@ -142,3 +144,30 @@ async def test_existing_namespace_is_kept(place: Place) -> None:
 
 async def namespaces(place: Place) -> set[str]:
     return {item["metadata"]["name"] for item in (await place.client.list(NAMESPACE))["items"]}
+
+
+async def test_image_that_no_node_can_pull_is_reported_at_once(place: Place, tmp_path: Path) -> None:
+    """A pool with such an image would never be full."""
+    await place.client.create(
+        POD, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": SPEC}, "default"
+    )
+    container = {"name": "main", "image": "none", "imageID": "", "ready": False, "restartCount": 0}
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
+    status = {"status": {"containerStatuses": [{**container, "state": waiting}]}}
+    await place.client.patch(POD, "one", MergePatch(status), "default", subresource="status")
+    clock = SystemClock()
+
+    async def check(place: Place) -> str:
+        ground = Ground(place.client, clock, "default", "none", print, remove=False)
+        members = Members(place.client, clock, "default", "pool")
+        run = claims._Run(place, Scenario("burst", Bursts(1), 1), clock, Random(1), print, ground, members)
+        return await run._check_image()
+
+    assert await check(replace(place, shared=True)) == (
+        'the sandboxes cannot start (container "main": ImagePullBackOff: not found): '
+        "name an image that the nodes can pull with --image"
+    )
+    assert await check(place) == "", "simulated nodes need no image"
+
+
+SPEC = {"containers": [{"name": "main", "image": "none"}], "nodeName": "elsewhere"}

@@ -190,3 +190,13 @@ def test_judged_figures_come_first() -> None:
 def test_claim_sent_early_has_no_negative_step() -> None:
     moments = {"due": 1.0, "sent": 0.9997, "answered": 1.004, "seen": 1.005, "assigned": 1.01, "ready": 1.02}
     assert way(moments)[0] == ("due until sent", 0.0, 0.0, 0)
+
+
+def test_page_says_when_where_and_with_which_code_it_was_measured_and_whether_targets_were_reached() -> None:
+    told = {**document(run(targets="p99 100 ms", verdict="MISSED", nodes="simulated")), **PROVENANCE}
+    text = page(told)
+    for expected in ("2026-01-02T03:04:05+00:00", "Sandpool 1.2.3 abcdef", "p99 100 ms", "MISSED", "nodes: simulated"):
+        assert expected in text
+
+
+PROVENANCE = {"date": "2026-01-02T03:04:05+00:00", "version": "1.2.3", "commit": "abcdef"}

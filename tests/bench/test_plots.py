@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from xml.etree import ElementTree
 
 import pytest
@@ -73,3 +74,9 @@ def test_waterfall_steps_are_contiguous() -> None:
 def test_empty_plots_are_valid_svg() -> None:
     for nothing in (lines([], "x", "y"), bars([]), waterfall([])):
         svg(nothing)
+
+
+def test_names_of_bars_are_not_cut_off() -> None:
+    name = "controllers: patch sandboxwarmpools/status"
+    (x,) = re.findall(rf'<text x="(\d+)" y="15" text-anchor="end">{name}', bars([(name, 1.0, 0)]))
+    assert int(x) >= len(name) * 6.5

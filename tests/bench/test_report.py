@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 
 import pytest
 
+from sandpool import __version__
 from sandpool.bench.accounting import CLIENT, CONTROLLERS, RequestCounts
 from sandpool.bench.claims import Report
 from sandpool.bench.figures import grid
@@ -79,3 +81,10 @@ def test_grid_is_aligned() -> None:
         "| ------ | ---- |",
         "| longer | b    |",
     ]
+
+
+def test_document_has_date_version_and_commit() -> None:
+    found = document([], "the command")
+    assert found["version"] == __version__
+    assert datetime.fromisoformat(found["date"]).tzinfo is not None
+    assert "commit" in found

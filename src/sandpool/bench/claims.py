@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final
+from typing import Final, TypeVar
 
+from sandpool.api.kinds import POD
 from sandpool.api.resource import Object
+from sandpool.api.views import PodView
 from sandpool.bench.accounting import RequestCounts, is_about
 from sandpool.bench.calls import ServerCall, calls_about
 from sandpool.bench.environments import Place
@@ -21,13 +23,19 @@ from sandpool.bench.scenarios import Scenario
 from sandpool.bench.usage import Usage
 from sandpool.engine.clock import Clock
 from sandpool.explain.audit import AuditedRequest
+from sandpool.install.errors import InstallError
 
 # Seconds: limits for filling a pool, and the silence after which a run counts as finished. The audit log may lag by a
 # second.
 _PATIENCE: Final = 600.0
 _SILENCE: Final = 2.5
+# Seconds in which nodes report an image that they cannot pull, and the reasons they give.
+_IMAGE_CHECK_SECONDS: Final = 60.0
+_UNUSABLE_IMAGE: Final = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 
 PERCENTILES: Final = (50, 90, 99, 100)
+
+T = TypeVar("T")
 
 #: The mark of sandboxes from the changed template.
 NEW: Final = "new"
@@ -75,6 +83,7 @@ class Report:
     left_out: tuple[str, ...] = ()
     departure: Departure | None = None
     calls: dict[str, list[ServerCall]] = field(default_factory=dict)
+    nodes: str = "simulated"  # what runs the pods
 
     @property
     def count(self) -> int:
@@ -173,6 +182,7 @@ class _Run:
             self.place.left_out,
             await self._depart(outcome) if scenario.depart else None,
             calls,
+            self.place.nodes,
         )
 
     async def _fill(self) -> float:
@@ -180,8 +190,25 @@ class _Run:
         self.tell(f"filling a pool of {self.scenario.pool}")
         begin = self.clock.monotonic()
         await self.ground.make_pool(self.scenario.pool, replace_at_once=self.scenario.rollout_after is not None)
-        await self._full()
+        async with _meanwhile(self._check_image()) as checking:
+            filling = asyncio.ensure_future(self._full())
+            await asyncio.wait((filling, checking), return_when=asyncio.FIRST_COMPLETED)
+            if not filling.done() and (problem := checking.result()):
+                filling.cancel()
+                raise InstallError(problem)
+            await filling
         return self.clock.monotonic() - begin
+
+    async def _check_image(self) -> str:
+        """Return why no sandbox of a cluster can start with this image, as soon as the nodes say so."""
+        end = self.clock.monotonic() + _IMAGE_CHECK_SECONDS
+        while self.place.shared and self.clock.monotonic() < end and not self.members.ready:
+            await self.clock.sleep(1)
+            for pod in (await self.place.client.list(POD, self.ground.namespace))["items"]:
+                waiting = PodView.from_object(pod).waiting
+                if any(reason in waiting for reason in _UNUSABLE_IMAGE):
+                    return f"the sandboxes cannot start ({waiting}): name an image that the nodes can pull with --image"
+        return ""
 
     async def _full(self, mark: str = "") -> None:
         await self.members.full(self.scenario.pool, _PATIENCE, marked=mark)
@@ -261,7 +288,7 @@ def _since(begin: float, levels: list[tuple[float, int]]) -> Iterator[tuple[floa
 
 
 @asynccontextmanager
-async def _meanwhile(work: Coroutine[None, None, None]) -> AsyncIterator[asyncio.Task[None]]:
+async def _meanwhile(work: Coroutine[None, None, T]) -> AsyncIterator[asyncio.Task[T]]:
     """Run a coroutine beside the body."""
     task = asyncio.create_task(work)
     try:

@@ -61,7 +61,7 @@ async def on_cluster(
                     raise ConnectionError(f"no metrics from {address}: {error}") from error
             return used
 
-        yield Place(name, client, audit, writer_for(me), usage, tuple(left_out), shared=True)
+        yield Place(name, client, audit, writer_for(me), usage, tuple(left_out), shared=True, nodes="of the cluster")
 
 
 def asked_of_cluster(line: Any) -> AuditedRequest:

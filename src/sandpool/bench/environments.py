@@ -58,6 +58,7 @@ class Place:
     usage: Callable[[], Awaitable[Usage]]
     left_out: tuple[str, ...] = ()
     shared: bool = False
+    nodes: str = "simulated"  # what runs the pods
 
 
 @contextlib.asynccontextmanager

@@ -18,7 +18,7 @@ _STYLE: Final = """
 @media (prefers-color-scheme: dark) { :root { --ground: #14171a; --text: #e8eaed; --soft: #9aa4ad; --edge: #30363c;
   --c0: #6ea8fe; --c1: #fb9a5b; --c2: #4ecf9c; --c3: #cf9bf5; --c4: #e3bd4b; --c5: #f783ac; } }
 body { background: var(--ground); color: var(--text); font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto;
-  max-width: 60rem; padding: 0 1rem; }
+  max-width: 72rem; padding: 0 1rem; }
 h1, h2, h3 { line-height: 1.2; } h2 { border-top: 1px solid var(--edge); margin-top: 2.5rem; padding-top: 1.5rem; }
 h3 { font-size: 1rem; margin: 1.5rem 0 .5rem; } p.soft, code { color: var(--soft); }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
@@ -52,6 +52,9 @@ def page(document: Mapping[str, Any]) -> str:
     runs, machine = document["runs"], document["machine"]
     scenarios = dict.fromkeys(run["scenario"] for run in runs)
     about = f"{machine['cores']} cores, Python {machine['python']}, {machine['system']}"
+    code = " ".join(filter(None, ("Sandpool", document.get("version"), document.get("commit"))))
+    nodes = ", ".join(dict.fromkeys(f"nodes: {run['nodes']}" for run in runs if run.get("nodes")))
+    about = ", ".join(filter(None, (document.get("date"), code, about, nodes)))
     sections = [_scenario(name, [run for run in runs if run["scenario"] == name]) for name in scenarios]
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -80,13 +83,18 @@ def _figures(document: Mapping[str, Any]) -> str:
 
 
 def _summary(runs: Sequence[Run]) -> str:
-    head = ("scenario", "where", "served", "p50 ms", "p90 ms", "p99 ms", "max ms", "claims/s", "warm/cold", "pool full")
+    head = (
+        *("scenario", "where", "served", "p50 ms", "p90 ms", "p99 ms", "max ms", "target", ""),
+        *("claims/s", "warm/cold", "pool full"),
+    )
     rows = [
         (
             run["scenario"],
             run["home"],
             f"{run['served']:,} of {run['claims']:,}",
             *("-" if value is None else f"{value:,.1f}" for value in run["latency_ms"].values()),
+            run.get("targets", ""),
+            run.get("verdict", ""),
             f"{run['claims_per_second']:,.0f}",
             f"{run['warm']:,}/{run['cold']:,}",
             f"after {run['refilled_after_seconds']:,.1f} s",
@@ -100,7 +108,8 @@ def _definitions() -> str:
     return (
         '<p class="soft">A latency runs from the moment a claim is due to be created until the watch of the client '
         "that made it brings the first event with Ready=True; filling a pool, from the creation of the pool until the "
-        "watch brings a sandbox that is ready. Percentiles are nearest rank.</p>"
+        "watch brings a sandbox that is ready. Percentiles are nearest rank. claims/s is the number of served claims "
+        "divided by the time from the first claim until the last one was ready.</p>"
     )
 
 

@@ -69,11 +69,8 @@ class Outcome:
 
     @property
     def throughput(self) -> float:
-        """Return claims per second over the middle 80 %, in the order in which they became ready."""
-        ready = sorted(claim.ready for claim in self.claims if claim.ready is not None)
-        tenth = len(ready) // 10
-        middle = ready[tenth : len(ready) - tenth]
-        return (len(middle) - 1) / (middle[-1] - middle[0]) if len(middle) > 1 and middle[-1] > middle[0] else 0.0
+        """Return served claims divided by the seconds from the first claim until the last one was ready."""
+        return len(self.latencies) / self.seconds if self.seconds else 0.0
 
 
 class Load:

@@ -6,7 +6,7 @@ Every function returns one ``<svg>`` that needs nothing from outside. Texts are 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Final
@@ -17,7 +17,8 @@ WIDTH: Final = 720
 _HEIGHT: Final = 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 16, 12, 40
 _ROW: Final = 22  # of bars
-_LABELS: Final = 230  # width of the names of bars
+_LETTER: Final = 6.6  # width of a letter of 12 pixels, at most on average
+_MIN_LABELS, _MAX_LABELS = 120, 380  # width of the names of bars
 #: Points drawn per line; more are indistinguishable.
 MOST_POINTS: Final = 600
 #: Number of colours of the page.
@@ -68,33 +69,41 @@ def lines(drawn: Sequence[Line], x_label: str, y_label: str) -> str:
 def bars(rows: Sequence[tuple[str, float, int]]) -> str:
     """Draw horizontal bars: a name, a value and a colour number."""
     end = max((value for _, value, _ in rows), default=0.0) or 1.0
-    room = WIDTH - _LABELS - 60
+    labels = _label_width(name for name, _, _ in rows)
+    room = WIDTH - labels - 60
     parts = []
     for number, (name, value, colour) in enumerate(rows):
         y = number * _ROW
         length = max(room * value / end, 1.0)
-        parts.append(f'<text x="{_LABELS - 8}" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
+        parts.append(f'<text x="{labels - 8}" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
         parts.append(
-            f'<rect class="c{colour % COLOURS}" x="{_LABELS}" y="{y + 4}" width="{length:.1f}" height="{_ROW - 8}"/>'
+            f'<rect class="c{colour % COLOURS}" x="{labels}" y="{y + 4}" width="{length:.1f}" height="{_ROW - 8}"/>'
         )
-        parts.append(f'<text x="{_LABELS + length + 6:.1f}" y="{y + 15}">{value:,.2f}</text>')
+        parts.append(f'<text x="{labels + length + 6:.1f}" y="{y + 15}">{value:,.2f}</text>')
     return _svg(len(rows) * _ROW + 4, parts, "bars")
 
 
 def waterfall(steps: Sequence[tuple[str, float, float, int]]) -> str:
     """Draw phases below each other: start and end in milliseconds and a colour number."""
     end = max((to for _, _, to, _ in steps), default=0.0) or 1.0
-    room = WIDTH - _LABELS - 90
+    labels = _label_width(name for name, *_ in steps)
+    room = WIDTH - labels - 90
     parts = []
     for number, (name, begin, to, colour) in enumerate(steps):
-        y, x, length = number * _ROW, _LABELS + room * begin / end, max(room * (to - begin) / end, 1.0)
-        parts.append(f'<text x="{_LABELS - 8}" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
+        y, x, length = number * _ROW, labels + room * begin / end, max(room * (to - begin) / end, 1.0)
+        parts.append(f'<text x="{labels - 8}" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
         parts.append(
             f'<rect class="c{colour % COLOURS}" x="{x:.1f}" y="{y + 4}" width="{length:.1f}" height="{_ROW - 8}">'
             f"<title>{escape(name)}: from {begin:,.1f} to {to:,.1f} ms</title></rect>"
         )
         parts.append(f'<text x="{x + length + 6:.1f}" y="{y + 15}">{to - begin:,.1f} ms</text>')
     return _svg(len(steps) * _ROW + 4, parts, "waterfall of one claim")
+
+
+def _label_width(names: Iterable[str]) -> int:
+    """Return a width in which every name fits, up to a limit."""
+    longest = max((len(name) for name in names), default=0)
+    return min(max(math.ceil(longest * _LETTER) + 12, _MIN_LABELS), _MAX_LABELS)
 
 
 def axis(largest: float) -> tuple[float, list[float]]:

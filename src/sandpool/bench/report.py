@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
+from sandpool import __version__
 from sandpool.bench.accounting import CONTROLLERS, NODES, WRITERS
 from sandpool.bench.claims import PERCENTILES, Departure, Report
 from sandpool.bench.figures import Figure, grid
@@ -58,19 +62,22 @@ def latencies(reports: Sequence[Report]) -> str:
 
 
 def _latency_row(report: Report) -> list[str]:
-    targets = report.scenario.targets
     return [
         report.scenario.name,
         report.place,
         _served(report),
         *(f"{report.latency(percent):,.1f}" for percent in PERCENTILES),
-        ", ".join(f"p{percent:g} <= {limit:g} ms" for percent, limit in targets),
+        _targets(report),
         verdict(report),
         f"{report.outcome.throughput:,.0f}",
         f"{report.warm:,}/{report.cold:,}",
         " + ".join(f"{seconds:.1f} s" for seconds in report.used.starved.values()),
         *("" if mean is None else f"{mean:,.1f}" for mean in (report.mean_latency, report.used.mean_startup)),
     ]
+
+
+def _targets(report: Report) -> str:
+    return ", ".join(f"p{percent:g} {limit:g} ms" for percent, limit in report.scenario.targets)
 
 
 def _served(report: Report) -> str:
@@ -138,8 +145,29 @@ def requests(report: Report) -> str:
 
 def document(reports: Sequence[Report], command: str) -> dict[str, Any]:
     """Return everything as plain data, for plots and comparisons."""
-    machine = {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
-    return {"command": command, "machine": machine, "runs": [_run(report) for report in reports]}
+    return {"command": command, **provenance(), "runs": [_run(report) for report in reports]}
+
+
+def provenance() -> dict[str, Any]:
+    """Return when, with which code and on which machine a measurement is made."""
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "version": __version__,
+        "commit": _commit(),
+        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
+    }
+
+
+def _commit() -> str:
+    """Return the commit of the checkout that this code runs from, marked if it has changes; empty for a package."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        found = subprocess.run(
+            [*git, "describe", "--always", "--dirty", "--exclude=*"], capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return ""
+    return found.stdout.strip() if found.returncode == 0 else ""
 
 
 def _run(report: Report) -> dict[str, Any]:
@@ -152,6 +180,7 @@ def _run(report: Report) -> dict[str, Any]:
     return {
         "scenario": report.scenario.name,
         "home": report.place,
+        "nodes": report.nodes,
         "pool": report.scenario.pool,
         "claims": report.count,
         "served": len(report.outcome.latencies),
@@ -161,6 +190,7 @@ def _run(report: Report) -> dict[str, Any]:
             f"p{percent}": report.latency(percent) if report.outcome.latencies else None for percent in PERCENTILES
         },
         "mean_latency_ms": {"client": report.mean_latency, "metric": report.used.mean_startup},
+        "targets": _targets(report),
         "verdict": verdict(report),
         "seconds": report.outcome.seconds,
         "claims_per_second": report.outcome.throughput,

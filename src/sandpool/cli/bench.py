@@ -31,6 +31,9 @@ from sandpool.kube.client import Client
 FILE = click.Path(path_type=Path, dir_okay=False)
 #: Runs forever without configuration, and most nodes have it cached.
 PAUSE = "registry.k8s.io/pause:3.10"
+#: The built-in image of a home, and the choice of ``--home`` for it.
+HOME_IMAGE = "sandpool.local/python"
+LOCAL = "local"
 
 
 @click.group()
@@ -52,7 +55,11 @@ class _Cluster:
 @bench.command()
 @click.argument("scenario", nargs=-1, type=click.Choice([*SCENARIOS, *ALIASES]))
 @click.option(
-    "--home", "homes", type=click.Choice([*NAMES, "embedded"]), multiple=True, help="Embedded API to start for the run."
+    "--home",
+    "homes",
+    type=click.Choice([*NAMES, "embedded", LOCAL]),
+    multiple=True,
+    help="Embedded API to start for the run; local: the running home, with its real sandboxes.",
 )
 @click.option("--kubeconfig", type=FILE, help="Existing cluster to load instead.")
 @click.option("--context", help="Context of the kubeconfig. [default: the current one]")
@@ -60,7 +67,7 @@ class _Cluster:
     "--audit-log", type=click.Path(path_type=Path, dir_okay=False, exists=True), help="Audit log of that cluster."
 )
 @click.option("--metrics-url", multiple=True, metavar="[NAME=]URL", help="Metrics page of that cluster's controller.")
-@click.option("--image", default=PAUSE, show_default=True, help="Image of the sandboxes in that cluster.")
+@click.option("--image", help=f"Image of the sandboxes there. [default: {PAUSE}; at home {HOME_IMAGE}]")
 @click.option("--burst-size", type=click.IntRange(min=1), help="Claims per burst.")
 @click.option("--qps", type=click.FloatRange(min=0), help="Claims created per second.")
 @click.option(
@@ -78,7 +85,7 @@ def claims(
     context: str | None,
     audit_log: Path | None,
     metrics_url: tuple[str, ...],
-    image: str,
+    image: str | None,
     burst_size: int | None,
     qps: float | None,
     total_bursts: int | None,
@@ -96,8 +103,10 @@ def claims(
     claims at once. The other options override values of the scenarios.
     """
     configure_logging(TEXT)
-    there = kubeconfig is not None or context is not None
-    if there and homes:
+    there = kubeconfig is not None or context is not None or homes == (LOCAL,)
+    if LOCAL in homes and homes != (LOCAL,):
+        raise click.UsageError("--home local measures the running home: drop the other --home")
+    if homes and (kubeconfig is not None or context is not None):
         raise click.UsageError("--home starts an embedded API and --kubeconfig names a cluster: drop --home")
     if not there and (audit_log is not None or metrics_url):
         raise click.UsageError("--audit-log and --metrics-url need a cluster: add --kubeconfig")
@@ -108,7 +117,8 @@ def claims(
         for name in scenario or DEFAULT
     ]
     if there:
-        cluster = _Cluster(kubeconfig, context, audit_log, _named(metrics_url), image)
+        default = HOME_IMAGE if homes else PAUSE
+        cluster = _Cluster(kubeconfig, context, audit_log, _named(metrics_url), image or default)
         reports = [_run_there(each, cluster, seed) for each in chosen]
     else:
         places = dict.fromkeys(ALIAS_HOMES.get(home, home) for home in homes or NAMES)
