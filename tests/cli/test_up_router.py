@@ -133,6 +133,15 @@ async def test_router_user_may_read_sandboxes_and_pods_and_nothing_else(server: 
     await client.close()
 
 
+def test_router_does_not_end_by_a_signal_for_the_whole_service(server: ServerProcess) -> None:
+    """Service managers and terminals signal all processes; the parent decides when the router stops."""
+    (pid,) = routers(parent(server))
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        os.kill(pid, number)
+    assert get(f"{server.router}/healthz") == b'{"status":"ok"}'
+    assert routers(parent(server)) == [pid]
+
+
 async def test_killed_router_is_replaced_on_the_same_port(server: ServerProcess) -> None:
     (first,) = routers(parent(server))
     client = Client(HttpTransport(load(server.kubeconfig)))

@@ -18,6 +18,7 @@ import orjson
 
 from sandpool.api.kinds import POD
 from sandpool.api.schema.shape import Shape
+from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.kube import spdy
 from sandpool.kube.errors import BadRequest, PatchError, TooLarge
 from sandpool.kube.jsonpatch import json_patch
@@ -27,7 +28,9 @@ from sandpool.kube.strategic import strategic_merge_patch
 from sandpool.node.network.cluster_dns import OutsideClusterDomain
 from sandpool.node.network.dns import DnsServer
 from sandpool.router import http1 as router_http1
+from sandpool.router.broker import DIAL, BrokerRequest, MalformedRequest
 from sandpool.router.headers import RequestHeaders
+from sandpool.router.metrics import RouterMetrics
 from sandpool.sandboxd import http1 as sandboxd_http1
 from sandpool.sandboxd import process_messages
 from sandpool.server.request import body
@@ -319,6 +322,27 @@ def check_port_forward(data: bytes, rng: random.Random) -> None:
     dial.check()
 
 
+def check_router_broker(data: bytes, rng: random.Random) -> None:
+    """A request of the router process is malformed, or exactly the bytes that it encodes to."""
+    try:
+        request = BrokerRequest.decode(data)
+    except MalformedRequest:
+        return
+    assert request.encode() == data
+    assert (request.operation == DIAL) == (request.port > 0 and bool(request.namespace and request.pod and request.uid))
+
+
+def check_router_metrics(data: bytes, rng: random.Random) -> None:
+    """Metrics of the router process are refused, or shown as they were reported."""
+    shown, again = RouterMetrics(MetricsRegistry()), RouterMetrics(MetricsRegistry())
+    try:
+        shown.load(data)
+    except ValueError:
+        return
+    again.load(shown.dump())
+    assert again.dump() == shown.dump()
+
+
 def check_websocket(data: bytes, rng: random.Random) -> None:
     client = Script(data, rng.choice((1, 16, 4096)))
     streams = StdStreams(True, stdout=True, stderr=True, terminal=rng.random() < 0.5)
@@ -407,6 +431,9 @@ _DNS = (
     b"\0\0\x29",
 )
 
+_BROKER = (b"D\0\0\0\x01", b"A", b"C", b"\0P", b"\x04\x03\x05", b"teamboxuid-1", b"\0\0\0", b"\xff")
+
+
 TARGETS = (
     Target("router-response", check_router_response, _HTTP),
     Target("router-request", check_router_request, _HTTP),
@@ -420,4 +447,6 @@ TARGETS = (
     Target("port-forward", check_port_forward, _SPDY),
     Target("websocket", check_websocket, _WEBSOCKET),
     Target("dns", check_dns, _DNS),
+    Target("router-broker", check_router_broker, _BROKER),
+    Target("router-metrics", check_router_metrics, _JSON),
 )

@@ -15,7 +15,7 @@ import pytest
 
 from sandpool.engine.clock import SystemClock
 from sandpool.process.control import ControlSender
-from sandpool.process.supervisor import ProcessFailed, SupervisedProcess, printable
+from sandpool.process.supervisor import LogRelay, ProcessFailed, SupervisedProcess, printable
 from sandpool.testing.waiting import until
 
 CHILD = (str(Path(__file__).parents[1] / "support" / "supervised_child.py"),)
@@ -159,6 +159,18 @@ async def test_log_of_the_child_is_forwarded(capfd: pytest.CaptureFixture[str]) 
     await process.send("end")
     await process.stop(30)
     assert capfd.readouterr().err.splitlines() == ["one \\x1b[31mred", "last"]
+
+
+async def test_log_of_a_child_that_writes_too_much_is_cut(capfd: pytest.CaptureFixture[str]) -> None:
+    reader, writer = os.pipe()
+    relay = LogRelay(reader)
+    for _ in range(100):
+        os.write(writer, (b"x" * 1000 + b"\n") * 50)
+        relay.copy()
+    os.close(writer)
+    relay.close()
+    written = capfd.readouterr().err
+    assert 1_000_000 < len(written) < 1_200_000, "of five million"
 
 
 def test_long_lines_of_a_log_are_cut() -> None:

@@ -37,6 +37,8 @@ _HEALTHY_SECONDS: Final = 60.0
 #: Seconds until a started child must be ready.
 _START_SECONDS: Final = 60.0
 _MAX_LINE: Final = 8192
+_LOG_RATE: Final = 64 << 10
+_LOG_BURST: Final = 1 << 20
 _CHUNK: Final = 1 << 16
 _INHERITED_ENVIRONMENT: Final = ("TZ",)  # the log has local times
 
@@ -231,27 +233,32 @@ class _Run:
 
 
 class LogRelay:
-    """Copies lines from a pipe to standard error."""
+    """Copies lines from a pipe to standard error, at most ``_LOG_RATE`` bytes per second on average: the log may be a
+    file. Lines beyond that are counted and dropped."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self._rest = b""
+        self._budget = float(_LOG_BURST)
+        self._dropped = 0
         os.set_blocking(descriptor, False)
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(descriptor, self._copy)
+        self._filled_at = self._loop.time()
+        self._loop.add_reader(descriptor, self.copy)
 
     def close(self) -> None:
         """Copy what is left."""
         if self.descriptor >= 0:
             self._loop.remove_reader(self.descriptor)
-            while self._copy():
+            while self.copy():
                 pass
             if self._rest:
                 self._write([self._rest])
             os.close(self.descriptor)
             self.descriptor = -1
 
-    def _copy(self) -> bool:
+    def copy(self) -> bool:
+        """Copy what has arrived; returns False if that was nothing."""
         try:
             data = os.read(self.descriptor, _CHUNK)
         except BlockingIOError:
@@ -267,7 +274,17 @@ class LogRelay:
         return True
 
     def _write(self, lines: Sequence[bytes]) -> None:
+        now = self._loop.time()
+        self._budget = min(self._budget + (now - self._filled_at) * _LOG_RATE, _LOG_BURST)
+        self._filled_at = now
         for line in lines:
+            if len(line) > self._budget:
+                self._dropped += 1
+                continue
+            if self._dropped:
+                _log.warning("dropped %d lines of the log of a child process, which writes too many", self._dropped)
+                self._dropped = 0
+            self._budget -= len(line) + 1
             sys.stderr.write(f"{printable(line)}\n")
         sys.stderr.flush()
 

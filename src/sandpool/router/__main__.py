@@ -9,6 +9,7 @@ import asyncio
 import gc
 import importlib
 import os
+import signal
 import socket
 import sys
 from random import Random
@@ -100,6 +101,9 @@ class Worker:
 
 
 def main(descriptor: int) -> None:
+    # Service managers signal all processes of a service. The parent has this one stop in order, and ends it if it ends.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     control = ControlReceiver(socket.socket(fileno=descriptor))
     for name in _IMPORTED_LATE:
         importlib.import_module(name)

@@ -108,7 +108,7 @@ class RouterMetrics:
 _Label = Annotated[str, msgspec.Meta(max_length=253)]
 _Labels = tuple[_Label, ...]
 _Number = Annotated[float, msgspec.Meta(ge=0)]
-_Count = Annotated[int, msgspec.Meta(ge=0)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 
 
 class _Dump(msgspec.Struct):
