@@ -1,4 +1,4 @@
-"""What an audit log tells about the way of one claim."""
+"""The calls of one claim, read from an audit log."""
 
 from __future__ import annotations
 

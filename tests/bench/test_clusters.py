@@ -1,4 +1,4 @@
-"""Requests are put down to those who made them, whatever a cluster calls them."""
+"""Requests are attributed to their writers on any cluster."""
 
 from __future__ import annotations
 

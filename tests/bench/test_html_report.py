@@ -1,4 +1,4 @@
-"""The page shows the numbers of what was measured, and needs nothing from outside."""
+"""The HTML page shows the measured numbers and is self-contained."""
 
 from __future__ import annotations
 

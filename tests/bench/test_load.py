@@ -1,4 +1,4 @@
-"""Claims are made when they are due, and measured until the watch says Ready."""
+"""Claims are created when due, and measured until the watch shows Ready."""
 
 from __future__ import annotations
 

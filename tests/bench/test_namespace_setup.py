@@ -1,4 +1,4 @@
-"""The namespace of a run goes, and who does not wait for that is told where to look."""
+"""The namespace of a run is deleted, and an interrupted run says where to look."""
 
 from __future__ import annotations
 

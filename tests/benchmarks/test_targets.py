@@ -1,4 +1,4 @@
-"""What is judged is judged by the figures, and what must not happen is not let pass."""
+"""Targets are judged by the figures, and violations fail the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a newcomer sees first has to work as it is shown."""
+"""The demo works as the README shows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Told once, a command ends in good order; told twice, at once."""
+"""The first signal stops a command gracefully, the second at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asking who may do what."""
+"""Access reviews."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asks: tokens, their absence, impersonation, and reviews of both."""
+"""Authentication: tokens, anonymous requests, impersonation, and reviews."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what: refusals, roles and bindings."""
+"""Authorization: denials, roles and bindings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the engine itself writes, leases and events, means the same to every API."""
+"""Leases and events of the engine have the same meaning on every API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to the dependants of a deleted object: background, foreground and orphaning."""
+"""Garbage collection of dependents: background, foreground and orphan deletion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is found in the shared caches, by what, and that they reflect an API."""
+"""Indexes of the shared caches, and their reflectors on an API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process around the controllers: whose turn it is, what it shows, and how it ends."""
+"""The controller process: leader election, metrics, health and shutdown."""
 
 from __future__ import annotations
 

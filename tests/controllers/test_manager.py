@@ -1,4 +1,4 @@
-"""All controllers together: what a restart in the middle of everything leaves behind, which is nothing."""
+"""All controllers together: start, restart during a burst, and stop."""
 
 from __future__ import annotations
 

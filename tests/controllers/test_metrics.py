@@ -1,4 +1,4 @@
-"""The number of sandboxes of each sort, as they come, change and go."""
+"""The number of sandboxes by state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is missing is said in one sentence that tells what to do, and nothing more is asked for than is needed."""
+"""Missing kinds and permissions are reported with advice, and only needed ones are checked."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What becomes of a write: the request, the cache afterwards, and what each failure means.
-
-Nothing is made a second time for what is gone.
-"""
+"""Writes of the controllers: the request, the cache afterwards, and the meaning of each failure."""
 
 from __future__ import annotations
 

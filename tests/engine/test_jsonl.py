@@ -1,4 +1,4 @@
-"""A file of lines that is never in the way."""
+"""A JSON lines file that never blocks its callers."""
 
 from __future__ import annotations
 

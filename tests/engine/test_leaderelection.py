@@ -1,4 +1,4 @@
-"""Leader election: who leads, when that ends, and that there are never two."""
+"""Leader election: acquisition, loss, release, and never two leaders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Lease says."""
+"""The record in a Lease object."""
 
 from __future__ import annotations
 

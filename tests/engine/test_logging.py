@@ -1,4 +1,4 @@
-"""The log of a process."""
+"""Log formats and contexts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tracing that is off, and how it is turned on."""
+"""Disabled tracing, and how it is enabled."""
 
 from __future__ import annotations
 

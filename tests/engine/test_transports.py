@@ -1,4 +1,4 @@
-"""Requests are counted by how they were answered."""
+"""The measured transport counts requests by response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing is written without the lease."""
+"""The fenced transport writes only while the lease is held."""
 
 from __future__ import annotations
 

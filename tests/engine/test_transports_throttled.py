@@ -1,4 +1,4 @@
-"""So many requests a second, in order, and a burst after a pause."""
+"""The throttled transport limits requests per second, in order, with bursts."""
 
 from __future__ import annotations
 

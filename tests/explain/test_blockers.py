@@ -1,4 +1,4 @@
-"""What keeps a claim from being ready, state by state."""
+"""The cause that keeps a claim from being ready, for each state."""
 
 from __future__ import annotations
 

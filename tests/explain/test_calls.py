@@ -1,4 +1,4 @@
-"""Lines of audit logs become calls."""
+"""Calls are parsed from lines of audit logs."""
 
 from __future__ import annotations
 

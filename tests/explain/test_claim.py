@@ -1,4 +1,4 @@
-"""The sentence and the chain."""
+"""The explanation of a claim: one sentence, and the chain of causes."""
 
 from __future__ import annotations
 

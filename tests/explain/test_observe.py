@@ -1,4 +1,4 @@
-"""Looking at a claim, with all rights and with few."""
+"""Observing a claim with full and with few permissions."""
 
 from __future__ import annotations
 

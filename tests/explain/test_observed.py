@@ -1,4 +1,4 @@
-"""What is made of events, containers and other claims."""
+"""Views of events, containers and other claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each call was for."""
+"""The purpose of each call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which calls belong to one object, in which order."""
+"""The timeline of an object: its calls and their order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chart, rendered by Go's template engine, is the manifests; and its values do what their names say."""
+"""The Helm chart, rendered by Go templates, equals the manifests; values have their effect."""
 
 from __future__ import annotations
 

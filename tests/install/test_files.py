@@ -1,4 +1,4 @@
-"""What is in deploy/ is what is generated, and tools that put it together get the same."""
+"""The files in deploy/ are up to date, and kustomize renders the same objects."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Renewals of the lease do not wait behind what else the controllers ask: a real API server says in which queue it
-put a request."""
+"""Lease renewals have their own flow in the API server."""
 
 from __future__ import annotations
 

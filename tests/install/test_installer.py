@@ -1,4 +1,4 @@
-"""Installing by server-side apply: everything is accepted, doing it again does nothing, and others are respected."""
+"""Installation by server-side apply: valid, idempotent, and careful with foreign objects."""
 
 from __future__ import annotations
 

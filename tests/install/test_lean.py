@@ -1,4 +1,4 @@
-"""With lean definitions a pod's mistakes come to light when it is made, in a condition that says what is wrong."""
+"""With lean definitions, errors of a pod template appear in a condition of the Sandbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is installed needs no privilege, says what its commands understand, and has the names others look for."""
+"""Installed objects need no privileges, have valid arguments, and have the names that clients use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alerts and dashboard ask for metrics that there are, by labels that they have."""
+"""Alerts and dashboard use exported metrics and labels."""
 
 from __future__ import annotations
 

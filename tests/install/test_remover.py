@@ -1,4 +1,4 @@
-"""Uninstalling: nothing that is in use goes by accident, and nothing of ours stays."""
+"""Uninstallation removes all own objects, and none in use without a flag."""
 
 from __future__ import annotations
 

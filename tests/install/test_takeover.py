@@ -1,4 +1,4 @@
-"""Objects as the Go controller leaves them are recognised: nothing is made again, and all goes on as before."""
+"""Objects of the Go controller are recognised and kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a connection refuses to be."""
+"""Invalid connections are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a request is sent again."""
+"""When a request is retried, and after which delay."""
 
 from __future__ import annotations
 

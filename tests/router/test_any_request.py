@@ -1,4 +1,4 @@
-"""Whatever a client sends, a sandbox hears one well-formed request that is meant for it, or nothing."""
+"""For any input of a client, a sandbox receives one well-formed request that is meant for it, or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a sandbox is asked for, in both dialects and whatever is in its tree: nothing outside is seen or changed."""
+"""No request to sandboxd, with any directory tree, reads or changes files outside the root."""
 
 from __future__ import annotations
 

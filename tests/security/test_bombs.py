@@ -1,4 +1,5 @@
-"""What a sandbox uses up is its own: the host goes on, other sandboxes answer, and all of it can be removed at once."""
+"""A sandbox can exhaust only its own resources: the host and other sandboxes keep working, and it can be removed at
+once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing of the host and of other sandboxes can be had from inside a sandbox, nor by a command executed in one."""
+"""A sandbox and its commands reach nothing of the host and of other sandboxes."""
 
 from __future__ import annotations
 

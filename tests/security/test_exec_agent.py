@@ -1,4 +1,4 @@
-"""What a sandbox can do to the exec agent that is the parent of its commands: nothing that other commands feel."""
+"""A sandbox cannot disturb other commands through their exec agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the mounts of a sandbox tell about the host, and what they let a sandbox do."""
+"""The mounts of a sandbox: what they reveal about the host, and their options."""
 
 from __future__ import annotations
 

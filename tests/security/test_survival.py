@@ -1,4 +1,4 @@
-"""Nothing of a sandbox survives its deletion, whatever it does to do so."""
+"""No process of a sandbox survives its deletion."""
 
 from __future__ import annotations
 

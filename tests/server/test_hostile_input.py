@@ -1,4 +1,4 @@
-"""Whatever a client sends is answered or refused: no request crashes the server or leaves anything half-written."""
+"""Any request is answered or rejected: none crashes the server or leaves a partial write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When nothing happens any more."""
+"""Detection of quiescence."""
 
 from __future__ import annotations
 

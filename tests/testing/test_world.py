@@ -1,4 +1,4 @@
-"""A world in each of its homes."""
+"""A world on each of its backends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is admitted and what is said about the rest. The expected words were taken from kube-apiserver 1.36."""
+"""Admission by schema: accepted objects, and the errors of others. The expected words come from kube-apiserver 1.36."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of built-in objects on their way into Go structs. Taken from kube-apiserver 1.36."""
+"""Decoding of built-in objects as Go structs decode them. The expected values come from kube-apiserver 1.36."""
 
 from __future__ import annotations
 

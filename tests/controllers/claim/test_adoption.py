@@ -1,4 +1,4 @@
-"""The patch that makes a sandbox the claim's: what it removes, keeps and replaces, and what it leaves alone."""
+"""The patches that adopt a sandbox and keep it up to date."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of an adoption that the API refused."""
+"""The outcome of an adoption that the API rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sandbox that others write while it is being bound: it is bound all the same, and no other instead."""
+"""Adoption of a sandbox that other clients write at the same time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims on a real API: each gets its own sandbox, in two writes, whatever goes wrong."""
+"""The claim controller on a real API: one sandbox for each claim, in two writes, despite failures."""
 
 from __future__ import annotations
 

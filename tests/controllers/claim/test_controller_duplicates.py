@@ -1,4 +1,4 @@
-"""A claim keeps the sandbox it says it has, and only that."""
+"""A claim keeps only the sandbox that its status names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The NetworkPolicy that claims had in former times."""
+"""The NetworkPolicy that earlier versions created for claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted of claims is counted once in the life of each, whatever happens to it."""
+"""Metrics count every claim once, whatever happens to it."""
 
 from __future__ import annotations
 

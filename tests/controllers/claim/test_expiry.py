@@ -1,4 +1,4 @@
-"""When claims expire, to the second, and what goes with them."""
+"""When a claim expires, and which sandboxes are deleted with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long claims took: each is told once, and only what is known."""
+"""Latencies of claims: each is recorded once, and only if its start is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions performed on an API: it accepts them, they keep the budget, and a crash before any write loses nothing."""
+"""Decisions performed on an API: accepted, within the budget, and safe against a crash before any write."""
 
 from __future__ import annotations
 

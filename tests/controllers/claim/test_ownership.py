@@ -1,4 +1,5 @@
-"""Which sandbox a claim has: ownership first, then what was assigned, then its own name, then warm or cold."""
+"""Which sandbox belongs to a claim: the owned one, else the assigned one, else one of its name, else a warm or cold
+one."""
 
 from __future__ import annotations
 

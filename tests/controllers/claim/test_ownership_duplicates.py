@@ -1,4 +1,4 @@
-"""A claim that owns two sandboxes, because a request was carried out after its sender had gone."""
+"""A claim that owns two sandboxes because a delayed request was executed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done about a claim, whatever state it is in."""
+"""The decision about a claim in each state."""
 
 from __future__ import annotations
 

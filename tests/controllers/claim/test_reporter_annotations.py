@@ -1,4 +1,4 @@
-"""What is noted on a claim: one patch of exactly what is missing."""
+"""The annotation patch of a claim contains exactly the missing annotations."""
 
 from __future__ import annotations
 

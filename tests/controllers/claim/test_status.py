@@ -1,4 +1,4 @@
-"""What a claim says: every reason of Ready with its message, what is copied, and what is kept when things go wrong."""
+"""The status of a claim: every reason of Ready with its message, copied fields, and fields kept on errors."""
 
 from __future__ import annotations
 

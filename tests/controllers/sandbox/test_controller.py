@@ -1,4 +1,4 @@
-"""The Sandbox controller on a real API with a simulated node, in time that the test lets pass."""
+"""The Sandbox controller on a real API with a simulated node and a manual clock."""
 
 from __future__ import annotations
 

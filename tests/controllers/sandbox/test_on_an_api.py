@@ -1,4 +1,4 @@
-"""Plans performed on an API: it accepts what is planned, and what it makes of it is what the next plan expects."""
+"""Plans performed on an API: it accepts them, and the next plan finds what it expects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pools on a real API: they fill, refill, follow their template, and never delete what was claimed."""
+"""The pool controller on a real API: pools fill, refill, follow their template, and never delete a claimed sandbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans, carried out in a small world whose cache lags, whose creations fail and whose members come and go."""
+"""Plans performed in a small model with a stale cache, failing creations, and members that come and go."""
 
 from __future__ import annotations
 

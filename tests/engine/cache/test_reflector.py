@@ -1,4 +1,4 @@
-"""The reflector against an API that does what a test tells it, and against time."""
+"""The reflector against a scripted API and a manual clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reflector against a real API server: what the server holds is what the cache shows, whatever happens between."""
+"""The reflector against a real API server: the cache shows the objects of the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the cache costs in memory: at most 6 KiB for a sandbox together with its pod."""
+"""The memory of a cache: at most 6 KiB for a sandbox and its pod."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a controller says about its reconciles."""
+"""Metrics of reconciles."""
 
 from __future__ import annotations
 

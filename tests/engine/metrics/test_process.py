@@ -1,4 +1,4 @@
-"""What the engine says about itself."""
+"""Metrics of the process: build, leadership, watches and events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a queue says about itself, and that it is the same queue otherwise."""
+"""Metrics of a work queue, which otherwise behaves the same."""
 
 from __future__ import annotations
 

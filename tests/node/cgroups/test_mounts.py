@@ -1,4 +1,4 @@
-"""Which hierarchies there are is read from the mount table."""
+"""Discovery of cgroup hierarchies from the mount table."""
 
 from __future__ import annotations
 

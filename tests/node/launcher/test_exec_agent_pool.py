@@ -1,4 +1,4 @@
-"""Who lets the next command in: one exec agent as long as it does, another where it does not, and none for nothing."""
+"""The pool of exec agents: reuse, replacement, and removal of idle ones."""
 
 from __future__ import annotations
 

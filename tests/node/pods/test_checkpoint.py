@@ -1,4 +1,4 @@
-"""What an agent leaves on disk about a pod for the next agent."""
+"""The checkpoint of a pod, which an agent writes for the next agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the results of a probe add up."""
+"""The state of a probe: thresholds, periods and back-off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is peculiar to runc: which it may be, that it leaves cgroups alone, and that it does not stay."""
+"""runc: accepted versions, unchanged cgroups, and no process that stays."""
 
 from __future__ import annotations
 

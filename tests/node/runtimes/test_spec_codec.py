@@ -1,4 +1,4 @@
-"""What is written down of a container is what is read again."""
+"""Encoded container specs are decoded unchanged."""
 
 from __future__ import annotations
 

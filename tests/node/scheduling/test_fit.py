@@ -1,4 +1,4 @@
-"""Whether a pod fits a node."""
+"""The filters that decide whether a pod fits a node."""
 
 from __future__ import annotations
 

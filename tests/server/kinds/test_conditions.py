@@ -1,4 +1,4 @@
-"""How long the texts of a condition may be, which is too long for recorded cases."""
+"""The maximum length of the texts of a condition, which is too long for recorded cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much data a ConfigMap or Secret may hold, which is too much for recorded cases."""
+"""The maximum size of a ConfigMap or Secret, which is too large for recorded cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Services are given, where recordings cannot be compared because kube-apiserver chooses at random."""
+"""Addresses and ports of Services. kube-apiserver chooses them at random, so they are not in the recorded cases."""
 
 from __future__ import annotations
 

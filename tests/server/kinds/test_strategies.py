@@ -1,4 +1,4 @@
-"""Odds and ends of the kinds that the recorded cases do not show."""
+"""Details of the kinds that the recorded cases do not cover."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told to clients is what a crash would not take back."""
+"""Responses and watches show only durable state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a client says in the languages of exec and port-forward: it ends, and nothing of it is left."""
+"""Any input to the exec and port-forward protocols ends cleanly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The assigner: one sandbox for one claim, in order, and never lost."""
+"""The assigner: one sandbox per claim, in order of arrival, and none lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Free lists: the fullest node first, the oldest sandbox first, and nothing left behind by what is gone."""
+"""Free lists: the fullest node first, the oldest sandbox first."""
 
 from __future__ import annotations
 

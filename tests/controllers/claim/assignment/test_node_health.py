@@ -1,4 +1,4 @@
-"""Nodes that are on their way out or break sandboxes are handed out from last, and not for ever."""
+"""Nodes that are leaving or failing are used last, until they recover."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting claims: first come, first served, also between those who want anything and those who want one thing."""
+"""The wait queue: claims are served in order of arrival."""
 
 from __future__ import annotations
 
