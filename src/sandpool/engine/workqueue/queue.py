@@ -140,7 +140,7 @@ class WorkQueue(Generic[K]):
         return key
 
     def priority(self, key: K) -> int:
-        """The priority at which a key was taken that is with a worker now."""
+        """Return the priority at which the worker took a key that is being processed."""
         return self._processing[key]
 
     def done(self, key: K) -> None:

@@ -45,7 +45,7 @@ def host_settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]
 
 
 def public_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return what a sandbox may know and can use: no passwords, no files of this machine."""
+    """Return the settings that a sandbox may see and can use: no passwords, no files of this machine."""
     found: dict[str, str] = {}
     for name, value in settings.items():
         words = [word for word in value.split() if name not in _ADDRESSES or _is_public(word)]

@@ -50,7 +50,7 @@ class ConfinedRuntime(LaunchedRuntime):
 
     @abstractmethod
     def find_binary(self) -> RuntimeBinary:
-        """Raises ``RuntimeUnusable``."""
+        """Find the program of the runtime. Raises ``RuntimeUnusable``."""
 
     @property
     def binary(self) -> RuntimeBinary:

@@ -128,8 +128,8 @@ class FreeList:
 
 
 class FreeLists:
-    """The free lists of all pools. ``compatibility`` says which sandboxes are as good as each other; None means any,
-    and then those of the oldest kind go first, so that what a template once was is used up."""
+    """The free lists of all pools. Sandboxes with equal ``compatibility`` are interchangeable. None accepts any of them
+    and prefers the oldest revision, so that members of former templates are used up first."""
 
     __slots__ = ("_deprioritized", "_pools")
 
