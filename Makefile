@@ -20,7 +20,7 @@ test: setup      ## the fast tests, in parallel
 
 fuzz: setup      ## mutate inputs of all decoders for SANDPOOL_FUZZ_SECONDS (60), with a new seed
 	@SANDPOOL_FUZZ_SECONDS=$${SANDPOOL_FUZZ_SECONDS:-60} SANDPOOL_SEED=$${SANDPOOL_SEED:-$$(date +%s)} \
-	$(BIN)/pytest -q tests/fuzz
+	$(BIN)/pytest -q -s tests/fuzz
 
 test-long: setup runtimes ## the tests that take minutes, and those of all runtimes
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "(long or built) and not kubernetes"

@@ -20,7 +20,7 @@ from sandpool.api.kinds import POD
 from sandpool.api.schema.shape import Shape
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.kube import spdy
-from sandpool.kube.errors import BadRequest, PatchError, TooLarge
+from sandpool.kube.errors import ApiError, BadRequest, PatchError, TooLarge
 from sandpool.kube.jsonpatch import json_patch
 from sandpool.kube.patches import merge_patch
 from sandpool.kube.spdy_session import SpdySession
@@ -33,11 +33,14 @@ from sandpool.router.headers import RequestHeaders
 from sandpool.router.metrics import RouterMetrics
 from sandpool.sandboxd import http1 as sandboxd_http1
 from sandpool.sandboxd import process_messages
+from sandpool.server.http.target import parse_query
 from sandpool.server.request import body
+from sandpool.server.request.options import list_options
 from sandpool.server.streams.options import StdStreams
 from sandpool.server.streams.port_forward import forward
 from sandpool.server.streams.remote_command import over_websocket
 from sandpool.server.streams.websocket import WebSocket
+from tests.server.http.test_reader import read as read_api_requests
 from tests.server.streams.test_hostile_streams import Dialler, Script, lived, work
 
 
@@ -207,6 +210,32 @@ def check_sandboxd_request(data: bytes, rng: random.Random) -> None:
     assert sum(len(content) for _, _, content in whole[0]) <= len(data)
 
 
+def check_api_request(data: bytes, rng: random.Random) -> None:
+    whole, problem = read_api_requests([data])
+    split, split_problem = read_api_requests(list(reads(data, rng)))
+    if split_problem is not None and problem is None:
+        assert split_problem.code == 431, "a head is measured while it arrives, and one read is let through"
+        return
+    seen = [
+        [(each.request.path, each.request.body, each.request.headers) for each in cycles] for cycles in (whole, split)
+    ]
+    assert seen[0] == seen[1]
+    assert (problem is None) == (split_problem is None)
+    assert sum(len(each.request.body) for each in whole) <= len(data)
+
+
+def check_selectors(data: bytes, rng: random.Random) -> None:
+    """The query of a list: its parameters, and the selectors in them."""
+    query = parse_query(data.decode("latin-1"))
+    try:
+        options = list_options({"labelSelector": data.decode("latin-1"), **query})
+    except ApiError:
+        return
+    for labels in ({}, {"a": "b"}, {"a": "7", "app.example/name": ""}):
+        if options.labels is not None:
+            assert options.labels.matches(labels) == all(each.matches(labels) for each in options.labels.requirements)
+
+
 # --- bodies of API requests ------------------------------------------------------------------------------------------
 
 
@@ -367,6 +396,10 @@ def check_dns(data: bytes, rng: random.Random) -> None:
         assert len(reply) <= 2 * len(data) + 512, "a reply amplifies its query"
 
 
+_SELECTORS = (
+    *(b"a", b"app.example/name", b"=", b"==", b"!=", b"!", b" in ", b" notin ", b"(", b")", b",", b">", b"<"),
+    *(b"7", b"labelSelector=", b"fieldSelector=", b"metadata.name", b"&", b"%00", b"%2C", b"limit=", b"continue="),
+)
 _JSON = (b"{", b"}", b"[", b"]", b":", b",", b'"a"', b"null", b"true", b"1e999", b"-0", b'"\\u003a"', b'"kind":"Pod"')
 _YAML = (
     b"\n",
@@ -438,6 +471,8 @@ TARGETS = (
     Target("router-response", check_router_response, _HTTP),
     Target("router-request", check_router_request, _HTTP),
     Target("sandboxd-request", check_sandboxd_request, _HTTP),
+    Target("api-request", check_api_request, _HTTP),
+    Target("selectors", check_selectors, _SELECTORS),
     Target("json", check_json, _JSON),
     Target("yaml", check_yaml, _YAML),
     Target("protobuf", check_protobuf, _PROTOBUF),

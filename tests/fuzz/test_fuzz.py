@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import sys
 import time
 from pathlib import Path
 
@@ -55,7 +56,9 @@ def test_mutated_inputs_satisfy_the_oracle(target: Target) -> None:
     rng = random.Random(f"{SEED} {target.name}")
     corpus = [path.read_bytes() for path in corpus_of(target)]
     end = time.monotonic() + SECONDS
+    inputs = 0
     while time.monotonic() < end:
+        inputs += 1
         data = mutate(rng.choice(corpus), corpus, target.tokens, rng)
         choices = rng.randrange(3)
         began = time.process_time()
@@ -66,3 +69,4 @@ def test_mutated_inputs_satisfy_the_oracle(target: Target) -> None:
             path = CORPUS / target.name / f"found-{hashlib.sha256(data).hexdigest()[:12]}"
             path.write_bytes(data)
             raise AssertionError(f"seed {SEED}: the input is kept as {path.relative_to(CORPUS)}") from error
+    sys.stdout.write(f"\n{target.name}: {inputs} mutated inputs")  # shown by ``make fuzz``

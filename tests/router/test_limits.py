@@ -196,3 +196,21 @@ async def test_connections_in_service_are_not_evicted() -> None:
         release.set()
         assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
         writer.close()
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [(b"\r\n" + _GET,), (b"\r", b"\n" + _GET), (b"\r\n", _GET), (b"\r", b"\n", _GET), (b"\r", b"\n\r\n" + _GET)],
+)
+async def test_empty_line_before_a_request_may_come_in_pieces(pieces: tuple[bytes, ...]) -> None:
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+    async with routed(Sandbox(answer)) as router, asyncio.timeout(_LIMIT):
+        reader, writer = await asyncio.open_connection("127.0.0.1", router.ports[0])
+        try:
+            for piece in pieces:
+                writer.write(piece)
+                for _ in range(20):  # the router reads this piece before the next is sent
+                    await asyncio.sleep(0)
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+        finally:
+            writer.transport.abort()

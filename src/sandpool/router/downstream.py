@@ -207,7 +207,10 @@ class Downstream(asyncio.Protocol):
             self._head_since = None
             self._heads.reset()
             start = head[1]
-            exchange = self._exchange(head[0])
+            raw = head[0].removeprefix(b"\r\n")  # an empty line that came in two reads
+            if not raw:
+                continue
+            exchange = self._exchange(raw)
             self._exchanges.append(exchange)
             if exchange.headers.has_body:
                 self._body = BodyReader(exchange.headers.framing)
