@@ -119,7 +119,7 @@ def test_context_shows_the_home_and_why(home: Home) -> None:
 def test_context_use_chooses_a_cluster_and_goes_back(home: Home, user: dict[str, str]) -> None:
     default = kubeconfig(Path(user["HOME"]) / ".kube" / "config", "prod", 5)
     before = default.read_bytes()
-    assert [(each["name"], each["used"]) for each in json.loads(invoke("context", "ls", "-o", "json"))] == [
+    assert [(each["name"], each["used"]) for each in json.loads(invoke("context", "ls", "-o", "json"))["items"]] == [
         ("local", True),
         ("prod", False),
     ]
@@ -129,6 +129,7 @@ def test_context_use_chooses_a_cluster_and_goes_back(home: Home, user: dict[str,
         ["local", "https://127.0.0.1:6443"],
         ["*", "prod"],
     ]
+    assert invoke("context", "ls", "-o", "name") == "context/local\ncontext/prod\n"
     invoke("context", "use", "--default")
     assert contexts.chosen(user) is None
     assert json.loads(invoke("context", "show", "-o", "json"))["home"] == "local"

@@ -4,7 +4,6 @@ The choice is a file of Sandpool's own. Only ``export --into`` changes another f
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,14 +12,13 @@ from typing import Any
 
 import click
 
+from sandpool.cli.output import Column, document_option, output_option, show, show_document
 from sandpool.home import connection, contexts, discovery
 from sandpool.home.connection import Source
 from sandpool.home.contexts import Context
 from sandpool.home.owned_directory import open_directory
 from sandpool.kube import kubeconfig as kubeconfigs
 from sandpool.kube.kubeconfig import KubeconfigError
-
-output_option = click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +36,7 @@ def context() -> None:
 
 
 @context.command("show")
-@output_option
+@document_option
 @click.option("--kubeconfig-path", is_flag=True, help="Print only the path of the kubeconfig.")
 def show_context(output: str, kubeconfig_path: bool) -> None:
     """Show the API that commands talk to now, and why."""
@@ -50,13 +48,13 @@ def show_context(output: str, kubeconfig_path: bool) -> None:
         return
     found = {
         "server": target.connection().server,
-        "because of": str(target.source),
+        "source": str(target.source),
         "kubeconfig": os.pathsep.join(map(str, target.kubeconfig)) or None,
         "context": target.context,
         "home": None if target.home is None else target.home.name,
     }
-    if output == "json":
-        click.echo(json.dumps({name.replace("because of", "source"): value for name, value in found.items()}, indent=2))
+    if output != "table":
+        show_document(found, output)
         return
     for name, value in found.items():
         if value is not None:
@@ -68,29 +66,24 @@ def show_context(output: str, kubeconfig_path: bool) -> None:
 def list_contexts(output: str) -> None:
     """List the running homes and the contexts of kubeconfigs."""
     used = _used()
-    found = list(_choices())
-    if output == "json":
-        shown = [
-            {
-                "name": each.name,
-                "server": each.server,
-                "kubeconfig": None if each.kubeconfig is None else str(each.kubeconfig),
-                "used": (each.name, each.kubeconfig) == used,
-            }
-            for each in found
-        ]
-        click.echo(json.dumps(shown, indent=2))
-        return
-    if not found:
-        click.echo("no local home runs, and no kubeconfig has a context", err=True)
-        return
-    rows = [("", "NAME", "SERVER", "FROM")]
-    for each in found:
-        mark = "*" if (each.name, each.kubeconfig) == used else ""
-        rows.append((mark, each.name, each.server, "local home" if each.kubeconfig is None else str(each.kubeconfig)))
-    widths = [max(len(row[index]) for row in rows) for index in range(4)]
-    for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    show(
+        list(_choices()),
+        (
+            Column("", lambda each: "*" if (each.name, each.kubeconfig) == used else ""),
+            Column("NAME", lambda each: each.name),
+            Column("SERVER", lambda each: each.server),
+            Column("FROM", lambda each: "local home" if each.kubeconfig is None else str(each.kubeconfig)),
+        ),
+        output=output,
+        name=lambda each: f"context/{each.name}",
+        document=lambda each: {
+            "name": each.name,
+            "server": each.server,
+            "kubeconfig": None if each.kubeconfig is None else str(each.kubeconfig),
+            "used": (each.name, each.kubeconfig) == used,
+        },
+        nothing="no local home runs, and no kubeconfig has a context",
+    )
 
 
 @context.command("use")

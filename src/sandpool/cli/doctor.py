@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import urllib.error
 import urllib.request
@@ -14,6 +13,7 @@ from typing import Final
 import click
 
 from sandpool import __version__
+from sandpool.cli.output import document_option, show_document
 from sandpool.cli.start_request import preferred_port
 from sandpool.home import discovery
 from sandpool.home.discovery import Home
@@ -27,7 +27,7 @@ _COLOURS: Final = {Level.OK: "green", Level.NOTE: "cyan", Level.WARNING: "yellow
 
 @click.command()
 @click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Data directory to check.")
-@click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@document_option
 def doctor(data_dir: Path | None, output: str) -> None:
     """Check whether this machine can run sandboxes, and the home if one runs; say what to do.
 
@@ -36,10 +36,11 @@ def doctor(data_dir: Path | None, output: str) -> None:
     directory = (data_dir or default_data_dir()).absolute()
     findings = [*examine(directory), *_home(directory if data_dir is not None else None)]
     problems = sum(each.level is Level.PROBLEM for each in findings)
-    if output == "json":
-        click.echo(json.dumps({"ok": not problems, "findings": [asdict(each) for each in findings]}, indent=2))
-    else:
+    if output == "table":
         _show(findings)
+    else:
+        shown = [{**asdict(each), "level": str(each.level)} for each in findings]
+        show_document({"ok": not problems, "findings": shown}, output)
     if problems:
         raise click.exceptions.Exit(1)
 

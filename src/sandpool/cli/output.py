@@ -41,6 +41,18 @@ def output_option(command: F) -> F:
     )(command)
 
 
+def document_option(command: F) -> F:
+    """Add ``-o`` to a command that shows one thing and not a list."""
+    return click.option(
+        "--output",
+        "-o",
+        type=click.Choice(["table", "json", "yaml"]),
+        default="table",
+        metavar="FORMAT",
+        help="table, json or yaml.",
+    )(command)
+
+
 def show(
     rows: Sequence[T],
     columns: Sequence[Column[T]],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ import uvloop
 from sandpool.api.conditions import READY, condition_of, is_ready
 from sandpool.api.kinds import NODE, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
+from sandpool.cli.output import document_option, show_document
 from sandpool.home.connection import Target, resolve
 from sandpool.home.discovery import Home
 from sandpool.kube.client import Client
@@ -30,14 +30,17 @@ _LINES: Final = 15  # of each list; the rest is counted
 @click.command()
 @click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="Kubeconfig of the cluster.")
 @click.option("--context", help="Context of the kubeconfig, or name of a local home.")
-@click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@document_option
 def status(kubeconfig: Path | None, context: str | None, output: str) -> None:
     """Show the local home, or the cluster of a context: what runs, nodes, pools and claims of all namespaces.
 
     Exits with 1 if the API or the router does not answer."""
     target = resolve(kubeconfig, context)
     found = uvloop.run(_observe(target))
-    click.echo(json.dumps(found, indent=2) if output == "json" else "\n".join(_screen(found)))
+    if output == "table":
+        click.echo("\n".join(_screen(found)))
+    else:
+        show_document(found, output)
     if found["router"] is not None and found["router"]["answers"] is False:
         raise click.exceptions.Exit(1)
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import platform
 
 import click
 
 from sandpool import __version__
+from sandpool.cli.output import document_option, show_document
 from sandpool.home import discovery
 
 
 @click.command()
-@click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@document_option
 def version(output: str) -> None:
     """Show the version of this program, and of the local home if one runs."""
     home = discovery.running()
@@ -23,8 +23,8 @@ def version(output: str) -> None:
         "kernel": platform.release(),
         "platform": f"{platform.system()} {platform.machine()}",
     }
-    if output == "json":
-        click.echo(json.dumps(found, indent=2))
+    if output != "table":
+        show_document(found, output)
         return
     for name, value in found.items():
         click.echo(f"{name:<9} {value or 'does not run'}")
