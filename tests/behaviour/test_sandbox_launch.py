@@ -25,7 +25,7 @@ async def test_ready_sandbox_has_three_conditions_and_its_location(world: World)
     await world.sandbox()
     box = await world.get()
 
-    status = box["status"]
+    status = dict(box["status"])
     conditions = status.pop("conditions")
     assert [(each["type"], each["status"], each["reason"], each["message"]) for each in conditions] == [
         ("Suspended", *NOT_SUSPENDED),

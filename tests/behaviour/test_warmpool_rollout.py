@@ -182,7 +182,7 @@ async def test_reverted_rollout_keeps_the_members_that_are_current_again(world: 
 async def test_complete_pool_has_a_complete_status(world: World) -> None:
     await pool_of(world, 3, {"type": RECREATE})
     pool = await world.get(SANDBOX_WARM_POOL, "pool")
-    status = pool["status"]
+    status = dict(pool["status"])
     conditions = status.pop("conditions")
 
     assert status == {

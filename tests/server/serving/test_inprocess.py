@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, cast
 
 import pytest
 
@@ -10,7 +12,8 @@ from sandpool.api.resource import Object
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, ApiError, BadRequest, Conflict, Expired, Forbidden, Invalid, NotFound
-from sandpool.kube.transport import Request
+from sandpool.kube.mutation_detector import verify_all
+from sandpool.kube.transport import Request, WatchEvent
 from sandpool.server.api_server import ApiServer
 from sandpool.server.auth.tokens import ADMIN
 from sandpool.server.http.cycle import RequestCycle
@@ -25,6 +28,23 @@ async def test_caller_and_server_do_not_share_objects(client: Client) -> None:
     await client.create(CONFIG_MAP, mine, "default")
     mine["data"]["k"] = "changed"
     assert (await client.get(CONFIG_MAP, "a", "default"))["data"] == {"k": "v"}
+
+
+async def test_caller_that_changes_an_answer_is_detected(client: Client) -> None:
+    await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "v"}), "default")
+    assert verify_all() == []
+    (await client.get(CONFIG_MAP, "a", "default"))["data"]["k"] = "changed"
+    [violation] = verify_all()
+    assert "GET" in violation and "/configmaps/a" in violation and '"k":"changed"' in violation
+
+
+async def test_caller_that_changes_an_event_of_a_watch_is_detected(client: Client) -> None:
+    created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "v"}), "default")
+    async with aclosing(cast(AsyncGenerator[WatchEvent, None], client.watch(CONFIG_MAP, "default"))) as events:
+        event = await anext(events)
+        event.object["data"] = {}
+    [violation] = verify_all()
+    assert "WATCH" in violation and created["metadata"]["uid"] in violation
 
 
 async def test_bytes_are_sent_unchanged(client: Client) -> None:

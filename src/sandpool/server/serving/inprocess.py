@@ -1,7 +1,7 @@
 """The transport for clients in the server's own process: the same handler, without network or encoding.
 
-Responses are shared, not copied: objects are immutable by contract. A request body is copied once, because its caller
-may change it afterwards.
+Responses are shared, not copied: objects are immutable by contract, which ``kube.mutation_detector`` checks in tests. A
+request body is copied once, because its caller may change it afterwards.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from typing import Any
 
 import orjson
 
+from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock
 from sandpool.kube.errors import ApiError, InternalError, from_status
+from sandpool.kube.mutation_detector import detector
 from sandpool.kube.transport import Request, WatchEvent
 from sandpool.server.http.cycle import RequestCycle
 from sandpool.server.http.server import AuditSink, RequestHandler
@@ -47,13 +49,18 @@ class InProcessTransport:
         self._user_agent = user_agent
         self._streams: set[WatchStream] = set()
         self._closed = False
+        # In tests only: proves that neither callers nor the server change what was handed out.
+        self._detector = detector(f"in-process API of {user_agent}")
 
     async def request(self, request: Request) -> Any:
         response = await self._send(request)
         if response.stream is not None:
             await response.stream.aclose()
             raise ValueError("a watch is opened with stream()")
-        return response.decode()
+        answer = response.decode()
+        if self._detector is not None:
+            self._detector.remember((request.method, request.path), answer)
+        return answer
 
     async def stream(self, request: Request) -> AsyncIterator[WatchEvent]:
         watch = (await self._send(request)).stream
@@ -66,7 +73,10 @@ class InProcessTransport:
                     if line.type == "ERROR":
                         status = line.decode()
                         raise from_status(status, status.get("code", 500))
-                    yield WatchEvent(line.type, line.decode())
+                    event = WatchEvent(line.type, line.decode())
+                    if self._detector is not None:
+                        self._detector.remember(("WATCH", request.path, _uid(event.object)), event.object)
+                    yield event
         finally:
             self._streams.discard(watch)
             await watch.aclose()
@@ -110,6 +120,12 @@ class InProcessTransport:
         self._closed = True
         for watch in list(self._streams):
             watch.end()
+
+
+def _uid(object: Object) -> str:
+    """The UID of an object; empty for a bookmark."""
+    uid: str = object["metadata"].get("uid", "")
+    return uid
 
 
 async def _yield_to_loop() -> None:
