@@ -61,8 +61,8 @@ class Copier:
         await self.client.patch(CONFIG_MAP, name, MergePatch({"data": {"value": value}}), NAMESPACE)
 
     async def create(self, name: str, value: str) -> None:
-        map = new(CONFIG_MAP, name, metadata={"labels": {"copy": ""}}, data={"value": value})
-        await self.client.create(CONFIG_MAP, map, NAMESPACE)
+        config_map = new(CONFIG_MAP, name, metadata={"labels": {"copy": ""}}, data={"value": value})
+        await self.client.create(CONFIG_MAP, config_map, NAMESPACE)
 
     async def settled(self) -> None:
         """Wait until the cache is up to date and every change is reconciled."""

@@ -146,5 +146,5 @@ def test_values_change_the_rendered_objects(render: Render) -> None:
 def test_every_flag_of_the_chart_is_one_of_the_controller() -> None:
     known = {name for parameter in controller_command.params for name in parameter.opts}
     assert set(FLAGS.values()) <= known
-    help = CliRunner().invoke(controller_command, ["--help"]).output
-    assert all(re.search(rf"{flag}\b", help) for flag in FLAGS.values())
+    help_text = CliRunner().invoke(controller_command, ["--help"]).output
+    assert all(re.search(rf"{flag}\b", help_text) for flag in FLAGS.values())

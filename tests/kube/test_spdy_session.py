@@ -49,9 +49,9 @@ async def talk() -> AsyncIterator[tuple[Pipe, SpdySession]]:
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def opened(pipe: Pipe, session: SpdySession, id: int = 1, *, fin: bool = False) -> SpdyStream:
-    pipe.say(Control(spdy.SYN_STREAM, id, fin, {"streamtype": "data"}))
-    assert await pipe.hear() == Control(spdy.SYN_REPLY, id)
+async def opened(pipe: Pipe, session: SpdySession, stream_id: int = 1, *, fin: bool = False) -> SpdyStream:
+    pipe.say(Control(spdy.SYN_STREAM, stream_id, fin, {"streamtype": "data"}))
+    assert await pipe.hear() == Control(spdy.SYN_REPLY, stream_id)
     stream = await session.opened.get()
     assert stream is not None
     return stream

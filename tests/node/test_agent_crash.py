@@ -291,10 +291,10 @@ async def test_pods_survive_a_hundred_kills_at_random_moments(tmp_path: Path, se
         async def exactly_these() -> bool:
             return set(await here.pods()) == wanted and len(here.commands()) == len(wanted)
 
-        for round in range(KILLS):
+        for attempt in range(KILLS):
             for number in range(2):
-                name = f"pod-{round}-{number}"
-                await _send_until_answered(here.create(name, "sleep", f"{6000 + round * 2 + number}"))
+                name = f"pod-{attempt}-{number}"
+                await _send_until_answered(here.create(name, "sleep", f"{6000 + attempt * 2 + number}"))
                 wanted.add(name)
             for name in rng.sample(sorted(wanted), max(len(wanted) - 6, 0)):
                 await _send_until_answered(here.delete(name))
@@ -302,7 +302,7 @@ async def test_pods_survive_a_hundred_kills_at_random_moments(tmp_path: Path, se
             await asyncio.sleep(rng.uniform(0.0, 0.6))
             await here.node.kill()
             await here.node.start()
-            if round % EVERY == EVERY - 1:
+            if attempt % EVERY == EVERY - 1:
                 await until(exactly_these, within=120)
                 await here.ready(*wanted)
         for name in wanted:

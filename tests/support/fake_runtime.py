@@ -186,11 +186,11 @@ class FakeContainer(SimulatedContainer):
         """End the main process, and with it all others."""
         self.finish(Exit(code, oom_killed, message, ended_at))
 
-    def finish(self, exit: Exit) -> None:
+    def finish(self, result: Exit) -> None:
         self.pid = None
         for process in self.processes:
             process.end(128 + signal.SIGKILL)
-        super().finish(exit)
+        super().finish(result)
 
 
 def pod_sandbox(directory: Path, uid: str = "pod-uid", host_uid: int = 200_000) -> PodSandbox:

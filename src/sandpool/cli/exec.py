@@ -32,7 +32,7 @@ class _NameFirst(GroupedCommand):
 @click.argument("words", nargs=-1, metavar="NAME [--] COMMAND...")
 @command_options
 @target_options
-def exec(words: tuple[str, ...], env: tuple[str, ...], target: Target, **options: Any) -> None:
+def exec(words: tuple[str, ...], env: tuple[str, ...], target: Target, **options: Any) -> None:  # noqa: A001 - the name of the command
     """Run a command in the sandbox of a claim.
 
     NAME is the name of a claim or of a sandbox. The exit code is the command's.

@@ -17,14 +17,14 @@ _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6,
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(h|ms|us|µs|ns|m|s)")
 
 
-def switch(name: str, default: bool, help: str) -> Callable[[F], F]:
+def switch(name: str, default: bool, help_text: str) -> Callable[[F], F]:
     """Return a boolean option that is true when given without a value."""
     shown = "on" if default else "off"
-    return click.option(name, type=bool, is_flag=False, flag_value=True, default=default, help=f"{help} [{shown}]")
+    return click.option(name, type=bool, is_flag=False, flag_value=True, default=default, help=f"{help_text} [{shown}]")
 
 
 def duration(
-    name: str, default: str, help: str, *, positive: bool = False, automatic: str | None = None
+    name: str, default: str, help_text: str, *, positive: bool = False, automatic: str | None = None
 ) -> Callable[[F], F]:
     """Return an option whose value is a duration such as ``300ms`` or ``1h15m30s``, passed on as seconds.
 
@@ -41,7 +41,7 @@ def duration(
             raise click.BadParameter(f"{value!r} must be more than 0")
         return seconds
 
-    return click.option(name, callback=read, metavar="TIME", default=default, show_default=True, help=help)
+    return click.option(name, callback=read, metavar="TIME", default=default, show_default=True, help=help_text)
 
 
 def parse_seconds(text: str) -> float | None:

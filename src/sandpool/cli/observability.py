@@ -27,14 +27,14 @@ def log_options(form: str) -> Callable[[F], F]:
         level = click.option(
             "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Minimum severity to log."
         )
-        format = click.option(
+        log_format = click.option(
             "--log-format",
             type=click.Choice(FORMATS),
             default=form,
             show_default=True,
             help="Format of the log on standard error.",
         )
-        return format(level(command))
+        return log_format(level(command))
 
     return decorate
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @option("--local-port", "-l", type=click.IntRange(0, 65535), default=0, help="Local port. [default: a free one]")
 @option("--browser", is_flag=True, help="Open the URL in the browser.")
 @target_options
-def open(name: str, port: int, local_port: int, browser: bool, target: Target) -> None:
+def open(name: str, port: int, local_port: int, browser: bool, target: Target) -> None:  # noqa: A001 - the name of the command
     """Print a local URL for a server in a sandbox, and forward it until Ctrl-C.
 
     NAME is the name of a claim or of a sandbox, PORT the port that the server in it listens on.

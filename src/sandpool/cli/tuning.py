@@ -41,8 +41,8 @@ _POSITIVE: Final = click.IntRange(min=1)
 _DEFAULT: Final = ControllerOptions()
 
 
-def _count(name: str, default: int, help: str) -> Callable[[F], F]:
-    return click.option(name, type=_POSITIVE, default=default, show_default=True, help=help)
+def _count(name: str, default: int, help_text: str) -> Callable[[F], F]:
+    return click.option(name, type=_POSITIVE, default=default, show_default=True, help=help_text)
 
 
 _FLAGS: Final = (

@@ -22,8 +22,8 @@ _PIECE: Final = 1 << 15
 class SpdyStream:
     """``receive`` returns bytes, empty at the end. ``close`` ends the own half; a reset ends both."""
 
-    def __init__(self, session: SpdySession, id: int, headers: Mapping[str, str]) -> None:
-        self.id = id
+    def __init__(self, session: SpdySession, stream_id: int, headers: Mapping[str, str]) -> None:
+        self.id = stream_id
         self.headers = headers
         self._session = session
         self._pieces: list[bytes] = []

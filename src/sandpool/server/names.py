@@ -238,13 +238,13 @@ def port_name(name: str) -> list[str]:
 FORMATS: Final[dict[str, Check]] = {"subdomain": subdomain, "label": label, "path": path_segment}
 
 
-def check_name(name: str, format: str) -> list[str]:
-    return FORMATS[format](name)
+def check_name(name: str, form: str) -> list[str]:
+    return FORMATS[form](name)
 
 
-def check_generate_name(prefix: str, format: str) -> list[str]:
+def check_generate_name(prefix: str, form: str) -> list[str]:
     """Check a ``generateName`` prefix."""
-    if format == "path":
+    if form == "path":
         return _path_prefix(prefix)
     # A prefix usually ends in a dash, which a full name must not.
-    return FORMATS[format](prefix[:-2] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix)
+    return FORMATS[form](prefix[:-2] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix)

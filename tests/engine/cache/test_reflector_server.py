@@ -67,8 +67,8 @@ class Rig:
                 self._changed.clear()
 
     async def create(self, name: str, value: str) -> Object:
-        map = new(CONFIG_MAP, name, metadata={"labels": {"test": ""}}, data={"value": value})
-        return await self.client.create(CONFIG_MAP, map, NAMESPACE)
+        config_map = new(CONFIG_MAP, name, metadata={"labels": {"test": ""}}, data={"value": value})
+        return await self.client.create(CONFIG_MAP, config_map, NAMESPACE)
 
     async def write(self, name: str, value: str) -> Object:
         return await self.client.patch(CONFIG_MAP, name, MergePatch({"data": {"value": value}}), NAMESPACE)

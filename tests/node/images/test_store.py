@@ -18,11 +18,11 @@ def store(tmp_path: Path) -> ImageStore:
     return ImageStore(tmp_path / "images", set)
 
 
-def add(store: ImageStore, name: str, id: str = "sha256:1", content: str = "x") -> StoredImage:
+def add(store: ImageStore, name: str, image_id: str = "sha256:1", content: str = "x") -> StoredImage:
     with store.incoming() as incoming:
         (incoming / ROOTFS).mkdir()
         (incoming / ROOTFS / "file").write_text(content)
-        return store.add(parse(name), incoming, id, CONFIG, "here")
+        return store.add(parse(name), incoming, image_id, CONFIG, "here")
 
 
 def test_image_is_found_by_its_name(store: ImageStore) -> None:

@@ -158,15 +158,15 @@ async def test_listener_receives_output_as_it_arrives(
     logs = LogManager(clock)
     logs.follow(container, tmp_path / "logs", 0)
     heard: list[tuple[str, bytes]] = []
-    any = asyncio.Event()
+    any_file = asyncio.Event()
 
     def listen(stream: str, data: bytes) -> None:
         heard.append((stream, data))
-        any.set()
+        any_file.set()
 
     stop = logs.listen(container, listen)
     container.say("no newline", "stderr")
-    await asyncio.wait_for(any.wait(), 30)
+    await asyncio.wait_for(any_file.wait(), 30)
     stop()
     stop()
     container.say("unheard")

@@ -63,8 +63,8 @@ async def test_container_that_ended_meanwhile_is_adopted_with_its_exit_code(boxe
         os.utime(status, (1_000_000.0, 1_000_000.0))  # as if that were long ago
         found = await runtime.adopt(pod, "main")
         assert found is not None
-        exit = await found.wait()
-        assert (exit.code, exit.ended_at) == (6, 1_000_000.0)
+        result = await found.wait()
+        assert (result.code, result.ended_at) == (6, 1_000_000.0)
         assert not cgroup.is_populated(), "nor does what it left in the background"
         await found.delete()
 

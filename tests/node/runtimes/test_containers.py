@@ -83,8 +83,8 @@ async def test_missing_program_is_an_error(boxes: Rig, argv: tuple[str, ...]) ->
 
 
 async def test_missing_working_directory_is_created(boxes: Rig) -> None:
-    exit, output, _ = await boxes.run("sh", "-c", "pwd; echo mine > file; cat file", cwd="/work/here")
-    assert (exit.code, output) == (0, "/work/here\nmine\n")
+    result, output, _ = await boxes.run("sh", "-c", "pwd; echo mine > file; cat file", cwd="/work/here")
+    assert (result.code, output) == (0, "/work/here\nmine\n")
 
 
 async def test_program_that_cannot_be_executed_is_an_error(boxes: Rig) -> None:

@@ -101,11 +101,11 @@ def test_document_has_what_kubectl_explain_needs(resources: list[Resource]) -> N
 
 def test_document_requested_by_its_hash_is_immutable(resources: list[Resource]) -> None:
     url = index(resources)["paths"]["apis/example.com/v1"]["serverRelativeURL"]
-    hash = url.partition("?hash=")[2]
-    response = respond(resources, "apis/example.com/v1", hash)
+    content_hash = url.partition("?hash=")[2]
+    response = respond(resources, "apis/example.com/v1", content_hash)
     assert response is not None
     headers = dict(response.headers)
-    assert headers["ETag"] == f'"{hash}"'
+    assert headers["ETag"] == f'"{content_hash}"'
     assert "immutable" in headers["Cache-Control"]
     plain = respond(resources, "apis/example.com/v1")
     assert plain is not None

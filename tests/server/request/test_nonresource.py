@@ -76,11 +76,11 @@ def test_documents_follow_the_resources(documents: NonResourceHandler, resources
 
 def test_openapi_documents_are_served_by_hash(documents: NonResourceHandler) -> None:
     url = orjson.loads(get(documents, "/openapi/v3").encode())["paths"]["apis/apps/v1"]["serverRelativeURL"]
-    path, _, hash = url.partition("?hash=")
-    kept = get(documents, path, {"hash": hash})
+    path, _, content_hash = url.partition("?hash=")
+    kept = get(documents, path, {"hash": content_hash})
     assert "immutable" in dict(kept.headers)["Cache-Control"]
     assert "Cache-Control" not in dict(get(documents, path).headers)
-    assert get(documents, path, {"hash": hash}, if_none_match=f'"{hash}"').status == 304
+    assert get(documents, path, {"hash": content_hash}, if_none_match=f'"{content_hash}"').status == 304
 
 
 def test_version_and_health_are_served(documents: NonResourceHandler) -> None:

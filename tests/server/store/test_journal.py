@@ -22,8 +22,8 @@ from sandpool.server.store.journal import (
 )
 
 
-def row(id: int, value: bytes = b"{}", revision: int = 1) -> Row:
-    return Row(id, "pods", "default", f"pod-{id}", revision, value)
+def row(number: int, value: bytes = b"{}", revision: int = 1) -> Row:
+    return Row(number, "pods", "default", f"pod-{number}", revision, value)
 
 
 def commit(journal: Journal, batch: Batch) -> Exception | None:
@@ -42,8 +42,8 @@ def commit(journal: Journal, batch: Batch) -> Exception | None:
 def filled(directory: Path, count: int = 3) -> None:
     journal = Journal(directory)
     batch = Batch(revision=count, rows=count)
-    for id in range(1, count + 1):
-        batch.add(row(id, b'{"n":%d}' % id, id))
+    for number in range(1, count + 1):
+        batch.add(row(number, b'{"n":%d}' % number, number))
     assert commit(journal, batch) is None
     journal.close()
 
@@ -78,7 +78,9 @@ def test_committed_rows_are_loaded_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [1, 5, 63, 64, 65, 341])
 def test_batches_of_every_size_are_written_completely(tmp_path: Path, count: int) -> None:
     filled(tmp_path, count)
-    assert [(r.id, r.value) for r in reopen(tmp_path)] == [(id, b'{"n":%d}' % id) for id in range(1, count + 1)]
+    assert [(r.id, r.value) for r in reopen(tmp_path)] == [
+        (number, b'{"n":%d}' % number) for number in range(1, count + 1)
+    ]
 
 
 @pytest.mark.parametrize("size", [0, 1, 5119, 5120, 5121, 10240, 20000])
@@ -236,8 +238,8 @@ def test_damage_anywhere_is_detected_or_harmless(tmp_path: Path, seed: int) -> N
 def as_format_1(directory: Path) -> None:
     """Turn the database into one of the version before: no digest, checksums of values only."""
     with contextlib.closing(sqlite3.connect(directory / DATABASE)) as db:
-        for id, value in db.execute("SELECT id, value FROM objects").fetchall():
-            db.execute("UPDATE objects SET crc = ? WHERE id = ?", (zlib.crc32(value), id))
+        for number, value in db.execute("SELECT id, value FROM objects").fetchall():
+            db.execute("UPDATE objects SET crc = ? WHERE id = ?", (zlib.crc32(value), number))
         db.execute("ALTER TABLE meta DROP COLUMN digest")
         db.execute("UPDATE meta SET format = 1")
         db.commit()

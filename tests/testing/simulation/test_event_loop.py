@@ -20,10 +20,10 @@ def order(seed: int, *, disorder: float = 1.0, tasks: int = 6) -> list[int]:
         await asyncio.sleep(0)
         seen.append(number)
 
-    async def all() -> None:
+    async def run_all() -> None:
         await asyncio.gather(*(one(number) for number in range(tasks)))
 
-    loop.run(all())
+    loop.run(run_all())
     return seen
 
 

@@ -14,12 +14,12 @@ from sandpool.api.schema.shape import MISSING, Shape
 AlternativesCheck = Callable[[Any, Findings], None]
 
 
-def compile_alternatives(shape: Shape, compile: Callable[[Shape], Step]) -> AlternativesCheck:
-    """Compile the check of a shape's combined schemas. ``compile`` compiles each of them."""
+def compile_alternatives(shape: Shape, compile_shape: Callable[[Shape], Step]) -> AlternativesCheck:
+    """Compile the check of a shape's combined schemas. ``compile_shape`` compiles each of them."""
     all_of, any_of, one_of = (
-        [_validator(compile(each)) for each in group] for group in (shape.all_of, shape.any_of, shape.one_of)
+        [_validator(compile_shape(each)) for each in group] for group in (shape.all_of, shape.any_of, shape.one_of)
     )
-    excluded = _validator(compile(shape.not_)) if shape.not_ is not None else None
+    excluded = _validator(compile_shape(shape.not_)) if shape.not_ is not None else None
 
     def check_alternatives(value: Any, found: Findings) -> None:
         if any_of:

@@ -33,8 +33,8 @@ def choice(description: str, *values: str, default: str) -> Schema:
     return {"type": "string", "description": description, "enum": list(values), "default": default}
 
 
-def number(description: str, format: str = "int32", **more: Any) -> Schema:
-    return {"type": "integer", "format": format, "description": description, **more}
+def number(description: str, number_format: str = "int32", **more: Any) -> Schema:
+    return {"type": "integer", "format": number_format, "description": description, **more}
 
 
 def flag(description: str) -> Schema:
@@ -151,10 +151,10 @@ def _written_out(name: str, schema: Any) -> Schema:
     return result
 
 
-def _with_default(definition: str, name: str, property: Any, schema: Schema) -> Schema:
+def _with_default(definition: str, name: str, field: Any, schema: Schema) -> Schema:
     """Keep declared defaults. Drop the zero values that Go writes for fields without ``omitempty``."""
-    default = property.get("default")
-    declared = default not in (None, {}) and (bool(default) or "x-zero" in property)
+    default = field.get("default")
+    declared = default not in (None, {}) and (bool(default) or "x-zero" in field)
     if not declared or (definition, name) in _NO_DEFAULT_IN_CRDS:
         return schema
     return {**schema, "default": default}

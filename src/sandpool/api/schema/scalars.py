@@ -195,10 +195,10 @@ def _type_problem(shape: Shape, value: Any) -> tuple[str, str] | None:
     got = json_type(value)
     if not wanted or got in wanted or (got == "null" and shape.nullable) or ("number" in wanted and got == "integer"):
         return None
-    format = _known_format(shape)
+    known_format = _known_format(shape)
     # For values other than strings and lists, messages name formats instead of types.
-    if format and got not in ("string", "array", "null"):
-        return format, {"integer": "int64", "number": "float64"}.get(got, "")
+    if known_format and got not in ("string", "array", "null"):
+        return known_format, {"integer": "int64", "number": "float64"}.get(got, "")
     return ",".join(wanted), got
 
 

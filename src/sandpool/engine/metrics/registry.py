@@ -98,7 +98,7 @@ class Histogram:
         self._series = {labels: (list(counts), [total]) for labels, (counts, total) in series.items()}
 
     def copy(self) -> _Distributions:
-        series = [(labels, counts.copy(), sum[0]) for labels, (counts, sum) in self._series.items()]
+        series = [(labels, counts.copy(), total[0]) for labels, (counts, total) in self._series.items()]
         return _Distributions(self.metric, series)
 
 

@@ -106,9 +106,15 @@ class Builder:
                 began = self.clock.monotonic()
                 await self._perform(step, state, base, context, options)
                 self.progress.done(self.clock.monotonic() - began)
-            id = f"sha256:{_digest(state.key, msgspec.json.encode(state.config))}"
+            image_id = f"sha256:{_digest(state.key, msgspec.json.encode(state.config))}"
             return await asyncio.to_thread(
-                self.store.add_built, reference, id, state.config, f"built from {recipe.base}", state.layers, below
+                self.store.add_built,
+                reference,
+                image_id,
+                state.config,
+                f"built from {recipe.base}",
+                state.layers,
+                below,
             )
 
     def _base(self, name: str) -> Image | StoredImage:

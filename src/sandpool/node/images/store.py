@@ -102,12 +102,12 @@ class ImageStore:
         finally:
             shutil.rmtree(directory, ignore_errors=True)
 
-    def add(self, reference: Reference, incoming: Path, id: str, config: ImageConfig, source: str) -> StoredImage:
+    def add(self, reference: Reference, incoming: Path, image_id: str, config: ImageConfig, source: str) -> StoredImage:
         """Move a directory with the image's files in ``rootfs`` into the store, and name the image."""
-        about = _Metadata(id, config, _size(incoming / ROOTFS), source)
+        about = _Metadata(image_id, config, _size(incoming / ROOTFS), source)
         (incoming / _METADATA).write_bytes(msgspec.json.encode(about))
         with self._locked():
-            return self._commit(reference, incoming, self._images / id.replace(":", "-"))
+            return self._commit(reference, incoming, self._images / image_id.replace(":", "-"))
 
     @contextlib.contextmanager
     def building(self) -> Iterator[None]:
@@ -130,7 +130,13 @@ class ImageStore:
         return target / ROOTFS
 
     def add_built(
-        self, reference: Reference, id: str, config: ImageConfig, source: str, layers: Sequence[Path], below: Below
+        self,
+        reference: Reference,
+        image_id: str,
+        config: ImageConfig,
+        source: str,
+        layers: Sequence[Path],
+        below: Below,
     ) -> StoredImage:
         """Name an image that consists of these layers above ``below``."""
         own = [
@@ -141,7 +147,7 @@ class ImageStore:
         built_in = below.built_in if isinstance(below, StoredImage) else below
         lowest = [] if not base else [self._images / base / ROOTFS]
         about = _Metadata(
-            id=id,
+            id=image_id,
             config=config,
             size=sum(map(_size, (*own, *lowest))),
             source=source,
@@ -152,7 +158,7 @@ class ImageStore:
         with self.incoming() as incoming:
             (incoming / _METADATA).write_bytes(msgspec.json.encode(about))
             with self._locked():
-                return self._commit(reference, incoming, self._images / id.replace(":", "-"))
+                return self._commit(reference, incoming, self._images / image_id.replace(":", "-"))
 
     def _is_layer(self, path: Path) -> bool:
         return path.is_relative_to(self._layers)

@@ -38,8 +38,8 @@ def encode(request: LaunchRequest) -> bytes:
     return json.dumps(data).encode()
 
 
-def decode(data: bytes, stdio: list[int], filter: bytes) -> LaunchRequest:
-    fields: dict[str, Any] = json.loads(data) | {"stdio": stdio, "filter": filter}
+def decode(data: bytes, stdio: list[int], seccomp_filter: bytes) -> LaunchRequest:
+    fields: dict[str, Any] = json.loads(data) | {"stdio": stdio, "filter": seccomp_filter}
     kind = _VERBS[fields.pop("verb")]
     if kind is ContainerRequest:
         pod, spec = pod_from_json(fields["pod"]), spec_from_json(fields["spec"])

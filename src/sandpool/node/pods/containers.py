@@ -83,14 +83,14 @@ class Containers:
 
     async def start(self, container: Container, image: Image, restarts: int) -> str:
         """Start a created container and return its ID. Raises ``RuntimeFailure``."""
-        id = f"{self.context.rng.getrandbits(256):064x}"
-        run = Run(id, image.id, restarts, timestamp(self.context.clock.now()), boot_id())
+        container_id = f"{self.context.rng.getrandbits(256):064x}"
+        run = Run(container_id, image.id, restarts, timestamp(self.context.clock.now()), boot_id())
         run.write(self.sandbox.directory, container.name)
         running = self.running[container.name]
         await running.start()
         # After the start: only now there is a terminal, and on failure the runtime itself reads the error output.
         self.context.logs.follow(running, self.log_directory(container.name), restarts)
-        return id
+        return container_id
 
     async def adopt(self, container: Container) -> tuple[Running, Run] | None:
         """The container as an earlier agent left it; None if there is none."""
@@ -104,16 +104,16 @@ class Containers:
         self.context.logs.follow(found, self.log_directory(container.name), run.restarts)
         return found, run
 
-    async def termination(self, container: Container, since: Moment | None, id: str) -> Termination:
+    async def termination(self, container: Container, since: Moment | None, container_id: str) -> Termination:
         """Wait for a container to end and return how it ended."""
         running = self.running[container.name]
-        exit = await running.wait()
+        result = await running.wait()
         await self.context.logs.finish(running)
         now = Moment(self.context.clock.monotonic(), self.context.clock.now())
-        message = exit.message or await self._message(container, running, exit)
-        finished = now if exit.ended_at is None else _earlier(now, exit.ended_at, since)
+        message = result.message or await self._message(container, running, result)
+        finished = now if result.ended_at is None else _earlier(now, result.ended_at, since)
         began = None if since is None else since.time
-        return Termination(exit.code, _reason(exit), finished, began, message, container_id=id)
+        return Termination(result.code, _reason(result), finished, began, message, container_id=container_id)
 
     async def signal(self, name: str) -> None:
         """Send a container the stop signal of its spec or image."""
@@ -165,22 +165,22 @@ class Containers:
     def _message_file(self, name: str) -> Path:
         return self.sandbox.directory / VOLUMES / MESSAGES / name
 
-    async def _message(self, container: Container, running: Running, exit: Exit) -> str:
+    async def _message(self, container: Container, running: Running, result: Exit) -> str:
         text = b""
         with suppress(OSError), self._message_file(container.name).open("rb") as file:
             text = file.read(_LONGEST_MESSAGE)
         fallback = container.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError"
-        if not text and fallback and exit.code != 0:
+        if not text and fallback and result.code != 0:
             text = await self.context.logs.tail(running, _FALLBACK_LENGTH)
         return text.decode(errors="replace")
 
 
-def _reason(exit: Exit) -> str:
-    if exit.oom_killed:
+def _reason(result: Exit) -> str:
+    if result.oom_killed:
         return OOM_KILLED
-    if exit.message:
+    if result.message:
         return START_ERROR
-    return COMPLETED if exit.code == 0 else ERROR
+    return COMPLETED if result.code == 0 else ERROR
 
 
 def _earlier(now: Moment, ended_at: float, since: Moment | None) -> Moment:

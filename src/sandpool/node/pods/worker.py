@@ -244,7 +244,7 @@ class PodWorker:
                 await containers.create(pod, container, image)
                 reason = "RunContainerError"
                 await self._wait_for_background_turn()
-                id = await containers.start(container, image, restarts)
+                container_id = await containers.start(container, image, restarts)
         except (ImageFailure, ConfigError, VolumeFailure, RuntimeFailure, ApiError, OSError) as error:
             reason = error.reason if isinstance(error, ImageFailure) else reason
             reason = "CreateContainerConfigError" if isinstance(error, ConfigError) else reason
@@ -257,7 +257,7 @@ class PodWorker:
                 self._set_state(self.state.not_started(name, problem, self._now(), image_id=image_id))
             return
         self._record_event(events.started(name))
-        self._set_state(self.state.started(name, id, image.id, self._now()))
+        self._set_state(self.state.started(name, container_id, image.id, self._now()))
         self._watch(name)
 
     def _watch(self, name: str) -> None:

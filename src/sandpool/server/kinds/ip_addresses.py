@@ -100,8 +100,8 @@ def validate_endpoint_address(text: str, path: str) -> Iterator[Cause]:
         return
     if address.is_unspecified:
         yield invalid(path, text, f"may not be unspecified ({text})")
-    for property, why in _NOT_REACHABLE:
-        if getattr(address, property):
+    for attribute, why in _NOT_REACHABLE:
+        if getattr(address, attribute):
             yield invalid(path, text, why)
     if any(address in network for network in _LINK_LOCAL_MULTICAST):
         yield invalid(path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")

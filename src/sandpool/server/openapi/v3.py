@@ -43,23 +43,23 @@ def document(resources: Iterable[Resource], path: str) -> Document | None:
     return _document(served) if served else None
 
 
-def respond(resources: Iterable[Resource], path: str, hash: str = "") -> Response | None:
+def respond(resources: Iterable[Resource], path: str, content_hash: str = "") -> Response | None:
     """Answer ``/openapi/v3/<path>``; None if there is no such document.
 
-    ``hash`` is the query parameter by which the index names one content of the document. What is served under that
-    address never changes, so clients may keep it.
+    ``content_hash`` is the query parameter ``hash``, by which the index names one content of the document. What is
+    served under that address never changes, so clients may keep it.
     """
     found = document(resources, path)
     if found is None:
         return None
     response = _tagged(found.encoded, found.hash)
-    if hash == found.hash:
+    if content_hash == found.hash:
         response.headers.append(("Cache-Control", "public, immutable, max-age=31536000"))
     return response
 
 
-def _tagged(encoded: bytes, hash: str) -> Response:
-    return Response(encoded=encoded, content_type=JSON, headers=[("ETag", f'"{hash}"'), ("Vary", "Accept")])
+def _tagged(encoded: bytes, content_hash: str) -> Response:
+    return Response(encoded=encoded, content_type=JSON, headers=[("ETag", f'"{content_hash}"'), ("Vary", "Accept")])
 
 
 def _by_path(resources: Iterable[Resource]) -> dict[str, tuple[Resource, ...]]:

@@ -69,21 +69,21 @@ class NonResourceHandler:
             return Response(encoded=text_body.encode(), content_type=text)
         return Response(encoded=b"ok", content_type=text)
 
-    def _cached(self, path: str, accept: str, hash: str) -> Response:
+    def _cached(self, path: str, accept: str, content_hash: str) -> Response:
         if self._generation != self._resources.generation:
             self._generation = self._resources.generation
             self._cache.clear()
-        key = (path, accept, hash)
+        key = (path, accept, content_hash)
         response = self._cache.get(key)
         if response is None:
-            response = self._build(path, accept, hash)
+            response = self._build(path, accept, content_hash)
             # Accept headers and hashes come from clients: bound the cache.
             if len(self._cache) > 1000:
                 self._cache.clear()
             self._cache[key] = response
         return response
 
-    def _build(self, path: str, accept: str, hash: str) -> Response:
+    def _build(self, path: str, accept: str, content_hash: str) -> Response:
         resources = self._resources
         match path.strip("/").split("/"):
             case [""]:
@@ -104,7 +104,7 @@ class NonResourceHandler:
             case ["openapi", "v3"]:
                 return _json(openapi.index(resources))
             case ["openapi", "v3", *rest]:
-                document = openapi.respond(resources, "/".join(rest), hash)
+                document = openapi.respond(resources, "/".join(rest), content_hash)
                 if document is not None:
                     return document
         raise NotFound(NO_SUCH_RESOURCE)

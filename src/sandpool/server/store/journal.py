@@ -248,16 +248,16 @@ class Journal:
         found = db.execute("SELECT format, revision, rows FROM meta").fetchall()
         if len(found) != 1:
             raise self._damaged(f"it has {len(found)} records of its own state instead of one")
-        format, self.revision, self.rows = found[0]
-        if format == _OLDEST_FORMAT:
+        stored_format, self.revision, self.rows = found[0]
+        if stored_format == _OLDEST_FORMAT:
             self._digest = None
             if not any(column[1] == "digest" for column in db.execute("PRAGMA table_info(meta)")):
                 db.execute("ALTER TABLE meta ADD COLUMN digest INTEGER")
-        elif format == FORMAT:
+        elif stored_format == FORMAT:
             self._digest = db.execute("SELECT digest FROM meta").fetchone()[0]
         else:
             path = self.directory / DATABASE
-            raise StoreDamaged(f"{path} has format {format}; this version of sandpool reads format {FORMAT}")
+            raise StoreDamaged(f"{path} has format {stored_format}; this version of sandpool reads format {FORMAT}")
 
     def _check_head(self) -> None:
         recorded = os.pread(self._head, _HEAD.size, 0)

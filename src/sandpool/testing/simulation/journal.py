@@ -24,8 +24,8 @@ class MemoryJournal:
         asyncio.get_running_loop().call_later(self.delay(), self._finish, batch, done)
 
     def _finish(self, batch: Batch, done: Callable[[Exception | None], object]) -> None:
-        for id in batch.deletes:
-            self.objects.pop(id, None)
+        for row in batch.deletes:
+            self.objects.pop(row, None)
         self.objects.update(batch.puts)
         self.revision, self.rows = batch.revision, batch.rows
         done(None)
