@@ -25,7 +25,7 @@ import uvloop
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import FREEZE_WHILE_WARM
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.bench.figures import Figure, percentile, table
 from sandpool.bench.subjects import starved_seconds
 from sandpool.controllers.manager import ControllerManager
@@ -175,7 +175,7 @@ async def _remove_pool(rig: RealNode) -> None:
     await until(none_left, within=_PATIENCE)
 
 
-async def _watched(rig: RealNode, name: str) -> Object:
+async def _watched(rig: RealNode, name: str) -> SharedObject:
     async for event in rig.client.watch(POD, "default", field_selector=f"metadata.name={name}"):
         if is_ready(event.object):
             return event.object

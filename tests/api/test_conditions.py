@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sandpool.api import conditions
@@ -18,7 +19,7 @@ READY: Condition = {
 OTHER: Condition = {**READY, "type": "Suspended"}
 
 
-def with_ready(given: list[Condition], **changes: Any) -> list[Condition]:
+def with_ready(given: list[Condition], **changes: Any) -> Sequence[Condition]:
     values = {"status": "False", "reason": "R", "message": "m", "observed_generation": 1, "now": NOW, **changes}
     return set_condition(given, "Ready", **values)
 

@@ -9,7 +9,7 @@ import pytest
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.names import name_hash
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.api.views import PodView
 from sandpool.api.warmpool import ON_REPLENISH, RECREATE, ROLLING_UPDATE
 from sandpool.node.simulated import Fate, Stage
@@ -26,7 +26,7 @@ def rolling(unavailable: int | str, surge: int | str) -> Object:
     return {"type": ROLLING_UPDATE, "rollingUpdate": {"maxUnavailable": unavailable, "maxSurge": surge}}
 
 
-def is_ready_member(box: Object) -> bool:
+def is_ready_member(box: SharedObject) -> bool:
     return is_member(box) and is_ready(box) and "deletionTimestamp" not in box["metadata"]
 
 

@@ -20,7 +20,7 @@ from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.api.labels import CLAIM_FIRST_READY_AT, CONTROLLER_FIRST_OBSERVED_AT, SANDBOX_NAME
 from sandpool.api.metrics import CLAIM_CONTROLLER_STARTUP_LATENCY
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.api.views import parse_time
 from sandpool.controllers.manager import ControllerManager
 from sandpool.controllers.options import FIRST_READY_DELAY
@@ -191,7 +191,7 @@ async def test_claim_seen_ready_has_its_annotations(world: World, replicas: int)
     """In every version of the claim that is Ready, not only in the last one."""
     await world.template()
     await world.pool(replicas)
-    seen: list[Object] = []
+    seen: list[SharedObject] = []
 
     async def watch() -> None:
         async for event in world.client.watch(SANDBOX_CLAIM, world.namespace):

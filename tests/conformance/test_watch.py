@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sandpool.api.kinds import CONFIG_MAP, NAMESPACE, POD
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError, BadRequest, Expired
 from sandpool.kube.transport import WatchEvent
@@ -18,7 +18,7 @@ from tests.support.api_access import Endpoint, Raw
 from tests.support.extra_verbs import replace
 
 
-def version(object: Object) -> str:
+def version(object: SharedObject) -> str:
     found: str = object["metadata"]["resourceVersion"]
     return found
 

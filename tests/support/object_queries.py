@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.kube.transport import Request
 
 
-def image_of(sandbox: Object) -> str:
+def image_of(sandbox: SharedObject) -> str:
     image: str = sandbox["spec"]["podTemplate"]["spec"]["containers"][0]["image"]
     return image
 

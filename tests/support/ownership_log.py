@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import ResourceType, SharedObject
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError, Gone
 from sandpool.testing.waiting import until
@@ -97,7 +97,7 @@ class OwnershipLog:
                 self._note(type, event.object)
             self._seen[type] = int(event.object["metadata"]["resourceVersion"])
 
-    def _note(self, type: ResourceType, object: Object) -> None:
+    def _note(self, type: ResourceType, object: SharedObject) -> None:
         uid = object["metadata"]["uid"]
         if type is SANDBOX:
             kind, _ = owner_of(object)
@@ -108,7 +108,7 @@ class OwnershipLog:
             _append(self.held.setdefault(uid, []), named.get("name") or "")
 
 
-def _controller_uid(object: Object) -> str:
+def _controller_uid(object: SharedObject) -> str:
     return next(str(each["uid"]) for each in object["metadata"]["ownerReferences"] if each.get("controller"))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 
 from sandpool.api.kinds import SANDBOX
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.kube.client import Client
 from sandpool.testing.waiting import until
 from sandpool.testing.world import owner_of
@@ -23,7 +23,7 @@ class SandboxHistory:
     def __init__(self, client: Client, namespace: str) -> None:
         self.client = client
         self.namespace = namespace
-        self.states: list[dict[str, Object]] = []
+        self.states: list[dict[str, SharedObject]] = []
 
     async def __aenter__(self) -> SandboxHistory:
         listed = await self.client.list(SANDBOX, self.namespace)
@@ -63,11 +63,11 @@ class SandboxHistory:
 
         await until(caught_up)
 
-    def most(self, counted: Callable[[Object], bool]) -> int:
+    def most(self, counted: Callable[[SharedObject], bool]) -> int:
         """Return the largest number of sandboxes that met a predicate at one time."""
         return max(sum(map(counted, state.values())) for state in self.states)
 
-    def least(self, counted: Callable[[Object], bool]) -> int:
+    def least(self, counted: Callable[[SharedObject], bool]) -> int:
         return min(sum(map(counted, state.values())) for state in self.states)
 
     def claims(self) -> dict[str, set[str]]:
@@ -79,11 +79,11 @@ class SandboxHistory:
                     found.setdefault(box["metadata"]["uid"], set()).add(reference["uid"])
         return found
 
-    def _all(self) -> Iterator[Object]:
+    def _all(self) -> Iterator[SharedObject]:
         for state in self.states:
             yield from state.values()
 
 
-def is_member(box: Object) -> bool:
+def is_member(box: SharedObject) -> bool:
     """Whether a pool owns the sandbox, including a terminating one."""
     return owner_of(box)[0] == "SandboxWarmPool"

@@ -5,10 +5,10 @@ Clients wait for and print these texts. Which one holds when is decided by the c
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 
 Condition = dict[str, Any]
 
@@ -137,26 +137,26 @@ def expired_but_not_owned_message(detail: str) -> str:
 # --- lists of conditions ---------------------------------------------------------------------------------------------
 
 
-def find_condition(conditions: list[Condition], type: str) -> Condition | None:
+def find_condition(conditions: Sequence[Condition], type: str) -> Condition | None:
     for condition in conditions:
         if condition["type"] == type:
             return condition
     return None
 
 
-def condition_of(obj: Object, type: str) -> Condition | None:
+def condition_of(obj: SharedObject, type: str) -> Condition | None:
     """The condition of a type in an object's status; None if absent."""
     return find_condition((obj.get("status") or {}).get("conditions") or [], type)
 
 
-def is_ready(obj: Object) -> bool:
+def is_ready(obj: SharedObject) -> bool:
     """Whether the Ready condition of an object of any kind is True."""
     condition = condition_of(obj, READY)
     return condition is not None and condition["status"] == TRUE
 
 
 def set_condition(
-    conditions: list[Condition],
+    conditions: Sequence[Condition],
     type: str,
     status: str,
     reason: str,
@@ -165,7 +165,7 @@ def set_condition(
     observed_generation: int,
     now: str,
     last_transition_time: str = "",
-) -> list[Condition]:
+) -> Sequence[Condition]:
     """Set one condition in a list. Returns the same list if nothing changed.
 
     ``lastTransitionTime`` moves only when the status changes, to ``last_transition_time`` if there is one (a condition
@@ -191,7 +191,7 @@ def set_condition(
     return [after if condition is before else condition for condition in conditions]
 
 
-def observe_generation(conditions: list[Condition], types: Collection[str], generation: int) -> list[Condition]:
+def observe_generation(conditions: Sequence[Condition], types: Collection[str], generation: int) -> Sequence[Condition]:
     """Set the observed generation of these condition types. Returns the same list if nothing changed.
 
     For conditions that a controller keeps as they are. Without this, clients that wait until ``observedGeneration``
@@ -204,7 +204,7 @@ def observe_generation(conditions: list[Condition], types: Collection[str], gene
     return [{**each, "observedGeneration": generation} if each["type"] in types else each for each in conditions]
 
 
-def remove_condition(conditions: list[Condition], type: str) -> list[Condition]:
+def remove_condition(conditions: Sequence[Condition], type: str) -> Sequence[Condition]:
     """Remove a condition from a list. Returns the same list if the condition is absent."""
     kept = [condition for condition in conditions if condition["type"] != type]
     return conditions if len(kept) == len(conditions) else kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from sys import intern
@@ -12,6 +13,9 @@ from urllib.parse import quote
 # A decoded API object. Objects are immutable by convention: a change builds new dicts along the changed path and
 # shares the rest (see kube.patches), so references can be kept and compared by identity.
 Object = dict[str, Any]
+
+# An object, or a part of one, that other code holds too: what a watch or a view of a cache hands out.
+SharedObject = Mapping[str, Any]
 
 
 class Key(NamedTuple):
@@ -24,7 +28,7 @@ class Key(NamedTuple):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
     @classmethod
-    def of(cls, object: Object) -> Key:
+    def of(cls, object: SharedObject) -> Key:
         metadata = object["metadata"]
         return cls(intern(metadata.get("namespace") or ""), metadata["name"])
 

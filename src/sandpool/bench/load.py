@@ -15,7 +15,7 @@ from typing import Final, cast
 
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import SANDBOX_CLAIM
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.bench.scenarios import Wave
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
@@ -180,7 +180,7 @@ class Load:
                     if event.type != "BOOKMARK":
                         self._heard(event.object)
 
-    def _heard(self, object: Object) -> None:
+    def _heard(self, object: SharedObject) -> None:
         claim = self._waiting.get(object["metadata"]["name"])
         if claim is None:
             return
@@ -220,5 +220,5 @@ def new_claim(name: str, pool: str) -> Object:
     }
 
 
-def assigned_sandbox(claim: Object) -> str:
+def assigned_sandbox(claim: SharedObject) -> str:
     return ((claim.get("status") or {}).get("sandbox") or {}).get("name") or ""

@@ -14,7 +14,7 @@ from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import SANDBOX
 from sandpool.api.labels import WARM_POOL
 from sandpool.api.names import name_hash
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.engine.clock import Clock, within
 from sandpool.kube.client import Client
 from sandpool.kube.transport import WatchEvent
@@ -30,7 +30,7 @@ class Members:
         self.clock = clock
         self.namespace = namespace
         self.selector = f"{WARM_POOL}={name_hash(pool)}"
-        self.ready: dict[str, Object] = {}  # by name
+        self.ready: dict[str, SharedObject] = {}  # by name
         self.levels: list[tuple[float, int]] = []  # when it changed and what it was from then on
         self.first_ready: dict[str, float] = {}  # by name, of all that ever were members
         self._changed = asyncio.Event()  # set and replaced whenever something happens
@@ -82,7 +82,7 @@ class Members:
                     if event.type != "BOOKMARK":
                         self._heard(event.type, event.object)
 
-    def _heard(self, type: str, member: Object) -> None:
+    def _heard(self, type: str, member: SharedObject) -> None:
         name, before = member["metadata"]["name"], len(self.ready)
         if type == "DELETED" or not is_ready(member) or member["metadata"].get("deletionTimestamp"):
             self.ready.pop(name, None)
@@ -99,6 +99,6 @@ class Members:
 MARK = "BENCH_GENERATION"
 
 
-def mark_of(sandbox: Object) -> str:
+def mark_of(sandbox: SharedObject) -> str:
     container = sandbox["spec"]["podTemplate"]["spec"]["containers"][0]
     return next((each.get("value", "") for each in container.get("env") or () if each["name"] == MARK), "")

@@ -27,7 +27,7 @@ from sandpool.api.kinds import (
     SERVICE,
 )
 from sandpool.api.names import name_hash
-from sandpool.api.resource import Key, Object, ResourceType
+from sandpool.api.resource import Key, ResourceType, SharedObject
 from sandpool.api.views import (
     ClaimView,
     NetworkPolicyView,
@@ -116,7 +116,7 @@ class Caches:
         """Pools that refer to a template."""
         return self.pools.by_index(_TEMPLATE, (namespace, template))
 
-    def _add(self, type: ResourceType, project: Callable[[Object], V]) -> Cache[V]:
+    def _add(self, type: ResourceType, project: Callable[[SharedObject], V]) -> Cache[V]:
         cache = self._by_type[type] = Cache(project, name=type.plural)
         return cache
 

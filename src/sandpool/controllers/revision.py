@@ -11,7 +11,7 @@ is a volume, no ``emptyDir`` is none). All other fields do not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
@@ -22,7 +22,7 @@ from sandpool.api import quantity
 from sandpool.api.kinds import SANDBOX
 from sandpool.api.labels import POD_NAME, TEMPLATE_REF, TEMPLATE_REF_HASH
 from sandpool.api.names import name_hash
-from sandpool.api.resource import Key, Object
+from sandpool.api.resource import Key, Object, SharedObject
 from sandpool.api.schema import core
 from sandpool.api.schema.shape import Shape
 from sandpool.api.views import SandboxView, TemplateView
@@ -140,7 +140,7 @@ def _with_labels(pod_template: Object, labels: Mapping[str, str]) -> Object:
     return {**pod_template, "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), **labels}}}
 
 
-def _parts(pod_template: Object, volume_claim_templates: list[Object], service: bool | None) -> Object:
+def _parts(pod_template: SharedObject, volume_claim_templates: Sequence[SharedObject], service: bool | None) -> Object:
     """The part of a spec that templates and sandboxes share; unset fields are omitted."""
     parts: Object = {"podTemplate": pod_template}
     if volume_claim_templates:
@@ -150,7 +150,7 @@ def _parts(pod_template: Object, volume_claim_templates: list[Object], service: 
     return parts
 
 
-def _same_volume_claims(left: list[Object], right: list[Object]) -> bool:
+def _same_volume_claims(left: Sequence[SharedObject], right: Sequence[SharedObject]) -> bool:
     shape = core.definition(_CLAIM_SPEC)
     return len(left) == len(right) and all(
         (a.get("metadata") or {}).get("name") == (b.get("metadata") or {}).get("name")

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -40,7 +40,7 @@ class WatchEvent:
     """One line of a watch stream. ``type`` is ADDED, MODIFIED, DELETED or BOOKMARK; ERROR is raised as ApiError."""
 
     type: str
-    object: Object
+    object: SharedObject
 
 
 def stores_metadata_with_status(transport: object) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.controllers.manager import ControllerManager
 from sandpool.controllers.options import ControllerOptions
 from sandpool.engine.cache.store import Cache
@@ -310,7 +310,7 @@ class World:
         return self.backend.audit.requests(since=self._since, namespace=self.namespace, user=user)
 
 
-def owner_of(object: Object) -> tuple[str, str]:
+def owner_of(object: SharedObject) -> tuple[str, str]:
     """The kind and name of an object's controlling owner."""
     references = object["metadata"].get("ownerReferences") or []
     return next(((each["kind"], each["name"]) for each in references if each.get("controller")), ("", ""))

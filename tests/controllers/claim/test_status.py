@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,7 +34,7 @@ FINISHED: Condition = {
 CLAIM_FINISHED: Condition = {**FINISHED, "observedGeneration": 3}
 
 
-def view(conditions: list[Condition] | None = None, named: Object | None = None, **fields: Any) -> ClaimView:
+def view(conditions: Sequence[Condition] | None = None, named: Object | None = None, **fields: Any) -> ClaimView:
     status: Object = {"conditions": conditions or []}
     if named:
         status["sandbox"] = named

@@ -42,7 +42,7 @@ async def test_caller_that_changes_an_event_of_a_watch_is_detected(client: Clien
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "v"}), "default")
     async with aclosing(cast(AsyncGenerator[WatchEvent, None], client.watch(CONFIG_MAP, "default"))) as events:
         event = await anext(events)
-        event.object["data"] = {}
+        event.object["data"]["k"] = "changed"
     [violation] = verify_all()
     assert "WATCH" in violation and created["metadata"]["uid"] in violation
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from sys import intern
 from typing import Final
 
 from sandpool.api.conditions import READY, TRUE, Condition, find_condition
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.api.views.metadata import View, metadata_of
 from sandpool.api.views.times import parse_time
 
@@ -30,10 +30,10 @@ class ClaimView(View):
     additional_labels: Mapping[str, str]
     additional_annotations: Mapping[str, str]
     # Shared with the object; must not be changed.
-    env: list[Object]
-    volume_claim_templates: list[Object]
+    env: Sequence[SharedObject]
+    volume_claim_templates: Sequence[SharedObject]
     # The status.
-    conditions: list[Condition]
+    conditions: Sequence[Condition]
     sandbox_name: str  # the assigned sandbox; empty before the assignment
     pod_ips: tuple[str, ...]
 
@@ -51,7 +51,7 @@ class ClaimView(View):
         return condition is not None and condition["status"] == TRUE
 
     @classmethod
-    def from_object(cls, obj: Object) -> ClaimView:
+    def from_object(cls, obj: SharedObject) -> ClaimView:
         spec = obj.get("spec") or {}
         status = obj.get("status") or {}
         lifecycle = spec.get("lifecycle")

@@ -8,7 +8,7 @@ from datetime import datetime
 from sys import intern
 from typing import Any, Final
 
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.api.views.sharing import Shared
 from sandpool.api.views.times import parse_time
 
@@ -44,7 +44,7 @@ class View:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     owner: Owner | None
-    other_owners: tuple[Object, ...]  # owner references except the controller's, unchanged
+    other_owners: tuple[SharedObject, ...]  # owner references except the controller's, unchanged
     creation_timestamp: datetime | None
     deletion_timestamp: datetime | None
 
@@ -57,7 +57,7 @@ class View:
         return self.owner is not None and self.owner.uid == owner.uid
 
 
-def metadata_of(obj: Object) -> dict[str, Any]:
+def metadata_of(obj: SharedObject) -> dict[str, Any]:
     """The fields of ``View`` for an object."""
     metadata = obj["metadata"]
     owner, others = _owners(metadata.get("ownerReferences") or ())
@@ -76,7 +76,7 @@ def metadata_of(obj: Object) -> dict[str, Any]:
     }
 
 
-def _owners(references: list[Object] | tuple[()]) -> tuple[Owner | None, tuple[Object, ...]]:
+def _owners(references: list[Object] | tuple[()]) -> tuple[Owner | None, tuple[SharedObject, ...]]:
     owner: Owner | None = None
     others: list[Object] = []
     for reference in references:
@@ -101,7 +101,7 @@ def controller_reference(type: ResourceType, owner: View) -> Object:
     }
 
 
-def adopted_by(child: View, type: ResourceType, owner: View) -> list[Object]:
+def adopted_by(child: View, type: ResourceType, owner: View) -> list[SharedObject]:
     """The owner references of a child after its adoption by ``owner``. Includes the other owners, because a merge patch
     replaces the whole list."""
     others = [reference for reference in child.other_owners if reference["uid"] != owner.uid]

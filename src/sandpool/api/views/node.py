@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sandpool.api import conditions
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.api.views.metadata import View, metadata_of
 
 #: Taint of the cluster autoscaler on a node that it is about to remove without cordoning it.
@@ -24,7 +24,7 @@ class NodeView(View):
         return self.ready and not self.cordoned and not self.deleting
 
     @classmethod
-    def from_object(cls, obj: Object) -> NodeView:
+    def from_object(cls, obj: SharedObject) -> NodeView:
         spec = obj.get("spec") or {}
         ready = conditions.find_condition((obj.get("status") or {}).get("conditions") or [], conditions.READY)
         going = any(taint.get("key") == _TO_BE_DELETED for taint in spec.get("taints") or ())

@@ -7,7 +7,7 @@ from sys import intern
 from typing import Final, NamedTuple
 
 from sandpool.api import conditions
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.api.views.metadata import View, metadata_of
 
 RUNNING: Final = "Running"
@@ -60,7 +60,7 @@ class PodView(View):
         return self.phase in (SUCCEEDED, FAILED)
 
     @classmethod
-    def from_object(cls, obj: Object) -> PodView:
+    def from_object(cls, obj: SharedObject) -> PodView:
         status = obj.get("status") or {}
         known = status.get("conditions") or []
         ready = conditions.find_condition(known, conditions.READY)
@@ -81,7 +81,7 @@ class PodView(View):
         )
 
 
-def _waiting(status: Object) -> str:
+def _waiting(status: SharedObject) -> str:
     for field in ("initContainerStatuses", "containerStatuses"):
         for container in status.get(field) or ():
             state = container.get("state")
@@ -93,7 +93,7 @@ def _waiting(status: Object) -> str:
     return ""
 
 
-def _last_end(status: Object, field: str) -> ContainerEnd | None:
+def _last_end(status: SharedObject, field: str) -> ContainerEnd | None:
     latest: ContainerEnd | None = None
     for container in status.get("containerStatuses") or ():
         state = container.get(field)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from sys import intern
@@ -9,7 +10,7 @@ from typing import Final
 
 from sandpool.api import labels
 from sandpool.api.conditions import READY, TRUE, Condition, find_condition
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.api.sandbox import DELETE, SUSPENDED
 from sandpool.api.views.metadata import View, metadata_of
 from sandpool.api.views.sharing import Shared
@@ -25,7 +26,7 @@ _condition: Final = Shared[Condition](4096)
 class SandboxStatus:
     """The complete status: the controller replaces it as a whole."""
 
-    conditions: list[Condition] = field(default_factory=list)
+    conditions: Sequence[Condition] = field(default_factory=list)
     node_name: str = ""
     pod_ips: tuple[str, ...] = ()
     selector: str = ""
@@ -49,7 +50,7 @@ class SandboxStatus:
         return False
 
     @classmethod
-    def from_object(cls, status: Object) -> SandboxStatus:
+    def from_object(cls, status: SharedObject) -> SandboxStatus:
         return cls(
             conditions=[_condition(condition) for condition in status.get("conditions") or ()],
             node_name=intern(status.get("nodeName") or ""),
@@ -75,8 +76,8 @@ class SandboxStatus:
 @dataclass(frozen=True, slots=True)
 class SandboxView(View):
     # Shared with the object; must be copied before a change.
-    pod_template: Object
-    volume_claim_templates: list[Object]
+    pod_template: SharedObject
+    volume_claim_templates: Sequence[SharedObject]
     service: bool | None  # None: an existing Service is kept, none is created
     shutdown_time: datetime | None
     shutdown_policy: str
@@ -102,7 +103,7 @@ class SandboxView(View):
         return self.annotations.get(labels.POD_NAME) or self.name
 
     @classmethod
-    def from_object(cls, obj: Object) -> SandboxView:
+    def from_object(cls, obj: SharedObject) -> SandboxView:
         spec = obj.get("spec") or {}
         return cls(
             **metadata_of(obj),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.api.views.metadata import View, metadata_of
 
 
@@ -13,10 +13,10 @@ from sandpool.api.views.metadata import View, metadata_of
 class ServiceView(View):
     cluster_ip: str
     selector: Mapping[str, str]
-    ports: list[Object]
+    ports: Sequence[SharedObject]
 
     @classmethod
-    def from_object(cls, obj: Object) -> ServiceView:
+    def from_object(cls, obj: SharedObject) -> ServiceView:
         spec = obj.get("spec") or {}
         return cls(
             **metadata_of(obj),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.api.template import UNMANAGED
 from sandpool.api.views.metadata import View, metadata_of
 
@@ -12,10 +13,10 @@ from sandpool.api.views.metadata import View, metadata_of
 @dataclass(frozen=True, slots=True)
 class TemplateView(View):
     # Shared with the object; must be copied before a change.
-    pod_template: Object
-    volume_claim_templates: list[Object]
+    pod_template: SharedObject
+    volume_claim_templates: Sequence[SharedObject]
     service: bool | None
-    network_policy: Object | None  # None: the default policy
+    network_policy: SharedObject | None  # None: the default policy
     network_policy_management: str
     env_vars_injection_policy: str
     volume_claim_templates_policy: str
@@ -26,7 +27,7 @@ class TemplateView(View):
         return self.network_policy_management != UNMANAGED
 
     @classmethod
-    def from_object(cls, obj: Object) -> TemplateView:
+    def from_object(cls, obj: SharedObject) -> TemplateView:
         spec = obj.get("spec") or {}
         return cls(
             **metadata_of(obj),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.api.views.metadata import View, metadata_of
 
 
 @dataclass(frozen=True, slots=True)
 class VolumeClaimView(View):
     @classmethod
-    def from_object(cls, obj: Object) -> VolumeClaimView:
+    def from_object(cls, obj: SharedObject) -> VolumeClaimView:
         return cls(**metadata_of(obj))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sandpool.api.conditions import Condition
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.api.views.metadata import View, metadata_of
 
 
@@ -17,10 +18,10 @@ class WarmPoolStatus:
     updated_ready_replicas: int = 0
     selector: str = ""
     observed_generation: int = 0
-    conditions: list[Condition] = field(default_factory=list)
+    conditions: Sequence[Condition] = field(default_factory=list)
 
     @classmethod
-    def from_object(cls, status: Object) -> WarmPoolStatus:
+    def from_object(cls, status: SharedObject) -> WarmPoolStatus:
         return cls(
             replicas=status.get("replicas") or 0,
             ready_replicas=status.get("readyReplicas") or 0,
@@ -43,7 +44,7 @@ class WarmPoolView(View):
     status: WarmPoolStatus
 
     @classmethod
-    def from_object(cls, obj: Object) -> WarmPoolView:
+    def from_object(cls, obj: SharedObject) -> WarmPoolView:
         spec = obj.get("spec") or {}
         replicas = spec.get("replicas")
         strategy = spec.get("updateStrategy") or {}

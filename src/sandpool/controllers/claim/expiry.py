@@ -29,7 +29,7 @@ class Phase(Enum):
     RETAIN = auto()  # delete the sandbox and keep the claim
 
 
-def deadline(lifecycle: Lifecycle | None, conditions: list[Condition]) -> datetime | None:
+def deadline(lifecycle: Lifecycle | None, conditions: Sequence[Condition]) -> datetime | None:
     """When a claim with these conditions expires; None: never."""
     if lifecycle is None:
         return None
@@ -37,7 +37,7 @@ def deadline(lifecycle: Lifecycle | None, conditions: list[Condition]) -> dateti
     return min((moment for moment in moments if moment is not None), default=None)
 
 
-def _end_of_ttl(lifecycle: Lifecycle, conditions: list[Condition]) -> datetime | None:
+def _end_of_ttl(lifecycle: Lifecycle, conditions: Sequence[Condition]) -> datetime | None:
     ttl = lifecycle.ttl_seconds_after_finished
     finished = find_condition(conditions, FINISHED)
     if ttl is None or finished is None or finished["status"] != TRUE:
@@ -46,7 +46,7 @@ def _end_of_ttl(lifecycle: Lifecycle, conditions: list[Condition]) -> datetime |
     return None if ended is None else ended + timedelta(seconds=ttl)
 
 
-def has_expired(lifecycle: Lifecycle | None, conditions: list[Condition], now: datetime) -> bool:
+def has_expired(lifecycle: Lifecycle | None, conditions: Sequence[Condition], now: datetime) -> bool:
     at = deadline(lifecycle, conditions)
     return at is not None and now >= at
 
@@ -60,7 +60,7 @@ def phase(claim: ClaimView, now: datetime) -> Phase:
     return policies.get(claim.lifecycle.shutdown_policy, Phase.RETAIN)
 
 
-def is_marked(conditions: list[Condition]) -> bool:
+def is_marked(conditions: Sequence[Condition]) -> bool:
     """Whether the status says that the claim has expired."""
     ready = find_condition(conditions, READY)
     return ready is not None and ready["reason"] == CLAIM_EXPIRED[0]

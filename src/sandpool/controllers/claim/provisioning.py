@@ -16,7 +16,7 @@ from typing import Final
 
 from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX_CLAIM
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.api.template import ALLOWED, DISALLOWED, OVERRIDES
 from sandpool.api.views import ClaimView, TemplateView, controller_reference
 from sandpool.controllers.claim.errors import (
@@ -141,7 +141,7 @@ def _is_within(domain: str, domains: Sequence[str]) -> bool:
 # --- environment variables -------------------------------------------------------------------------------------------
 
 
-def inject_env(pod_spec: Object, env: Sequence[Object], policy: str) -> Object:
+def inject_env(pod_spec: Object, env: Sequence[SharedObject], policy: str) -> Object:
     """Return the pod spec with a claim's variables; the same object if there are none.
 
     A variable without a container name goes to the first container, after those that name it. Under ``Overrides`` it
@@ -167,7 +167,7 @@ def inject_env(pod_spec: Object, env: Sequence[Object], policy: str) -> Object:
     return changed
 
 
-def _check_targets(env: Sequence[Object], known: set[str]) -> None:
+def _check_targets(env: Sequence[SharedObject], known: set[str]) -> None:
     for variable in env:
         target = variable.get("containerName")
         if target and target not in known:
@@ -176,12 +176,12 @@ def _check_targets(env: Sequence[Object], known: set[str]) -> None:
             )
 
 
-def _of_container(env: Sequence[Object], name: str, *, is_default: bool = False) -> list[Object]:
+def _of_container(env: Sequence[SharedObject], name: str, *, is_default: bool = False) -> list[SharedObject]:
     own = [variable for variable in env if variable.get("containerName") == name]
     return own + [variable for variable in env if not variable.get("containerName")] if is_default else own
 
 
-def _with_variables(container: Object, variables: list[Object], policy: str) -> Object:
+def _with_variables(container: Object, variables: Sequence[SharedObject], policy: str) -> Object:
     if not variables:
         return container
     if policy == ALLOWED and container.get("envFrom"):
@@ -206,7 +206,9 @@ def _with_variables(container: Object, variables: list[Object], policy: str) -> 
 # --- volume claim templates ------------------------------------------------------------------------------------------
 
 
-def merge_volume_claims(template: Sequence[Object], claim: Sequence[Object], policy: str) -> list[Object]:
+def merge_volume_claims(
+    template: Sequence[SharedObject], claim: Sequence[SharedObject], policy: str
+) -> list[SharedObject]:
     """Combine the volume claim templates of a template and a claim.
 
     ``Allowed`` gives both lists, ``Overrides`` replaces those of the same name by the claim's. Names must be present
@@ -239,7 +241,7 @@ def _volumes_rejected(detail: str) -> ClaimError:
     return volume_claim_templates_rejected(f"failed to merge volume claim templates: {detail}")
 
 
-def _check_volume_names(templates: Sequence[Object], where: str) -> None:
+def _check_volume_names(templates: Sequence[SharedObject], where: str) -> None:
     seen: set[str] = set()
     for index, template in enumerate(templates):
         name = _volume_name(template)
@@ -252,6 +254,6 @@ def _check_volume_names(templates: Sequence[Object], where: str) -> None:
         seen.add(name)
 
 
-def _volume_name(template: Object) -> str:
+def _volume_name(template: SharedObject) -> str:
     name: str = (template.get("metadata") or {}).get("name") or ""
     return name

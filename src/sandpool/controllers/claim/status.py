@@ -32,7 +32,7 @@ from sandpool.kube.patches import merge_diff
 
 @dataclass(frozen=True, slots=True)
 class ClaimStatus:
-    conditions: list[Condition]  # in the order of their types
+    conditions: Sequence[Condition]  # in the order of their types
     sandbox_name: str = ""
     pod_ips: tuple[str, ...] = ()
 
@@ -148,8 +148,8 @@ def status_patch(claim: ClaimView, status: ClaimStatus) -> Object | None:
 
 
 def _with_finished(
-    conditions: list[Condition], claim: ClaimView, sandbox: SandboxView | None, now: str, *, expired: bool
-) -> list[Condition]:
+    conditions: Sequence[Condition], claim: ClaimView, sandbox: SandboxView | None, now: str, *, expired: bool
+) -> Sequence[Condition]:
     """Copy the Finished condition of the sandbox, at the claim's generation. An expired claim keeps it after its
     sandbox is gone, as the reason."""
     if sandbox is None:
@@ -162,8 +162,8 @@ def _with_finished(
 
 
 def _with_state_loss(
-    conditions: list[Condition], claim: ClaimView, sandbox: SandboxView | None, now: str
-) -> list[Condition]:
+    conditions: Sequence[Condition], claim: ClaimView, sandbox: SandboxView | None, now: str
+) -> Sequence[Condition]:
     """Copy the StateLost condition of the sandbox. A claim keeps it after its sandbox is gone, as the reason."""
     if sandbox is None:
         return observe_generation(conditions, (STATE_LOST,), claim.generation)
@@ -177,14 +177,14 @@ def _with_state_loss(
 
 
 def _with_ready(
-    conditions: list[Condition],
+    conditions: Sequence[Condition],
     claim: ClaimView,
     sandbox: SandboxView | None,
     error: ClaimError | None,
     now: str,
     *,
     expired: bool,
-) -> list[Condition]:
+) -> Sequence[Condition]:
     if error is not None:
         return _ready(conditions, claim, error.reason, error.message, now)
     if expired:
@@ -199,11 +199,13 @@ def _with_ready(
     return _copied(conditions, ready, claim.generation, now)
 
 
-def _ready(conditions: list[Condition], claim: ClaimView, reason: str, message: str, now: str) -> list[Condition]:
+def _ready(
+    conditions: Sequence[Condition], claim: ClaimView, reason: str, message: str, now: str
+) -> Sequence[Condition]:
     return set_condition(conditions, READY, FALSE, reason, message, observed_generation=claim.generation, now=now)
 
 
-def _copied(conditions: list[Condition], condition: Condition, generation: int, now: str) -> list[Condition]:
+def _copied(conditions: Sequence[Condition], condition: Condition, generation: int, now: str) -> Sequence[Condition]:
     """Copy a condition of the sandbox, including its transition time."""
     return set_condition(
         conditions,

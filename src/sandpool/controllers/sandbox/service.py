@@ -6,13 +6,13 @@ keeps an own one without ever creating one. The Service stays while the sandbox 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from sandpool.api.kinds import SANDBOX, SERVICE
 from sandpool.api.names import service_port_name
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.api.views import SandboxView, ServiceView, adopted_by, controller_reference
 from sandpool.controllers.sandbox.ownership import precondition, refusal, tracking_labels
 from sandpool.controllers.writer import Create, Delete, Patch
@@ -121,12 +121,12 @@ def _update(found: ServiceView, sandbox: SandboxView) -> Patch | None:
     return Patch(SERVICE, found.name, body)
 
 
-def _merged_ports(found: list[Object], wanted: list[Object]) -> list[Object]:
+def _merged_ports(found: Sequence[SharedObject], wanted: Sequence[SharedObject]) -> list[SharedObject]:
     """The wanted ports. An existing one stays as it is, with the fields that other clients have added."""
     there = {_essence(port): port for port in found}
     return [there.get(_essence(port), port) for port in wanted]
 
 
-def _essence(port: Object) -> tuple[str, str, int, int | str]:
+def _essence(port: SharedObject) -> tuple[str, str, int, int | str]:
     number: int = port["port"]
     return port.get("name") or "", port.get("protocol") or _TCP, number, port.get("targetPort") or number

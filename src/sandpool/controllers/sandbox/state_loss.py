@@ -9,7 +9,7 @@ Only losses since the sandbox was handed out count: a member of a pool that rest
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -74,8 +74,8 @@ def detect(
 
 
 def with_state_loss(
-    conditions: list[Condition], sandbox: SandboxView, loss: StateLoss | None, now: str
-) -> list[Condition]:
+    conditions: Sequence[Condition], sandbox: SandboxView, loss: StateLoss | None, now: str
+) -> Sequence[Condition]:
     """The conditions with that of the latest loss. Its transition time is the time of the loss."""
     before = find_condition(conditions, STATE_LOST)
     if sandbox.suspended:

@@ -23,6 +23,7 @@ or may be one. Ready comes last and summarises.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -123,7 +124,7 @@ class ConditionValue(NamedTuple):
     message: str
 
 
-def conditions(sandbox: SandboxView, state: ChildrenState, now: str) -> list[Condition]:
+def conditions(sandbox: SandboxView, state: ChildrenState, now: str) -> Sequence[Condition]:
     """The conditions of the sandbox, updated; ``now`` becomes the transition time of those that change."""
     values = {
         api.SUSPENDED: suspended(sandbox, state),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sandpool.api.kinds import PERSISTENT_VOLUME_CLAIM, SANDBOX
 from sandpool.api.names import volume_claim_name
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.api.views import SandboxView, VolumeClaimView, adopted_by, controller_reference
 from sandpool.controllers.sandbox.ownership import precondition, refusal, tracking_labels
 from sandpool.controllers.writer import Create, Patch
@@ -51,12 +51,12 @@ def pod_volumes(sandbox: SandboxView) -> list[Object]:
     ]
 
 
-def _name(template: Object) -> str:
+def _name(template: SharedObject) -> str:
     name: str = (template.get("metadata") or {}).get("name") or ""
     return name
 
 
-def _from_template(template: Object, name: str, sandbox: SandboxView) -> Object:
+def _from_template(template: SharedObject, name: str, sandbox: SandboxView) -> Object:
     given = template.get("metadata") or {}
     metadata: Object = {
         "name": name,

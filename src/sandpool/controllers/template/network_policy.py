@@ -11,7 +11,7 @@ from typing import Final
 
 from sandpool.api.labels import TEMPLATE_REF_HASH
 from sandpool.api.names import name_hash
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.api.views import TemplateView
 
 #: Where the router runs.
@@ -43,7 +43,7 @@ def _default_rules() -> Object:
     return {"ingress": [{"from": [router]}], "egress": [{"to": internet}]}
 
 
-def _given_rules(policy: Object) -> Object:
+def _given_rules(policy: SharedObject) -> Object:
     return {
         direction: [_as_stored(rule) for rule in policy[direction]]
         for direction in ("ingress", "egress")

@@ -28,7 +28,7 @@ from contextlib import aclosing
 from random import Random
 from typing import Any, Generic, TypeVar, cast
 
-from sandpool.api.resource import Key, Object, ResourceType
+from sandpool.api.resource import Key, Object, ResourceType, SharedObject
 from sandpool.engine.cache.store import Cache, Listing, version_of
 from sandpool.engine.clock import Clock
 from sandpool.engine.ratelimit import Backoff
@@ -226,7 +226,7 @@ class Reflector(Generic[V]):
             raise Unreadable(f"the watch sent an event of type {event.type!r}")
         self._version = max(version, self._version or 0)
 
-    def _take_object(self, type: str, object: Object) -> None:
+    def _take_object(self, type: str, object: SharedObject) -> None:
         try:
             if type == "DELETED":
                 self.cache.observe_deletion(object)
@@ -235,7 +235,7 @@ class Reflector(Generic[V]):
         except Exception:  # noqa: BLE001 - see _take_page
             self._could_not_read(object)
 
-    def _could_not_read(self, object: Object) -> None:
+    def _could_not_read(self, object: SharedObject) -> None:
         self.unreadable += 1
         metadata = object.get("metadata") or {}
         _log.exception("could not read %s %s; it keeps its last view", self.type, metadata.get("name"))

@@ -35,9 +35,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from sandpool.api.resource import Key, Object
+from sandpool.api.resource import Key, SharedObject
 from sandpool.engine.cache.index import Index
 from sandpool.kube.mutation_detector import detector
 
@@ -66,7 +66,7 @@ class _Subscription(Generic[V]):
 class Cache(Generic[V]):
     """The objects of one type. ``name`` identifies the type in log lines."""
 
-    def __init__(self, project: Callable[[Object], V], *, name: str = "objects") -> None:
+    def __init__(self, project: Callable[[Any], V], *, name: str = "objects") -> None:
         self.project = project
         self.name = name
         self._entries: dict[Key, _Entry[V]] = {}
@@ -133,13 +133,13 @@ class Cache(Generic[V]):
 
     # -- events of the API -----------------------------------------------------------------------------------------
 
-    def observe(self, object: Object) -> None:
+    def observe(self, object: SharedObject) -> None:
         """Take in an ADDED or MODIFIED event."""
         version = version_of(object)
         self._seen = max(self._seen, version)
         self._take(Key.of(object), object, version)
 
-    def observe_deletion(self, object: Object) -> None:
+    def observe_deletion(self, object: SharedObject) -> None:
         """Take in a DELETED event."""
         version = version_of(object)
         self._seen = max(self._seen, version)
@@ -170,13 +170,13 @@ class Cache(Generic[V]):
 
     # -- own writes ------------------------------------------------------------------------------------------------
 
-    def record_write(self, object: Object) -> None:
+    def record_write(self, object: SharedObject) -> None:
         """Take in the response of an own create or patch, before the object is read again."""
         key, version = Key.of(object), version_of(object)
         if key in self._entries or version > self._seen:
             self._take(key, object, version)
 
-    def record_deletion(self, key: Key, uid: str, response: Object | None = None) -> None:
+    def record_deletion(self, key: Key, uid: str, response: SharedObject | None = None) -> None:
         """Take in the ``response`` of an own delete: the object while a finalizer keeps it, a Status once it is gone.
 
         None stands for a 404, which means the same as a Status.
@@ -192,7 +192,7 @@ class Cache(Generic[V]):
 
     # -- implementation --------------------------------------------------------------------------------------------
 
-    def _take(self, key: Key, object: Object, version: int) -> None:
+    def _take(self, key: Key, object: SharedObject, version: int) -> None:
         uid = _uid(object)
         entry = self._entries.get(key)
         if uid in self._deleted or (entry is not None and version <= entry.version):
@@ -259,7 +259,7 @@ class Listing(Generic[V]):
         # Objects we deleted and that are not listed: the list proves their end, no event about them will come.
         self._gone_for_good = set(cache._deleted)
 
-    def add(self, object: Object) -> None:
+    def add(self, object: SharedObject) -> None:
         key = Key.of(object)
         self._listed.add(key)
         self._gone_for_good.discard(_uid(object))
@@ -279,11 +279,11 @@ class Listing(Generic[V]):
         cache._seen = max(cache._seen, self._version)
 
 
-def version_of(object: Object) -> int:
+def version_of(object: SharedObject) -> int:
     """The resourceVersion of an object or list as a number. Within one type the numbers grow with every change."""
     return int(object["metadata"]["resourceVersion"])
 
 
-def _uid(object: Object) -> str:
+def _uid(object: SharedObject) -> str:
     uid: str = object["metadata"].get("uid") or ""
     return uid

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.engine.clock import Clock
 from sandpool.kube.errors import ApiError, InternalError, from_status
 from sandpool.kube.mutation_detector import detector
@@ -122,7 +122,7 @@ class InProcessTransport:
             watch.end()
 
 
-def _uid(object: Object) -> str:
+def _uid(object: SharedObject) -> str:
     """The UID of an object; empty for a bookmark."""
     uid: str = object["metadata"].get("uid", "")
     return uid
