@@ -217,7 +217,7 @@ MUTATIONS: Final[tuple[tuple[Callable[[Patch], None], Worlds, int], ...]] = (
     (ambiguous_creations_count_as_failed, with_profile(FAULTY_NETWORK), 0),
     (caches_ignore_own_writes, with_profile(ORDINARY), 0),
     (terminating_members_do_not_count, with_profile(DISRUPTIVE_USERS), 0),
-    (pools_delete_without_precondition, with_profile(CRASHES_AT_ADOPTION), 0),
+    (pools_delete_without_precondition, with_profile(CRASHES_AT_ADOPTION), 30),
     (outdated_revisions_are_candidates, with_profile(CONTENTION), 0),
     (claims_ignore_sandbox_changes, with_profile(ORDINARY), 0),
     (metrics_are_recorded_twice, with_profile(ORDINARY), 0),
