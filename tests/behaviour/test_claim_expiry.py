@@ -26,7 +26,7 @@ def in_seconds(world: World, seconds: float) -> str:
 
 
 def endings(requests: list[Request]) -> list[str]:
-    """What was written about the end of a claim, in order."""
+    """Return the writes about the end of a claim, in order."""
     told = []
     for request in requests:
         if request.method == "DELETE":

@@ -154,7 +154,7 @@ async def test_e33_waiting_claim_has_no_conditions(world: World) -> None:
 
 
 async def test_waiting_claims_are_served_in_arrival_order(world: World) -> None:
-    """By event: no time passes between a sandbox becoming ready and its claim being so."""
+    """Events serve them: no time passes between a sandbox becoming ready and its claim becoming ready."""
     world.node.delays = {Stage.READY: NEVER}
     await world.template()
     await world.pool(3, filled=False)

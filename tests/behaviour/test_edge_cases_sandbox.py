@@ -221,7 +221,7 @@ async def test_edge_09_annotation_is_repaired_to_an_owned_survivor(world: World)
 
 
 async def test_edge_09_pod_of_an_earlier_sandbox_of_the_name_is_not_owned(world: World) -> None:
-    """The garbage collector deletes it. Until it is gone it is in the way."""
+    """The garbage collector deletes the pod. Until then its name is taken."""
     former = {"apiVersion": SANDBOX.api_version, "kind": "Sandbox", "name": "box", "uid": "former", "controller": True}
     finalizers = ["example.com/keep"]
     await pod(world, ownerReferences=[former], labels=TRACKING, finalizers=finalizers)
@@ -287,7 +287,8 @@ async def test_edge_13_template_cannot_set_reserved_keys(world: World) -> None:
 
 
 async def test_edge_13_reserved_keys_propagated_earlier_are_removed(world: World) -> None:
-    """Those it has listed; others under our prefixes are left, except those we decide about."""
+    """Keys in the list of propagated keys are removed. Other keys with our prefixes stay, unless the controller manages
+    them."""
     await world.sandbox()
     old = "agents.x-k8s.io/old"
     labels = {old: "1", "agents.x-k8s.io/unlisted": "1", TEMPLATE_REF_HASH: "1", WARM_POOL: "1", CREATED_BY: "me"}

@@ -510,7 +510,7 @@ def free_sandbox(name: str, pool: Object) -> Object:
 
 
 async def eventually(probe: Callable[[], bool]) -> None:
-    """Also while watches are held, when the world does not come to rest."""
+    """Poll, for tests that hold watches and therefore never reach quiescence."""
 
     async def ask() -> bool:
         return probe()

@@ -277,7 +277,8 @@ async def set_ready(world: World, pod: str, status: str) -> None:
 
 
 async def test_r40_lost_status_response_is_recorded_once(world: World, backend: Backend) -> None:
-    """The answers to the status and to the notes of the claim are lost: both are written again, and it is told once."""
+    """The responses to the status and to the annotations are lost: both are written again, and the metrics count
+    once."""
     await world.template()
     await world.pool(1)
     lost: list[str] = []

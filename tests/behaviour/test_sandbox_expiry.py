@@ -23,7 +23,8 @@ def after(world: World, seconds: float) -> str:
 
 
 async def test_expired_sandbox_is_retained_without_pod_and_service(world: World) -> None:
-    """Told first, then deleted; volumes are kept; the status has only conditions; and then there is peace."""
+    """The status is written before the deletions, volumes are kept, only conditions remain, and nothing is written
+    afterwards."""
     volumes = [{"metadata": {"name": "data"}, "spec": CLAIM}]
     await world.sandbox(service=True, shutdownTime=after(world, 60), volumeClaimTemplates=volumes)
     await world.wait(58)

@@ -66,8 +66,8 @@ async def test_cluster_domain_is_configurable(world: World) -> None:
 
 
 async def test_ports_come_from_containers_and_sidecars(world: World) -> None:
-    """Sorted, each once per protocol, named by the first who names it, others by number; ordinary init containers have
-    none that last."""
+    """Ports are sorted and unique per protocol. The first name of a port wins; unnamed ports get one. Ordinary init
+    containers add none."""
     declared = (
         {"containerPort": 8080},
         {"containerPort": 53, "protocol": "UDP", "name": "dns"},

@@ -66,7 +66,7 @@ async def test_sandbox_deleted_during_its_status_write_is_no_failure(
 
 
 async def test_new_generation_is_written_with_the_next_change_or_after_a_delay(world: World) -> None:
-    """What changed nothing but the generation is not worth a write of its own at once."""
+    """A change of the generation alone is not written at once."""
     await world.sandbox()
     world.written()
     await world.patch(SANDBOX, "box", {"spec": {"shutdownPolicy": "Delete"}})

@@ -83,7 +83,7 @@ async def test_adoptable_volume_claim_is_adopted_and_keeps_its_labels(world: Wor
 
 
 async def test_unowned_volume_claim_without_the_labels_is_refused(world: World) -> None:
-    """The pod is looked after all the same; templates after the refused one are not."""
+    """The pod is still reconciled; volume claim templates after the refused one are not."""
     await world.create(PERSISTENT_VOLUME_CLAIM, "data-box", spec=CLAIM)
     await world.sandbox(volumeClaimTemplates=[volume("first"), volume("data"), volume("last")])
     assert (await world.told())["Ready"] == (

@@ -128,7 +128,7 @@ async def test_deleting_a_template_deletes_its_policy(world: World) -> None:
 
 
 async def test_policy_selects_the_pods_of_its_template(world: World) -> None:
-    """Those of pools and of claims, warm and cold, and no others."""
+    """It selects pods of pools and of claims, warm and cold, and no others."""
     await world.template(envVarsInjectionPolicy="Allowed")
     await world.pool(1)
     await world.claim("warm")

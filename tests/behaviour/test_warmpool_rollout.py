@@ -95,7 +95,7 @@ async def test_rollout_without_bounds_uses_a_quarter(world: World) -> None:
 
 
 async def test_claims_during_a_rollout_get_a_current_sandbox_while_one_is_ready(world: World) -> None:
-    """And one of the former template rather than none."""
+    """Otherwise they get one of the former template."""
     world.node.delays = {Stage.READY: 1.0}
     await world.template()
     await world.pool(2, updateStrategy=rolling(0, 1), filled=False)

@@ -48,7 +48,7 @@ def document(*runs: dict[str, Any]) -> dict[str, Any]:
 
 
 class Reader(HTMLParser):
-    """What a person sees, cell by cell, and what a browser would fetch."""
+    """Parses a page into its visible cells and the URLs that a browser would fetch."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -35,7 +35,7 @@ SAMPLES = 15  # claims; the cheapest counts, because timers and other events dis
 
 
 class QuietWorld(World):
-    """One in which only claims cost something: members are not replaced."""
+    """A world in which only claims cost requests: members are not replaced."""
 
     async def start(self) -> None:
         await super().start()
@@ -145,7 +145,7 @@ async def fewest_calls(world: QuietWorld, prefix: str) -> int:
 
 
 async def least_cpu(*worlds: QuietWorld) -> list[float]:
-    """Of each world, in turns: what else the machine does in the meantime makes it slower for all of them."""
+    """Measure the worlds alternately, so that other load of the machine affects all of them."""
     least = [math.inf for _ in worlds]
     for number in range(2 * SAMPLES):
         for index, world in enumerate(worlds):

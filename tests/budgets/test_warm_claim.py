@@ -124,7 +124,7 @@ class Distant:
 
 
 class DistantWorld(World):
-    """One whose controllers are far away from the API, once they have been restarted."""
+    """A world whose controllers have a slow connection to the API after their restart."""
 
     far = False
 

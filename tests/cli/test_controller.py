@@ -51,7 +51,7 @@ def kubeconfig(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def understood(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Options, ControllerOptions]]]:
-    """What the command would have run, had it run anything."""
+    """Record the options with which the command would have run."""
     calls: list[tuple[Options, ControllerOptions]] = []
 
     def run(work: object) -> None:
@@ -228,7 +228,7 @@ def test_address_in_use_is_reported(kubeconfig: Path) -> None:
 
 
 def test_unreachable_api_is_awaited(kubeconfig: Path, tmp_path: Path) -> None:
-    """It says so, and goes when it is told to."""
+    """The command logs that it waits, and stops on a signal."""
     command = [sys.executable, "-m", "sandpool.cli.main", "controller", "--kubeconfig", str(kubeconfig)]
     options = ["--metrics-bind-address=0", "--health-probe-bind-address=0", "--log-format=text"]
     with subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True) as process:

@@ -45,7 +45,7 @@ def kubeconfig(tmp_path: Path) -> Path:
 
 
 def understood(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[Connection, NodeOptions, bool]:
-    """What the command would have run, had it run anything."""
+    """Record the options with which the command would have run."""
     calls: list[tuple[Connection, NodeOptions, bool]] = []
 
     def run(work: object) -> None:

@@ -139,7 +139,7 @@ async def test_pool_of_real_sandboxes_serves_a_claim(server: ServerProcess) -> N
 
 
 def image(data: Path, *arguments: str) -> str:
-    """What ``sandpool image`` has to say."""
+    """Run ``sandpool image`` and return its output."""
     return CliRunner().invoke(main, ["image", *arguments, "--data-dir", str(data)]).output
 
 
@@ -173,7 +173,7 @@ async def test_imported_image_runs_and_survives_a_restart_with_keep(options: tup
 
 
 async def run_in(kubeconfig: Path, pod: str, command: str) -> str:
-    """What a shell command prints."""
+    """Run a shell command in the sandbox and return its output."""
     session = await HttpPodClient(load(kubeconfig)).execute("default", pod, ExecOptions(["sh", "-c", command]))
     said = b"".join([output.data async for output in session.output()])
     assert await session.exit_code() == 0, said

@@ -118,7 +118,7 @@ def test_server_side_apply_reports_conflicts(kubectl: Kubectl) -> None:
 
 
 def test_client_side_apply_migrates_to_server_side_apply(kubectl: Kubectl) -> None:
-    """Who applied on the client before keeps what is theirs when they change over."""
+    """A client-side applier keeps its fields when it changes to server-side apply."""
     kubectl("apply", "-f", "-", stdin=CONFIG_MAP)
     changed = CONFIG_MAP.replace("  size: large\n", "")
     kubectl("apply", "--server-side", "-f", "-", stdin=changed)

@@ -87,7 +87,7 @@ def test_typed_objects_are_created_changed_and_deleted(core: Any, namespace: str
 
 
 def test_pods_satisfy_the_models_of_the_client(core: Any, namespace: str) -> None:
-    """What comes back has to satisfy the client's own models."""
+    """The response must satisfy the models of the client."""
     container = kubernetes.client.V1Container(
         name="main",
         image="example.com/i:1",

@@ -138,7 +138,7 @@ async def test_owner_references_added_later_count(client: Client, namespace: str
 
 
 async def test_deleting_a_deployment_deletes_replica_sets_and_pods(client: Client, namespace: str) -> None:
-    """A scheduled pod is deleted with its grace, so it lingers; the rest of the chain goes."""
+    """A scheduled pod is deleted with its grace period, so it stays for a while; the others are deleted at once."""
     template = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
     spec = {"selector": {"matchLabels": {"app": "a"}}, "template": template}
     deployment = await client.create(DEPLOYMENT, new(DEPLOYMENT, "d", spec=spec), namespace)

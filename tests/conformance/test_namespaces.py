@@ -108,7 +108,7 @@ async def test_objects_with_finalizers_delay_the_deletion_of_the_namespace(clien
 
 
 async def test_pods_of_a_terminating_namespace_are_deleted_first(client: Client, namespace: str) -> None:
-    """What pods may still need stays until they are gone."""
+    """Objects that pods may use stay until the pods are gone."""
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "needed"), namespace)
     running = pod("running", spec={"nodeName": "n", "terminationGracePeriodSeconds": 1})
     await client.create(POD, running, namespace)

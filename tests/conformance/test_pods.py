@@ -185,7 +185,7 @@ async def test_invalid_quantity_is_rejected(client: Client, namespace: str) -> N
 
 
 async def test_binding_assigns_a_pod_to_a_node(client: Client, namespace: str) -> None:
-    """What a scheduler does."""
+    """A scheduler creates this binding."""
     await client.create(POD, pod("p"), namespace)
     binding = {
         "apiVersion": "v1",

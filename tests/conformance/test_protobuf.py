@@ -89,7 +89,7 @@ async def test_service_account_is_decoded_from_protobuf(raw: Raw, client: Client
 
 
 async def test_access_review_is_decoded_from_protobuf(raw: Raw, namespace: str) -> None:
-    """What ``kubectl auth can-i`` sends; JSON is a fine answer."""
+    """``kubectl auth can-i`` sends this request and accepts JSON."""
     attributes = field(1, namespace) + field(2, "get") + field(5, "pods")
     message = metadata() + field(2, field(1, attributes)) + field(3, b"")
     body = envelope(SELF_SUBJECT_ACCESS_REVIEW, message)

@@ -94,7 +94,7 @@ async def test_status_patch_without_changes_keeps_the_version(
 
 
 async def test_strategic_patch_of_the_pod_status_merges_conditions(client: Client, namespace: str) -> None:
-    """What a kubelet does: conditions merge by type."""
+    """A kubelet sends this patch: conditions merge by type."""
     await client.create(POD, pod("a"), namespace)
     for name, status in (("Ready", "False"), ("Initialized", "True"), ("Ready", "True")):
         patch = StrategicPatch({"status": {"phase": "Running", "conditions": [{"type": name, "status": status}]}})

@@ -91,7 +91,7 @@ async def test_patch_of_a_missing_object_raises_unless_patch_if_there(writer: Ap
 async def test_patch_of_a_missing_object_removes_it_from_the_cache(
     client: Client, writer: ApiWriter, caches: Caches
 ) -> None:
-    """Else a claim that was deleted is given one sandbox after the other until the watch tells of its end."""
+    """Otherwise a deleted claim would get one sandbox after the other until the watch reports the deletion."""
     await writer.perform(CREATE, "default")
     await client.delete(SANDBOX, "box", "default")
     with pytest.raises(NotFound):

@@ -158,7 +158,7 @@ class TestGivingWay:
         await asyncio.gather(*tasks)
 
     async def test_continuous_load_delays_each_waiter_by_its_patience_at_most(self) -> None:
-        """Nor does a step wait for as long as the one before it did."""
+        """The delay does not accumulate over several steps."""
         clock = ManualClock()
         gate, passed, claims = BackgroundGate(clock, patience=1.0), list[str](), WorkQueue[str]()
         gate.yield_to(claims)

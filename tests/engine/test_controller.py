@@ -24,7 +24,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Passes:
-    """A reconcile that writes down when it was called, and does what a test says: the same for every key."""
+    """A reconcile function that records its calls and then runs the function of the test."""
 
     def __init__(self, does: Callable[[str], Awaitable[Result]] | None = None) -> None:
         self.clock = ManualClock()
@@ -45,7 +45,7 @@ class Passes:
 
 
 class Bench:
-    """An observer with a good memory."""
+    """An observer that records its calls."""
 
     def __init__(self) -> None:
         self.running = 0

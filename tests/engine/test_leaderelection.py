@@ -63,7 +63,7 @@ class Contender:
             await self.clock.sleep(self.tidying)
 
     def die(self) -> None:
-        """As with kill -9: nothing is said any more."""
+        """Stop as after SIGKILL: no further request is sent."""
         self.wire.fault = lambda request: Fault.HOLD
 
     @property
@@ -101,7 +101,7 @@ class World:
         await self.clock.advance(end - self.clock.monotonic())
 
     async def ends(self, task: asyncio.Task[None], limit: float = 60) -> float:
-        """Let time pass until a task has ended; gives the time it took."""
+        """Advance the time until a task ends, and return the elapsed time."""
         began = self.clock.monotonic()
         await self.settle()
         while not task.done():

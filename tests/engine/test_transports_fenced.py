@@ -17,7 +17,7 @@ from sandpool.testing.faulty_transport import FaultyTransport
 
 
 class Frozen(ManualClock):
-    """Time goes on while the process does not: sleepers do not notice."""
+    """A clock for a frozen process: time passes and sleepers do not wake."""
 
     def __init__(self) -> None:
         super().__init__()

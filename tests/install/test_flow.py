@@ -95,7 +95,7 @@ async def test_lease_requests_have_their_own_flow(installed: Cluster, controller
 
 
 async def test_flow_schema_is_accepted_by_the_api_server(installed: Cluster) -> None:
-    """One whose priority level does not exist is said to dangle."""
+    """A schema with a missing priority level has the condition Dangling."""
 
     async def is_judged() -> bool:
         flow = await installed.client.get(FLOW_SCHEMA, names.CONTROLLER_LEASE_FLOW)

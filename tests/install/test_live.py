@@ -60,7 +60,7 @@ async def install(
 
 
 def pod(**fields: Any) -> Object:
-    """With a port that leaves its protocol to the defaults, which the profiles do not share."""
+    """A pod template with a port without protocol: only the full profile fills in the default."""
     container = {"name": "main", "image": "example.com/image:1", "ports": [{"containerPort": 8888}], **fields}
     return {"spec": {"containers": [container]}}
 
@@ -138,7 +138,7 @@ async def test_profiles_are_switched_while_pools_serve_claims(cluster: Cluster, 
 
 
 async def test_template_can_be_applied_again_after_a_switch(client: Client) -> None:
-    """A list is merged by key in one profile and replaced as a whole in the other; who owns what survives that."""
+    """A list is merged by key in one profile and replaced in the other; field ownership survives the switch."""
 
     async def apply(image: str) -> Object:
         template = new(SANDBOX_TEMPLATE, "mine", spec={"podTemplate": pod(image=image)})

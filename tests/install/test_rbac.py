@@ -220,7 +220,7 @@ async def test_controller_account_has_exactly_the_permissions_it_uses(cluster: C
 
 
 async def test_router_account_has_exactly_the_permissions_it_uses(cluster: Cluster, tmp_path: Path) -> None:
-    """As a process of its own and the account that is installed for it."""
+    """The router runs as a separate process with its installed account."""
     objects = chosen(InstallOptions(), router=True, monitored=False)
     await Installer(cluster.client, SystemClock(), lambda line: None).install(objects)
     token, plane = await cluster.token(names.ROUTER_ACCOUNT), cluster.plane
@@ -261,7 +261,7 @@ async def test_router_account_has_exactly_the_permissions_it_uses(cluster: Clust
 
 
 async def test_every_object_is_accepted_by_a_dry_run(cluster: Cluster) -> None:
-    """Also the namespaced objects, whose namespace must be there for that."""
+    """Includes namespaced objects, whose namespace must exist for a dry run."""
     told: list[str] = []
     await cluster.client.create(NAMESPACE, new(NAMESPACE, names.NAMESPACE))
     objects = [each for each in chosen(InstallOptions(), router=True, monitored=False) if each["kind"] != "Namespace"]

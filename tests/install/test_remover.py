@@ -38,7 +38,7 @@ OBJECTS = [each for each in chosen(InstallOptions(), router=True, monitored=Fals
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[Client]:
-    """Of a cluster with everything installed."""
+    """A client of a cluster with everything installed."""
     server = ApiServer(tmp_path)
     await server.start()
     await Installer(server.client(), SystemClock(), lambda line: None, force=True).install(OBJECTS)

@@ -61,7 +61,7 @@ class Go:
         return template
 
     async def pool(self, replicas: int) -> Object:
-        """One that would replace every member it does not recognise as current."""
+        """Create a pool that would replace every member it does not recognise as current."""
         return await self.leave(
             SANDBOX_WARM_POOL,
             "pool",
@@ -146,7 +146,7 @@ def _written() -> Object:
 
 
 def _secured() -> Object:
-    """With what pools and claims add; empty fields are written out, as Go does."""
+    """Add the defaults of pools and claims, with empty fields as Go writes them."""
     secured = {
         "automountServiceAccountToken": False,
         "dnsPolicy": "None",
@@ -156,7 +156,7 @@ def _secured() -> Object:
 
 
 def _owned(owner: Object) -> Object:
-    """By a reference in the old version of the API, which it wrote for long."""
+    """Add an owner reference with the old API version, as earlier releases wrote it."""
     reference = owner_reference(owner, controller=True, block=True)
     group, _, _ = reference["apiVersion"].partition("/")
     return {"ownerReferences": [{**reference, "apiVersion": f"{group}/v1alpha1"}]}

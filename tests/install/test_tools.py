@@ -66,7 +66,7 @@ def helm() -> Path:
 
 
 async def fill_a_pool(cluster: Cluster, space: str) -> None:
-    """With the rights that were installed, and the definitions."""
+    """Fill a pool with the installed permissions and definitions."""
     client = cluster.client
     await served(client, SystemClock(), definitions(InstallOptions()))
     await client.create(NAMESPACE, new(NAMESPACE, space))

@@ -20,7 +20,7 @@ Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Server:
-    """Talks as it is told over every connection, and counts them."""
+    """Runs the script of the test on every connection, and counts the connections."""
 
     def __init__(self, talk: Talk) -> None:
         self.talk = talk

@@ -41,7 +41,7 @@ class Refusing:
 
 
 def traces(rig: RealNode) -> dict[str, object]:
-    """What a node makes on the machine for itself, not for pods."""
+    """Return what a node creates on the machine for itself, not for pods."""
     settings = rig.node.settings
     return {
         "descriptors": len(os.listdir("/proc/self/fd")),

@@ -36,8 +36,7 @@ def plane(kubernetes_assets: Assets, pytestconfig: pytest.Config) -> Iterator[Co
 
 @pytest.fixture(autouse=True)
 def forgotten_sockets() -> Iterator[None]:
-    """What asyncio has forgotten of a server that was killed is found here, after the event loop has gone, and not in
-    whatever test comes next."""
+    """Collect sockets that asyncio leaked for a killed server here, and not in the next test."""
     yield
     gc.collect()
 

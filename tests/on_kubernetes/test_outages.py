@@ -149,8 +149,8 @@ async def test_compacted_history_causes_a_relist(cluster: Cluster, clients: Pers
 async def test_claims_are_served_when_the_api_rejects_most_requests(
     cluster: Cluster, clients: PersistentClients, tmp_path: Path
 ) -> None:
-    """429 for whatever comes while a handful of requests are being answered: the API's own fairness, turned against
-    the controllers. A request that is told to come back comes back, and the lease is kept all the while."""
+    """The API answers 429 beyond a handful of concurrent requests. Rejected requests are retried, and the lease is
+    kept."""
     async with Deployed(cluster, tmp_path, options=LONG) as deployed:
         await deployed.leading()
         await clients.filled()

@@ -49,7 +49,7 @@ async def served(clients: PersistentClients, count: int) -> None:
 async def test_takeover_during_bursts_binds_nothing_twice(
     cluster: Cluster, clients: PersistentClients, tmp_path: Path
 ) -> None:
-    """The leader is told to stop in the middle of a burst, then its successor is killed in the middle of another."""
+    """The leader stops on SIGTERM during a burst, then its successor is killed during another."""
     async with two(cluster, tmp_path) as deployed:
         first = await deployed.leading()
         await clients.filled()

@@ -29,7 +29,7 @@ PRIVATE = (b"authorization", b"x-sandbox-", b"proxy-", b"te", b"trailer", b"keep
 
 
 class Heard:
-    """One request, read as strictly as can be."""
+    """One request, parsed strictly."""
 
     def __init__(self, data: bytes) -> None:
         head, end, self.rest = data.partition(b"\r\n\r\n")
@@ -49,7 +49,7 @@ class Heard:
 
     @property
     def body(self) -> bytes:
-        """By whichever of the two lengths it has, and nothing may follow."""
+        """Read the body by its Content-Length or chunks; nothing may follow."""
         sizes, codings = self.all(b"content-length"), self.all(b"transfer-encoding")
         assert len(sizes) + len(codings) <= 1, self.headers
         if not codings:

@@ -269,7 +269,7 @@ class TestRoutes(Gatekeeper):
         return new(HTTP_ROUTE, name, spec={"parentRefs": [{"name": "gateway"}], "rules": [rule]})
 
     async def told(self, client: Client, name: str) -> dict[str, tuple[str, str]]:
-        """What the conditions of a route say, once there are any."""
+        """Return the conditions of a route, once there are any."""
 
         async def parents() -> list[Object]:
             found = await client.get(HTTP_ROUTE, name, "default")

@@ -25,7 +25,7 @@ Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Sandbox:
-    """Talks as it is told over every connection, and counts them. The only one there is, called ``box``."""
+    """Runs the script of the test on every connection, and counts them. It is the only sandbox, ``box``."""
 
     def __init__(self, talk: Talk, clock: Clock) -> None:
         self.talk = talk
@@ -52,7 +52,7 @@ class Sandbox:
 
 
 class Client:
-    """One connection to a router. It has little room for what it has not read."""
+    """One connection to a router, with a small receive buffer."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -87,7 +87,7 @@ class Client:
             return await self.reader.readexactly(size)
 
     async def rest(self) -> bytes:
-        """Until the end of the connection."""
+        """Read until the end of the connection."""
         async with asyncio.timeout(_LIMIT):
             return await self.reader.read()
 
@@ -182,7 +182,7 @@ async def test_end_of_an_upgraded_connection_reaches_the_client() -> None:
 
 
 async def test_unrequested_upgrade_is_rejected() -> None:
-    """It would be sent everything that comes over the connection as it is: other requests, and who makes them."""
+    """An accepted upgrade would forward all later bytes of the connection, including requests for other sandboxes."""
     heard = b""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

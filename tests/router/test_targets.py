@@ -27,7 +27,7 @@ OTHERS = "10.231.0.6"
 
 @pytest.fixture
 def targets(server: ApiServer) -> SandboxResolver:
-    """With a sandbox that was handed out, and its neighbour."""
+    """Targets with a claimed sandbox and an unclaimed one."""
     targets = SandboxResolver(server.client(), ManualClock(), Random(0))
     claim = stored(SANDBOX_CLAIM, "mine")
     for name, address in (("box", OWN), ("other", OTHERS)):

@@ -97,7 +97,7 @@ class Tree(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(["link", "out", "loop", "a", "dir/link"]), where=LINKS)
     def link(self, name: str, where: str) -> None:
-        """What the code in the sandbox may do at any time."""
+        """Create a link, as code in the sandbox can at any time."""
         place = self.root / name
         if place.parent.is_dir() and place.parent.resolve().is_relative_to(self.root) and not os.path.lexists(place):
             place.symlink_to(where)

@@ -35,7 +35,7 @@ Server(listening, api.handle).serve()
 
 
 class Sandbox(Talker):
-    """One whose server is a process of its own."""
+    """A sandbox whose server is a separate process."""
 
     def __init__(self, port: int, pid: int) -> None:
         super().__init__(port)

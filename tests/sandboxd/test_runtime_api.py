@@ -156,7 +156,7 @@ def test_missing_and_forbidden_paths_are_rejected(talker: Talker, path: str, sta
 
 @pytest.mark.parametrize("path", ["x" * 300, "file/below", "loop", "socket", "a%00b"])
 def test_impossible_path_is_not_found_rather_than_an_error(talker: Talker, tmp_path: Path, path: str) -> None:
-    """Which clients would take for something that passes."""
+    """Clients would retry a 5xx response."""
     (tmp_path / "app/file").write_text("x")
     (tmp_path / "app/loop").symlink_to("loop")
     with socket.socket(socket.AF_UNIX) as sock:

@@ -208,7 +208,7 @@ async def test_disk_filler_cannot_fill_the_host_disk(boxes: Rig) -> None:
 
 
 async def test_inode_filler_is_charged_to_its_memory_limit(boxes: Rig) -> None:
-    """What a file costs the kernel is charged to who makes it, however empty it is."""
+    """The kernel charges the memory of a file, even an empty one, to the cgroup that creates it."""
     result, output, _ = await boxes.run("python3", "-c", INODE_FILLER, limits=Limits(memory=48 << 20))
     assert result.oom_killed or int(output.split()[1]) < 500_000
 
@@ -220,7 +220,7 @@ async def test_descriptors_run_out_only_in_their_sandbox(boxes: Rig) -> None:
 
 
 async def test_zombies_count_towards_the_pids_limit(boxes: Rig) -> None:
-    """Those it does not reap are processes it has, and there is a limit to those."""
+    """Unreaped processes count towards the limit."""
     async with neighbour(boxes):
         container = await boxes.start("python3", "-c", ZOMBIES, limits=forking(boxes))
         output = await boxes.output_of(container).until("stopped")

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.isolation
 
 
 def run(*argv: str) -> dict[str, Any]:
-    """By probe, what it found or None."""
+    """Return the finding of each probe, or None."""
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -31,7 +31,7 @@ def leaks(found: dict[str, Any]) -> set[str]:
 
 
 def test_probes_find_everything_on_an_unconfined_host(neighbours: Neighbourhood) -> None:
-    """As root of the host; in mount and cgroup namespaces so that nothing of it stays."""
+    """Runs as root of the host, in mount and cgroup namespaces so that nothing stays."""
     found = run("unshare", "--mount", "/usr/bin/python3", *neighbours.argv()[1:])
     unfound = {
         "descriptors_are_inherited",  # subprocess passes none on

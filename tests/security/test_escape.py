@@ -22,7 +22,7 @@ USERS = {"root": 0, "user": 1000}
 
 
 async def other_sandbox(boxes: Rig, neighbours: Neighbourhood) -> Container:
-    """One that has something to hide, and what it hides on the host's disk."""
+    """A second sandbox with secrets in memory and on the host's disk."""
     pod = await boxes.pod()
     for path in (neighbours.volume, *neighbours.volume.iterdir()):
         os.chown(path, pod.host_uid, pod.host_gid)
@@ -145,8 +145,8 @@ print("saw", len(seen) > 5, "found", sorted(found), flush=True)
 async def test_command_cannot_be_inspected_before_it_is_executed(
     boxes: Rig, command: tuple[str, ...], seen: list[str]
 ) -> None:
-    """Until it is executed it is the launcher, with root's memory and files, in the middle of the sandbox. The spy is
-    looking for a Python; it finds one that is the sandbox's own."""
+    """Before its execution the process is the launcher, with the memory and files of root, inside the sandbox. The spy
+    looks for a Python process and must find only the sandbox's own."""
     container = await boxes.start("python3", "-c", SPY, uid=0, gid=0, env={"LC_ALL": "C.UTF-8"})
     await boxes.output_of(container).until("watching")
     for _ in range(10 if boxes.has_own_kernel else 30):

@@ -84,7 +84,7 @@ async def test_frozen_processes_do_not_survive_deletion(boxes: Rig) -> None:
 
 
 async def test_processes_do_not_survive_their_killed_monitor(boxes: Rig) -> None:
-    """The outermost process of a sandbox is killed: the rest must not go on without it."""
+    """The outermost process of a sandbox is killed: the others must end with it."""
     pod = await boxes.pod()
     container = await boxes.start("python3", "-c", DAEMONS, pod=pod)
     assert isinstance(container, LaunchedContainer)

@@ -98,7 +98,7 @@ async def node(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RealNo
 
 
 def volumes(claim: str) -> dict[str, object]:
-    """One of each kind there is."""
+    """One volume of each kind."""
     return {
         "empty": {"emptyDir": {}},
         "sized": {"emptyDir": {"sizeLimit": "16Mi"}},

@@ -180,7 +180,7 @@ class Server:
         headers: Mapping[str, str] | None = None,
         body: Any = None,
     ) -> Response | ApiError:
-        """One request through the handler. Anything but an answer or a refusal is raised."""
+        """Send one request through the handler. Raises anything but a response or an API error."""
         data = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
         request = ServerRequest(method, path, ADMIN, query or {}, headers=headers or {}, body=data)
 
@@ -209,7 +209,7 @@ class Server:
         return answer
 
     def audit_store(self) -> None:
-        """Everything stored can be listed, and would be accepted again as it is."""
+        """Check that every stored object can be listed and would be admitted unchanged."""
         for resource in self.api.resources:
             if "list" not in resource.type.verbs:
                 continue

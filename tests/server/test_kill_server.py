@@ -18,7 +18,7 @@ WRITERS = 16
 
 
 class AcknowledgedWrites:
-    """What the server has acknowledged: the last number of each object, and how many writes in all."""
+    """The acknowledged writes: the last number of each object, and the total."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}

@@ -38,7 +38,7 @@ def test_valid_names_are_accepted_and_invalid_ones_rejected(
 
 
 def test_errors_have_the_words_of_kube_apiserver() -> None:
-    """As kube-apiserver words it, down to its spaces."""
+    """The words of kube-apiserver, down to the spaces."""
     assert names.label("Upper") == [
         "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
         "with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "

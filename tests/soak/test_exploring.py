@@ -25,7 +25,7 @@ MINUTES = float(os.environ.get("SANDPOOL_MINUTES", "2"))
     ],
 )
 def test_new_examples_find_no_failure(file: str) -> None:
-    """What is found is printed in a form that can be run again."""
+    """Failures are printed in a form that can be run again."""
     end = time.monotonic() + 60 * MINUTES
     while time.monotonic() < end:
         done = subprocess.run(

@@ -35,5 +35,5 @@ async def test_one_minute_loses_and_leaks_nothing(tmp_path: Path, capsys: pytest
 
 
 async def test_thirty_minutes_lose_and_leak_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Or as long as SANDPOOL_SOAK_MINUTES says, from the seed SANDPOOL_SEED or another one each time."""
+    """The duration comes from SANDPOOL_SOAK_MINUTES, the seed from SANDPOOL_SEED or at random."""
     await lived_through(tmp_path, SEED, MINUTES * 60, capsys)

@@ -12,7 +12,7 @@ from sandpool.testing.clock import ManualClock
 
 
 class Diary:
-    """Who woke when."""
+    """Records which task woke when."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock

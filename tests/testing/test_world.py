@@ -45,7 +45,7 @@ async def test_time_passes_only_with_wait(world: World) -> None:
 
 
 async def test_ended_watch_is_reopened_without_time_passing(world: World) -> None:
-    """An API under load ends watches of those who do not keep up."""
+    """An API under load ends slow watches."""
     begin = world.clock.now()
     reflector = next(each for each in world.controllers.informers.reflectors if each.type == POD)
     take = reflector._take_event

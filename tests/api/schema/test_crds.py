@@ -100,7 +100,7 @@ def test_definitions_have_printer_columns() -> None:
 
 @pytest.mark.parametrize("type", kinds.SANDPOOL, ids=str)
 def test_schemas_are_structural(type: ResourceType) -> None:
-    """What kube-apiserver demands of a schema, as far as these could get it wrong."""
+    """kube-apiserver's requirements for structural schemas, as far as these schemas could violate them."""
     for path, node in nodes(schema(type)):
         assert "type" in node or node.get("x-kubernetes-int-or-string"), path
         assert not any(key.startswith(("x-zero", "x-go", "x-kubernetes-patch")) for key in node), path
@@ -114,7 +114,7 @@ def test_schemas_are_structural(type: ResourceType) -> None:
 @pytest.mark.parametrize("type", kinds.SANDPOOL, ids=str)
 def test_shapes_are_equivalent_to_schemas(type: ResourceType) -> None:
     def normal(node: Any) -> Any:
-        """Without the order of required fields, and without saying what is the case anyway."""
+        """Normalise a schema: ignore the order of required fields, and drop explicit defaults."""
         if isinstance(node, dict):
             return {
                 key: sorted(each) if key == "required" else normal(each)

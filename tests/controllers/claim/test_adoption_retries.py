@@ -37,7 +37,7 @@ class ConcurrentWriter:
 
 @pytest.mark.parametrize("times", [1, 6], ids=["once", "more often than one reconcile retries"])
 async def test_adoption_is_retried_with_the_same_sandbox(world: World, times: int) -> None:
-    """R3: a conflict never makes a claim go on to the next sandbox."""
+    """R3: a conflict never makes a claim try another sandbox."""
     await world.template()
     await world.pool(3)
     writer = ConcurrentWriter(world, times, {})

@@ -15,7 +15,8 @@ from sandpool.testing.world import NAMESPACE, World
 
 
 def is_note(request: Request) -> bool:
-    """Whether it is the write after the status; the one before, with the adoption, has no time of the first Ready."""
+    """Whether a request writes the annotations after the status; those of the adoption have no time of the first
+    Ready."""
     if request.method != "PATCH" or not request.path.endswith("/sandboxclaims/mine"):
         return False
     return CLAIM_FIRST_READY_AT in request.body["metadata"].get("annotations", {})

@@ -19,7 +19,7 @@ from sandpool.testing.world import NAMESPACE, World, owner_of
 
 
 def about_claims(requests: list[Request]) -> list[Request]:
-    """Of the writes of all controllers, those that claims cost."""
+    """Return the writes of all controllers that claims cause."""
     return [each for each in requests if "/sandboxclaims/" in each.path or is_adoption(each)]
 
 

@@ -48,7 +48,7 @@ async def claim_with_times(world: World, name: str) -> None:
 
 
 async def report(world: World, pod: str, status: str) -> None:
-    """What a kubelet would say of the pod's readiness."""
+    """Report the readiness of a pod as a kubelet does."""
     conditions = (await world.client.get(POD, pod, NAMESPACE))["status"]["conditions"]
     told = [{**each, "status": status} if each["type"] == "Ready" else each for each in conditions]
     await world.client.patch(POD, pod, MergePatch({"status": {"conditions": told}}), NAMESPACE, subresource="status")

@@ -84,7 +84,7 @@ class Controller:
         return Observed(claim, owned, named, pool_view, view, revision, now=claim.creation_timestamp)
 
     async def run(self, name: str = "claim") -> Object | None:
-        """One pass. Returns the claim as it is afterwards."""
+        """Reconcile once and return the claim."""
         scene = await self.observe(name)
         decision = decide(scene)
         box: SandboxView | None = None
@@ -164,7 +164,7 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
 
 
 async def make_member(client: Client, name: str, status: Object | None = None) -> Object:
-    """What pool and sandbox controller would do together, as they are by default."""
+    """Create a member as the pool and the sandbox controller do."""
     template = TemplateView.from_object(await client.get(SANDBOX_TEMPLATE, "python", NAMESPACE))
     pool = await client.get(SANDBOX_WARM_POOL, "pool", NAMESPACE)
     box = new_member(WarmPoolView.from_object(pool), TemplateRevision.of(template), name, enable_eviction=True)

@@ -24,8 +24,7 @@ KEPT = [f"kept-{number}" for number in range(WORKERS + 1)]
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    """In which there is a claim that is never done with, time stands still, and more sandboxes are kept warm than
-    there are workers."""
+    """A world with a claim whose reconcile never ends, a stopped clock, and more warm sandboxes than workers."""
     backend = await InProcessBackend.start(tmp_path)
     world = World(backend, clock=ManualClock(), settings=ControllerOptions(sandbox_workers=WORKERS))
     await world.start()

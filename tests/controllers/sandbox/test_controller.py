@@ -78,7 +78,7 @@ class Rig:
         await pass_time(self.clock, seconds, *self.wires)
 
     def writes(self) -> list[str]:
-        """What the controller has written since this was last asked, Events aside."""
+        """Return the writes of the controller since the last call, without Events."""
         requests, self.wire.requests = self.wire.requests, []
         return [_spelt(request) for request in requests if request.method != "GET"]
 
@@ -179,7 +179,7 @@ async def test_pod_has_the_owner_and_label_of_its_sandbox(rig: Rig) -> None:
 
 
 async def test_launch_costs_two_writes_and_two_reconciles(rig: Rig) -> None:
-    """Of a sandbox as pools make them, and although every stage of the pod is reported apart."""
+    """The sandbox is that of a pool, and the node reports every stage of the pod separately."""
     rig.node.delays = dict.fromkeys(Stage, 0.5)
     pool = await rig.create(SANDBOX_WARM_POOL, "pool", spec={"replicas": 0, "sandboxTemplateRef": {"name": "python"}})
     labels = {WARM_POOL: name_hash("pool"), CREATED_BY: "controller"}
@@ -249,7 +249,7 @@ async def test_unchanged_sandbox_causes_no_write(rig: Rig) -> None:
 
 
 async def test_claiming_a_sandbox_costs_one_write_and_one_reconcile(rig: Rig) -> None:
-    """What the pod is told is all there is to do when a claim takes a sandbox from its pool."""
+    """Only the metadata of the pod change when a claim adopts a sandbox."""
     pool = await rig.create(SANDBOX_WARM_POOL, "pool", spec={"replicas": 0, "sandboxTemplateRef": {"name": "python"}})
     references = [owner_reference(pool, controller=True, block=True)]
     await rig.sandbox(metadata={"labels": {WARM_POOL: name_hash("pool")}, "ownerReferences": references})
@@ -635,7 +635,7 @@ async def test_deleted_sandbox_leaves_no_state_behind(rig: Rig) -> None:
 def test_sandbox_is_waited_for_unless_it_is_an_unclaimed_pool_member(
     launch: str, owner: ResourceType, ready: str, expected: bool
 ) -> None:
-    """Also a sandbox of a pool is, if it was handed out before it was ready, or has been suspended since."""
+    """A pool member counts as waited for if it was claimed before it was ready, or was suspended since."""
     box, its = new(SANDBOX, "box", spec={}), new(owner, "its")
     box["metadata"] |= {"namespace": "default", "uid": "1", "labels": {LAUNCH_TYPE: launch}}
     its["metadata"]["uid"] = "2"

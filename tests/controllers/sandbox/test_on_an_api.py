@@ -36,7 +36,7 @@ class Controller:
         self.writes: list[str] = []
 
     async def run(self) -> Object:
-        """One pass over the sandbox ``box``. Returns it as it is afterwards."""
+        """Reconcile the sandbox ``box`` once and return it."""
         observed = await self._observe()
         planned = plan(observed, SandboxOptions(), self.now)
         if isinstance(planned, ChildrenPlan):
@@ -117,7 +117,7 @@ async def make(client: Client, **spec: Any) -> Object:
 
 
 async def report(client: Client, status: Object, name: str = "box") -> None:
-    """What a kubelet would."""
+    """Report a pod status as a kubelet does."""
     await client.patch(POD, name, MergePatch({"status": status}), NAMESPACE, subresource="status")
 
 

@@ -41,7 +41,7 @@ def at(seconds: float) -> datetime:
 
 
 class Pass:
-    """One pass over a sandbox and its children, every write of which succeeds unless it is told to fail."""
+    """One reconcile of a sandbox and its children. Every write succeeds unless an error is given."""
 
     def __init__(
         self,

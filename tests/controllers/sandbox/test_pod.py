@@ -227,7 +227,7 @@ def test_owned_pod_without_tracking_label_gets_it_back(name: str) -> None:
 
 
 def test_owned_pod_missing_from_the_index_is_used() -> None:
-    """That is what a create finds that is answered by AlreadyExists."""
+    """A create that is answered by AlreadyExists finds such a pod."""
     sandbox = box()
     pod = pod_of(own(sandbox))
     assert plan_pod(SandboxView.from_object(sandbox), (), pod) == PodPlan(pod, deferrable=True)

@@ -62,7 +62,7 @@ class Rig:
             return None
 
     def writes(self) -> list[str]:
-        """What the controller has written since this was last asked."""
+        """Return the writes of the controller since the last call."""
         requests, self.wire.requests = self.wire.requests, []
         return [
             f"{request.method} {request.path.rpartition('/default/')[2]}"

@@ -142,7 +142,7 @@ def test_template_being_deleted_is_left_alone() -> None:
 
 
 async def test_plans_converge_on_a_real_api(tmp_path: Path) -> None:
-    """What the API makes of our policies, and of patches between them, is what the next plan expects."""
+    """The stored policy, also after patches, is the one that the next plan expects."""
     policies: list[Object | None] = [
         None,
         {"ingress": [{"ports": [{"port": 80}], "from": []}], "egress": []},

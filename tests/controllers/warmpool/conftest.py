@@ -64,8 +64,8 @@ class Scene:
         pool: str = "test-pool",
         namespace: str = "ns",
     ) -> SandboxView:
-        """``since``: how long ago it became as ready as it is, if it ever was. ``scheduled``: what it says about its
-        pod having a node, and since how long."""
+        """``since`` is the age of the Ready condition. ``scheduled`` is the status and age of the PodScheduled
+        condition."""
         revision = self.revision(image, template)
         metadata: Object = {
             "namespace": namespace,

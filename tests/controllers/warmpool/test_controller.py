@@ -242,7 +242,7 @@ async def test_members_collected_with_their_pool_are_not_replaced(world: World) 
 
 
 async def test_member_lost_during_the_owner_check_causes_another_check(world: World) -> None:
-    """The first member goes alone; the answer that the pool is there is old when the second one has gone with it."""
+    """The first member is deleted alone. The pool is deleted with the second one after the check has read it."""
     await world.template()
     await world.pool(2)
     first, second = [Key(NAMESPACE, box["metadata"]["name"]) for box in await world.members()]

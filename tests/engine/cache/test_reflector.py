@@ -22,7 +22,7 @@ from sandpool.testing.clock import ManualClock
 
 
 class ScriptedWatch:
-    """One open watch; the test says what it brings."""
+    """One open watch whose events the test sends."""
 
     def __init__(self, request: Request) -> None:
         self.version = request.query.get("resourceVersion")

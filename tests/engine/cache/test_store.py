@@ -13,7 +13,7 @@ from sandpool.kube.mutation_detector import verify_all
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """What the tests read of an object: who owns it, what it should be and what it is."""
+    """The fields that the tests read: owner, spec and status."""
 
     name: str
     uid: str
@@ -33,7 +33,7 @@ def an(name: str, version: int, *, uid: str = "", owner: str = "", spec: str = "
 
 
 class Log:
-    """A handler that writes down what it is told, as ``name: before -> after`` by one attribute."""
+    """A handler that records its calls as ``name: before -> after`` of one attribute."""
 
     def __init__(self, shows: str = "spec") -> None:
         self.shows = shows

@@ -53,7 +53,7 @@ class View:
 
 
 def view(object: Object) -> View:
-    """What repeats from object to object is interned; it makes the difference between 3.6 and 6.6 KiB."""
+    """Repeated values are interned, which saves 3 of 6.6 KiB."""
     metadata, status = object["metadata"], object["status"]
     return View(
         intern(metadata["namespace"]),

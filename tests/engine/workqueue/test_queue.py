@@ -251,7 +251,7 @@ class TestHoldingBack:
         assert len(self.asked) == 2, "the workers will be done some time"
 
     async def test_busy_worker_takes_an_admitted_key_next(self) -> None:
-        """Else an unbroken stream of others would keep those back for ever who stand aside."""
+        """Otherwise a continuous stream of urgent keys would starve the parked ones."""
         self.queue.add("FIRST")
         assert at_once(self.queue.get()) == "FIRST"
         self.queue.add("a")

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.isolation
 
 
 class Recorded:
-    """What a build told."""
+    """The recorded output of a build."""
 
     def __init__(self) -> None:
         self.steps: list[str] = []

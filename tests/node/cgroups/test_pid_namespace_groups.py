@@ -34,7 +34,7 @@ def below(pid: int) -> Iterator[int]:
 
 @pytest.fixture
 def watcher() -> Iterator[subprocess.Popen[bytes]]:
-    """What bwrap is to a sandbox: its child is the first in a PID namespace."""
+    """A process like bwrap: its child is the first process of a PID namespace."""
     command = ["unshare", "--pid", "--fork", "sh", "-c", SCRIPT]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert process.stdout is not None

@@ -73,7 +73,7 @@ def upgraded(tmp_path: Path) -> Path:
 
 
 def laid_out(directory: Path, used: Callable[[], Collection[Path]] = set) -> set[str]:
-    """What is there once an image was asked for, besides its own program."""
+    """Return the installed toolchains after a request for an image, except its own."""
     image = BuiltInImages(directory, used).find(parse("sandpool.local/python"))
     assert image is not None
     assert Path(image.command[-1]).is_file()

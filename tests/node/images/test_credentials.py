@@ -85,7 +85,7 @@ async def test_pod_without_pull_secrets_has_no_problems() -> None:
 
 @contextmanager
 def registry(layout: Path, password: str) -> Iterator[str]:
-    """Serves an OCI layout to who has the password. Its host."""
+    """Serve an OCI layout to clients with the password. Yields the host."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

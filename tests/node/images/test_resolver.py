@@ -74,7 +74,7 @@ async def test_image_stored_meanwhile_is_not_pulled_again(
     find, looks = images.store.find, list[Reference]()
 
     def late(reference: Reference) -> StoredImage | None:
-        """Says that it is not here while it comes."""
+        """Report the image as missing while another pull stores it."""
         looks.append(reference)
         found = find(reference)
         if len(looks) == 1:

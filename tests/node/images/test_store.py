@@ -50,7 +50,7 @@ def test_name_can_move_to_another_image(store: ImageStore) -> None:
 
 
 def test_concurrent_adds_and_removes_keep_named_images(store: ImageStore) -> None:
-    """One that has just come has no name yet, and another may come twice at the same time."""
+    """A new image has no name for a moment, and two threads may add the same image."""
 
     def come_and_go(number: int) -> None:
         for turn in range(50):
@@ -98,7 +98,7 @@ def test_incomplete_imports_of_a_crash_are_removed(store: ImageStore) -> None:
 
 
 def test_image_with_containers_is_kept(store: ImageStore) -> None:
-    """Also if what is mounted goes by other names, as on a disk of its own."""
+    """Mounts may show the image under another path, as on a separate disk."""
     stored = add(store, "a")
     store.used = lambda: {stored.layers[0]}
     with pytest.raises(ImageInUse, match="a:latest is in use by a running container"):

@@ -66,7 +66,7 @@ class Sandboxes:
         self.address: dict[str, str] = {}
 
     async def look(self, who: str, *hosts: str, port: int = PORT) -> dict[str, str]:
-        """What a program in a sandbox reaches."""
+        """Return what a program in a sandbox reaches."""
         script = DIAL.format(port=port, hosts=hosts)
         answer = await self.process.router.write(self.sandbox[who], "look.py", script.encode())
         assert answer.status == 200, answer.body
@@ -148,7 +148,7 @@ def _connect(host: NetworkNamespace, beyond: NetworkNamespace, addresses: tuple[
 
 
 async def test_all_targets_are_reachable_without_a_policy(sandboxes: Sandboxes, world: None) -> None:
-    """Or what follows would prove nothing."""
+    """Otherwise the other tests would prove nothing."""
     for address in (PUBLIC, *PRIVATE, *SPECIAL):
         sandboxes.process.host.call(lambda address=address: socket.create_connection((address, PORT), 20).close())  # type: ignore[misc]
 
@@ -196,7 +196,7 @@ async def test_only_the_port_of_the_policy_is_reachable(sandboxes: Sandboxes) ->
 async def _visit(
     sandboxes: Sandboxes, namespace: str, labels: dict[str, str], addresses: tuple[str, ...], port: int = PORT
 ) -> dict[str, str]:
-    """What a pod with labels reaches, by what it says at its end."""
+    """Return what a pod with these labels reaches, from its termination message."""
     client = sandboxes.process.client
     with suppress(AlreadyExists):
         await client.create(NAMESPACE, new(NAMESPACE, namespace))

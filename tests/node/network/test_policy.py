@@ -37,7 +37,7 @@ def policy(selector: Object, namespace: str = "red", types: list[str] | None = N
 
 
 def allows(firewall: Firewall, source: str, target: str, port: int, protocol: str = "tcp") -> bool:
-    """What the tables say, read as the firewall reads them."""
+    """Evaluate the compiled tables as the firewall does."""
     out, into = firewall.egress.get(source), firewall.ingress.get(target)
     if source in firewall.egress and not _lets(firewall, out, target, port, protocol):
         return False

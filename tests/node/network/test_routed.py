@@ -378,7 +378,8 @@ def connect_world(rig: NetworkRig, world: NetworkNamespace) -> None:
 
 
 def traces(host: NetworkNamespace, directory: Path) -> tuple[object, ...]:
-    """What a network could leave behind: links, rules and settings of the node, mounts in its directory, open files."""
+    """Return everything that a network could leave behind: links, rules and settings of the node, mounts, open
+    files."""
 
     def on_node() -> tuple[str, str]:
         listed = subprocess.run(

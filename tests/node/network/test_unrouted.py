@@ -15,7 +15,7 @@ POD: Object = {"metadata": {"uid": "1"}}
 
 
 class Seats(UnroutedNetwork[str]):
-    """Of which there are three."""
+    """An unrouted network with three addresses."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, IPv4Network("127.9.0.0/28"), {})

@@ -71,7 +71,7 @@ async def test_container_that_ended_meanwhile_is_adopted_with_its_exit_code(boxe
 
 @pytest.mark.parametrize("was_attached", [False, True])
 async def test_stdin_once_of_an_adopted_container_ends_with_the_first_client(boxes: Rig, was_attached: bool) -> None:
-    """That an agent is gone is the end of what was attached to it, and of nothing else."""
+    """The end of an agent ends its attachments and nothing else."""
     pod = await boxes.pod()
     script = "echo ready; cat; echo at its end"
     first = await boxes.start("sh", "-c", script, pod=pod, stdin=True, stdin_once=True)
@@ -128,7 +128,7 @@ async def test_container_oom_killed_meanwhile_is_adopted_as_such(boxes: Rig) -> 
 
 
 async def test_container_that_lost_a_process_to_oom_is_ended_at_adoption(boxes: Rig) -> None:
-    """Where the kernel kills only one, the rest is ended by the next who comes."""
+    """If the kernel killed a single process, the next agent ends the rest."""
     pod = await boxes.pod()
     hog = "read line; python3 -c 'x = bytearray(200 << 20)'; echo survived; exec sleep 1000"
     first = await boxes.start("sh", "-c", hog, pod=pod, stdin=True, limits=Limits(memory=48 << 20))

@@ -34,7 +34,7 @@ def exec_agents(container: Container) -> list[int]:
 
 
 def shown(pid: int, name: str) -> str:
-    """What the kernel says of a process; nothing if it has gone."""
+    """Return the kernel's status of a process; nothing if it has ended."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/{name}").read_text()
     return ""

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.isolation
 
 
 async def sh(boxes: Rig, script: str, **spec: object) -> str:
-    """What a script writes in a container of its own, in which it must succeed."""
+    """Run a script in a new container, expect success, and return its output."""
     result, output, errors = await boxes.run("sh", "-c", script, **spec)
     assert (result.code, errors) == (0, "")
     return output
@@ -244,7 +244,7 @@ async def test_container_has_a_terminal(boxes: Rig) -> None:
 
 
 async def test_command_has_a_named_terminal(boxes: Rig) -> None:
-    """It has a name inside, by which it can be opened again; and it belongs to who is in there."""
+    """The terminal has a path inside, can be opened again, and belongs to the container's user."""
     container = await boxes.start("sleep", "1000")
     terminal = container.open_terminal()
     named = "" if boxes.has_own_kernel else "tty; stat -c %u $(tty); echo by its name > $(tty);"
@@ -288,7 +288,7 @@ async def test_command_that_cannot_be_executed_is_an_error(boxes: Rig) -> None:
 
 
 async def test_failing_commands_do_not_harm_the_launcher(boxes: Rig) -> None:
-    """One that fails may say so before it is known which process it is."""
+    """A command may fail before its process ID is known."""
     container = await boxes.start("sleep", "100")
     launcher = boxes.launcher.pid
     for _ in range(60):
@@ -322,7 +322,7 @@ async def test_pids_limit_is_enforced(boxes: Rig) -> None:
 
 
 async def test_threads_can_be_started(boxes: Rig) -> None:
-    """Libraries try new system calls first, and go on with older ones only if they are told the right thing."""
+    """Libraries try new system calls first and fall back to older ones only on the right error."""
     script = "import threading; t = threading.Thread(target=print, args=('ran',)); t.start(); t.join()"
     _, output, errors = await boxes.run("python3", "-c", script)
     assert output == "ran\n", errors
@@ -378,7 +378,7 @@ async def test_container_can_be_deleted_while_it_starts(boxes: Rig) -> None:
 
 
 async def test_programs_start_with_default_signals(boxes: Rig) -> None:
-    """Python ignores some, and what is ignored is inherited: without the one for pipes ``yes | head`` goes on."""
+    """Python ignores some signals, and children inherit that: with SIGPIPE ignored ``yes | head`` never ends."""
     show = "grep -E 'Sig(Blk|Ign)' /proc/self/status; cat /proc/self/oom_score_adj"
     expected = "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n500\n"
     if boxes.runtime.name == "gvisor":

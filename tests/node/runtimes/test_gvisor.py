@@ -39,7 +39,7 @@ async def test_missing_runsc_is_reported(boxes: Rig, monkeypatch: pytest.MonkeyP
 
 
 async def test_kernel_is_not_that_of_the_host(boxes: Rig) -> None:
-    """What root inside does to it changes nothing outside."""
+    """Changes by root inside do not affect the host."""
     setting = "/proc/sys/fs/pipe-max-size"
     before = text(setting)
     _, output, errors = await boxes.run("sh", "-c", f"uname -r; echo 65536 > {setting}", uid=0, gid=0)
@@ -106,7 +106,7 @@ async def test_command_has_a_terminal(boxes: Rig) -> None:
 
 
 async def test_volume_writes_are_visible_to_other_containers_at_once(boxes: Rig) -> None:
-    """Two kernels, one volume: neither may keep files to itself."""
+    """Two kernels share one volume: neither may cache files."""
     pod = await boxes.pod()
     volume = pod.directory / "volume"
     volume.mkdir()

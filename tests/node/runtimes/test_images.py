@@ -127,7 +127,7 @@ async def test_generated_files_replace_links_of_the_image(boxes: Rig, image: Pat
 
 @pytest.mark.parametrize("link", ["/etc", "../../../../etc", "/proc/self/root/etc"])
 async def test_link_in_a_volume_cannot_lead_out(boxes: Rig, tmp_path: Path, link: str) -> None:
-    """What a sandbox has made in its volume is looked up for it by root at the next start."""
+    """Root resolves paths in a volume at the next start, and the sandbox can have changed them."""
     volume = tmp_path / "volume"
     volume.mkdir()
     (volume / "sub").symlink_to(link)

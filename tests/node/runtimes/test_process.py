@@ -23,7 +23,7 @@ from tests.support.isolation import RUNTIMES, Rig, rig
 
 @pytest.fixture(params=[pytest.param("cgroups", marks=pytest.mark.isolation), "marks"])
 async def boxes(request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
-    """As root with users and cgroups; and with nothing but what any user has."""
+    """With root, users and cgroups; and with the permissions of an ordinary user."""
     if request.param == "cgroups":
         async with rig(ProcessRuntime) as made:
             os.chmod(made.directory, 0o711)
@@ -47,7 +47,7 @@ async def test_probe_succeeds(boxes: Rig) -> None:
 
 
 def test_process_runtime_is_not_listed_as_isolating() -> None:
-    """What the escape suite runs in, and what a node chooses by itself."""
+    """The escape suite and the node's default use that list."""
     assert not any(issubclass(kind, ProcessRuntime) for kind in RUNTIMES.values())
 
 
@@ -100,7 +100,7 @@ async def test_container_can_be_paused(boxes: Rig) -> None:
 
 
 async def test_kill_ends_all_processes(boxes: Rig) -> None:
-    """Also of what has left its session, and of commands; paused or not."""
+    """Including processes that left the session, and commands; paused or not."""
     container = await boxes.start("sh", "-c", "setsid sleep 1000 & exec sleep 1000")
     await boxes.execute(container, "sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 &")
     await container.pause()

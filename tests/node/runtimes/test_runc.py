@@ -119,7 +119,7 @@ async def test_runc_creates_no_cgroups(boxes: Rig) -> None:
 
 
 def own_cgroups() -> set[str]:
-    """Of hierarchies that a node does not use, where a container is where the node is."""
+    """Return cgroups of unused hierarchies, where a container stays in the cgroup of the node."""
     return {line.split(":", 2)[2] for line in text("/proc/self/cgroup").splitlines()}
 
 
@@ -129,14 +129,14 @@ async def test_runc_does_not_keep_running(boxes: Rig) -> None:
     assert len(names_of(container)) == 2 and "runc" not in names_of(container)
 
     async def has_only_those() -> bool:
-        """The kernel counts who has ended for a moment longer."""
+        """Poll: the kernel counts ended processes for a moment longer."""
         return (await container.usage()).pids == 2
 
     await until(has_only_those)
 
 
 async def test_runc_starts_a_container_with_few_pids(boxes: Rig) -> None:
-    """And leaves none: what it needs to start is not the container's afterwards."""
+    """The extra processes that runc needs to start do not raise the limit of the container."""
     container = await boxes.start("sleep", "1000", limits=Limits(pids=4))
     assert isinstance(container, LaunchedContainer)
     limits = glob(f"/sys/fs/cgroup/**/{container.cgroup.path}/pids.max", recursive=True)

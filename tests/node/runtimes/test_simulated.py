@@ -140,7 +140,7 @@ async def test_next_agent_adopts_the_container(runtime: SimulatedRuntime, sandbo
 
 
 async def test_adopting_twice_returns_the_same_container(runtime: SimulatedRuntime, sandbox: PodSandbox) -> None:
-    """Or one would wait for an end that another has brought about."""
+    """Otherwise one caller would wait for an end that another has caused."""
     container = await started(runtime, sandbox)
     assert await runtime.adopt(sandbox, "main") is container
 

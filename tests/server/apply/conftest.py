@@ -49,7 +49,7 @@ STATUS: dict[str, Any] = {"type": "object", "properties": {"phase": TEXT, "condi
 
 @pytest.fixture(scope="session")
 def schema() -> dict[str, Any]:
-    """As it stands in the CRD of the kind."""
+    """The schema as in the CRD of the kind."""
     return {"type": "object", "properties": {"spec": SPEC, "status": STATUS}}
 
 

@@ -22,7 +22,7 @@ def config(data: Object, **annotations: str) -> Object:
 
 
 def written_by_kubectl(data: Object, last: Any) -> Object:
-    """As ``kubectl apply`` leaves it without --server-side."""
+    """Return the object that ``kubectl apply`` without --server-side leaves."""
     text = last if isinstance(last, str) else json.dumps(last)
     return track_update(
         None,

@@ -48,7 +48,7 @@ class Nodes:
         await self.client.patch(LEASE, name, MergePatch({"spec": spec}), NODE_LEASES)
 
     async def ready(self, name: str) -> tuple[str, str]:
-        """What is said of a node and of its pod."""
+        """Return the Ready status of a node and of its pod."""
         node = await self._condition(NODE, name, None)
         return node["status"], (await self._condition(POD, name, "default"))["status"]
 

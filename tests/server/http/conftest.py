@@ -85,7 +85,7 @@ class ScriptedHandler:
 
 
 class OnlyMasters:
-    """Who is not in system:masters may nothing."""
+    """Allows only members of system:masters."""
 
     def authorize(self, user: User, info: object) -> Decision:
         return Decision("system:masters" in user.groups)
@@ -208,7 +208,7 @@ class Bench:
         return wire
 
     async def settle(self) -> None:
-        """Let everything that is ready to run do so."""
+        """Run all ready callbacks."""
         for _ in range(10):
             await asyncio.sleep(0)
 

@@ -35,7 +35,7 @@ PRINTED_BY_GO = re.compile(r"[{\[].*[}\]]")
 
 
 class FakeClusterReader:
-    """What else is there: the objects a case takes as given and what every cluster has."""
+    """The other objects of the cluster: those given by a case, and those of every cluster."""
 
     def __init__(self, given: Iterable[Object]) -> None:
         self.given = [stored_as_given(obj) for obj in given]
@@ -57,7 +57,7 @@ def stored_as_given(obj: Object) -> Object:
 def write(
     type: ResourceType, new: Object, old: Object | None, subresource: str | None, context: FakeClusterReader
 ) -> Object:
-    """One write as the registry performs it, as far as it concerns the rules."""
+    """Perform one write with the strategies, as the registry does."""
     strategy = strategy_for(type)
     new = compile_admission(shape_of(type))(new, old).object
     if old is None:

@@ -38,7 +38,7 @@ class Disk:
             self._commit(batch, done)
 
     def fail(self, error: Exception) -> None:
-        """What was held is lost; what comes next is written again."""
+        """Fail the held commit; later commits are written."""
         held, self._held = self._held or [], None
         for _, done in held:
             done(error)

@@ -88,7 +88,7 @@ async def test_current_default_is_shown_until_the_object_is_written(
 
 
 async def test_every_version_is_read_with_its_own_schema(client: Client) -> None:
-    """What a get shows, lists, watches and the answers to writes show too."""
+    """Gets, lists, watches and responses to writes show the same."""
     crd = definition(WIDGET, schema(a=TEXT, only_old=TEXT))
     second = {**crd["spec"]["versions"][0], "name": "v2", "storage": False}
     second["schema"] = {"openAPIV3Schema": NEW}

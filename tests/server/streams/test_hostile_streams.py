@@ -47,7 +47,7 @@ class Script:
 
 
 def lived(talk: Coroutine[Any, Any, None]) -> None:
-    """To its end, in time, and no task goes on."""
+    """Run to the end, within a time limit and without leftover tasks."""
 
     async def live() -> None:
         async with asyncio.timeout(WITHIN):

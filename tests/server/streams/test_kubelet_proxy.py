@@ -55,7 +55,7 @@ def test_node_without_status_has_no_endpoint() -> None:
 
 
 class Told:
-    """A kubelet that says what it is told to, whatever it is asked."""
+    """A kubelet that sends a fixed response to any request."""
 
     def __init__(self, authority: Authority) -> None:
         self.authority = authority

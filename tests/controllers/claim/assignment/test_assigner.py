@@ -383,7 +383,7 @@ def operations(action: Callable[[], object]) -> int:
 
 
 def cost_of_a_claim(sandboxes: int) -> list[int]:
-    """What it costs to take, to finish and to forget a sandbox, and to replace it, a few times over."""
+    """Return the cost of taking, finishing, forgetting and replacing a sandbox, repeated a few times."""
     rig = Rig()
     for number in range(sandboxes):
         rig.add(CountedName(f"s{number}"), node=f"node-{number % 100}")
