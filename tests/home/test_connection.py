@@ -80,11 +80,19 @@ def test_the_message_says_what_to_do_when_nothing_is_found(environ: dict[str, st
 
 
 def test_a_context_by_name_is_a_home_or_one_of_the_default_file(environ: dict[str, str], home: Home) -> None:
-    with pytest.raises(NoTarget, match="there is no context prod"):
+    with pytest.raises(KubeconfigError, match="there is no context prod"):
         resolve(context="prod", environ=environ)
     kubeconfig(Path(environ["HOME"]) / ".kube" / "config", "prod", 5)
     assert resolve(context="local", environ=environ).home == home
     assert connect(context="prod", environ=environ).server == "http://127.0.0.1:5"
+
+
+def test_a_wrong_configuration_is_not_mended_by_starting_a_home(environ: dict[str, str], tmp_path: Path) -> None:
+    for wrong in ({"KUBECONFIG": "/nowhere"}, {}):
+        contexts.choose(Context("prod", tmp_path / "gone"), environ)
+        with pytest.raises(KubeconfigError) as raised:
+            resolve(environ={**environ, **wrong})
+        assert not isinstance(raised.value, NoTarget)
 
 
 def test_a_chosen_home_that_does_not_run(environ: dict[str, str]) -> None:
@@ -95,12 +103,12 @@ def test_a_chosen_home_that_does_not_run(environ: dict[str, str]) -> None:
 
 def test_a_chosen_file_that_is_gone(environ: dict[str, str], tmp_path: Path) -> None:
     contexts.choose(Context("prod", tmp_path / "gone"), environ)
-    with pytest.raises(NoTarget, match=r"prod is in .*/gone, which does not exist; choose another"):
+    with pytest.raises(KubeconfigError, match=r"prod is in .*/gone, which does not exist; choose another"):
         resolve(environ=environ)
 
 
 def test_none_of_the_listed_files_exists(environ: dict[str, str], home: Home) -> None:
-    with pytest.raises(NoTarget, match="none of the files in KUBECONFIG exists: /nowhere; unset KUBECONFIG"):
+    with pytest.raises(KubeconfigError, match="none of the files in KUBECONFIG exists: /nowhere; unset KUBECONFIG"):
         resolve(environ={**environ, "KUBECONFIG": "/nowhere"})
 
 

@@ -35,7 +35,7 @@ class Source(StrEnum):
 
 
 class NoTarget(KubeconfigError):
-    """No API was found. The message says what to do."""
+    """No API was found, and none is configured: starting a local home helps. The message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +58,16 @@ class Target:
 def resolve(
     kubeconfig: Path | None = None, context: str | None = None, *, environ: Mapping[str, str] = os.environ
 ) -> Target:
-    """Return the API to talk to. ``kubeconfig`` and ``context`` are the values of flags. Raises ``NoTarget``."""
+    """Return the API to talk to. ``kubeconfig`` and ``context`` are the values of flags.
+
+    Raises ``KubeconfigError`` for a configuration that cannot be used, ``NoTarget`` if there is none."""
     if kubeconfig is not None:
         return _with_home(Target(Source.FLAG, (kubeconfig,), context), environ)
     if listed := environ.get("KUBECONFIG"):
         # Listed files may be missing: kubectl creates them on its first write.
         files = tuple(Path(name).expanduser() for name in listed.split(os.pathsep) if name)
         if not (present := tuple(file for file in files if file.exists())):
-            raise NoTarget(f"none of the files in KUBECONFIG exists: {listed}; unset KUBECONFIG or correct it")
+            raise KubeconfigError(f"none of the files in KUBECONFIG exists: {listed}; unset KUBECONFIG or correct it")
         return _with_home(Target(Source.ENVIRONMENT, present, context), environ)
     if context is not None:
         return _named(context, Source.FLAG, environ)
@@ -98,13 +100,13 @@ def _named(name: str, source: Source, environ: Mapping[str, str]) -> Target:
             return Target(source, (home.kubeconfig,), None, home)
     if (default := _default(environ)).exists():
         return Target(source, (default,), name)
-    raise NoTarget(f"there is no context {name}: no local home of that name runs, and {default} does not exist")
+    raise KubeconfigError(f"there is no context {name}: no local home of that name runs, and {default} does not exist")
 
 
 def _chosen(chosen: contexts.Context, environ: Mapping[str, str]) -> Target:
     if chosen.kubeconfig is not None:
         if not chosen.kubeconfig.exists():
-            raise NoTarget(
+            raise KubeconfigError(
                 f"the chosen context {chosen.name} is in {chosen.kubeconfig}, which does not exist; "
                 "choose another with `sandpool context use`"
             )
