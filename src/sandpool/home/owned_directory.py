@@ -9,7 +9,6 @@ written.
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,7 +29,7 @@ class OwnedDirectory:
 
     def write(self, name: str, data: bytes) -> Path:
         """Create or replace a file; return its path."""
-        draft = f".{name}.{secrets.token_hex(8)}"
+        draft = f".{name}.{os.urandom(8).hex()}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open(draft, flags, 0o600, dir_fd=self._descriptor)
         try:

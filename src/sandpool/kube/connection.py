@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -35,8 +34,10 @@ class Connection:
 
 def is_loopback(host: str) -> bool:
     """Whether a host name or address always refers to this machine."""
-    if host == "localhost" or host.endswith(".localhost"):
+    if host in ("localhost", "127.0.0.1", "::1") or host.endswith(".localhost"):
         return True
+    import ipaddress  # slow to import, and rarely needed
+
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -20,7 +20,6 @@ import orjson
 
 from sandpool.kube.connection import Connection, is_loopback
 from sandpool.kube.credentials import ANONYMOUS, Credentials, CredentialsError, Fixed, TokenFile
-from sandpool.kube.execplugin import ExecPlugin, Plugin
 
 DEFAULT_PATH = "~/.kube/config"
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -249,7 +248,9 @@ def _credentials(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> Credent
     return ANONYMOUS
 
 
-def _plugin(cluster: Mapping[str, Any], described: Mapping[str, Any]) -> ExecPlugin:
+def _plugin(cluster: Mapping[str, Any], described: Mapping[str, Any]) -> Credentials:
+    from sandpool.kube.execplugin import ExecPlugin, Plugin
+
     command, version = _text(described, "command"), _text(described, "apiVersion")
     if not command or not version:
         raise ValueError("an exec plugin needs command and apiVersion")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import quote, urlencode
 
@@ -46,8 +45,7 @@ class ExecError(Exception):
     """The command could not be started or its session broke; the message is the server's."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExecOptions:
+class ExecOptions(NamedTuple):
     """What to run, in which container ("" is the default one), with which streams."""
 
     command: Sequence[str]
@@ -56,8 +54,7 @@ class ExecOptions:
     tty: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LogOptions:
+class LogOptions(NamedTuple):
     """The part of a log to read."""
 
     container: str = ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from random import Random
 
 from sandpool.kube.errors import ApiError
@@ -51,6 +50,8 @@ def retry_after(error: ApiError, headers: Mapping[str, str], now: datetime | Non
     if value.isascii() and value.isdigit():
         return float(value)
     if value:
+        from email.utils import parsedate_to_datetime  # slow to import, and rarely needed
+
         try:
             moment = parsedate_to_datetime(value)
         except ValueError:

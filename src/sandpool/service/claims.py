@@ -7,11 +7,10 @@ established at the same time.
 from __future__ import annotations
 
 import asyncio
-import secrets
+import os
 from collections.abc import Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Any, Final, Self, cast
+from typing import Any, Final, NamedTuple, Self, cast
 
 from sandpool.api import conditions as api
 from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
@@ -36,8 +35,7 @@ _FINAL: Final = frozenset(
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """A claim as users see it. ``sandbox`` is empty until one is assigned; ``reason`` and ``message`` are those of the
     condition Ready."""
 
@@ -222,7 +220,7 @@ async def _answer(first: asyncio.Task[Object], watching: asyncio.Task[Claim]) ->
 
 def random_name(prefix: str) -> str:
     """A name that is probably free, in the style of ``generateName``."""
-    return f"{prefix[:57].rstrip('-.')}-{''.join(secrets.choice(_LETTERS) for _ in range(5))}"
+    return f"{prefix[:57].rstrip('-.')}-{''.join(_LETTERS[byte % len(_LETTERS)] for byte in os.urandom(5))}"
 
 
 def _why(name: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from sandpool.kube.errors import BadRequest, InternalError, NotFound, ServiceUnavailable
 from sandpool.kube.pod_access import Size
@@ -23,8 +23,7 @@ NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(NamedTuple):
     """A command. Text is run by the image's ``sh``, a sequence of words directly."""
 
     words: str | Sequence[str]
@@ -46,8 +45,7 @@ class Command:
         return words
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """The outcome of a finished command."""
 
     exit_code: int
@@ -125,7 +123,7 @@ class Commands:
         result has the output so far, exit code -1 and ``timed_out``."""
         pieces: dict[bool, list[bytes]] = {False: [], True: []}
         code, timed_out = -1, False
-        async with self.start(sandbox, replace(command, stdin=stdin is not None)) as running:
+        async with self.start(sandbox, command._replace(stdin=stdin is not None)) as running:
             feeding = asyncio.create_task(_feed(running, stdin))
             try:
                 async with asyncio.timeout(timeout):

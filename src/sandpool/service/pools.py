@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Any, Final, Self, cast
+from typing import Any, Final, NamedTuple, Self, cast
 
 from sandpool.api import conditions as api
 from sandpool.api.kinds import SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
@@ -24,8 +23,7 @@ class PoolStuck(ServiceError):
     """The pool makes no progress, and waiting does not help."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(NamedTuple):
     """A pool as users see it. ``problem`` is the message of a condition that says that it makes no progress."""
 
     name: str

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Any, Final, Self, cast
+from typing import Any, Final, NamedTuple, Self, cast
 
 from sandpool.api import conditions as api
 from sandpool.api import labels
@@ -22,8 +21,7 @@ _RUNNING: Final = "Running"
 _DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 
 
-@dataclass(frozen=True, slots=True)
-class Sandbox:
+class Sandbox(NamedTuple):
     """A sandbox as users see it. ``claim`` is empty for a sandbox without a claim; ``container`` is the one that
     commands run in; ``launch`` is warm, cold or empty."""
 
