@@ -16,6 +16,7 @@ from sandpool.node.build.dockerfile import parse_dockerfile
 from sandpool.node.build.recipe import BuildFailure, Configure, Copy, Packages, Recipe, Run, Step
 from sandpool.node.build.sandbox import BuildSandbox
 from sandpool.node.images.builtin import BuiltInImages
+from sandpool.node.images.pip_settings import host_settings
 from sandpool.node.images.reference import parse
 from sandpool.node.images.resolver import ImageResolver, import_image
 from sandpool.node.images.store import ImageInUse, ImageStore, StoredImage
@@ -223,3 +224,12 @@ async def test_a_command_cannot_read_the_files_of_the_machine(workshop: Workshop
     with pytest.raises(BuildFailure, match="exit code"):
         await workshop.build(Recipe("python", (run(f"cat {secret}"),)))
     assert "hush" not in workshop.output
+
+
+@pytest.mark.long
+async def test_pandas_is_installed_from_the_package_index_of_this_machine(workshop: Workshop) -> None:
+    """Needs the network of this machine, and whatever settings its pip has."""
+    workshop.pip = host_settings()
+    script = "python3 -c 'import pandas; print(pandas.DataFrame({1: [2, 3]}).sum().sum())'"
+    await workshop.build(Recipe("python", (Packages("pip", pip=("pandas",)), run(script))))
+    assert workshop.output.splitlines()[-1] == "5"
