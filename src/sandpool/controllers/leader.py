@@ -121,16 +121,16 @@ class ControllerProcess:
     async def _live(self) -> None:
         await self._admitted()
         self.recorder.start()
-        reflecting = asyncio.create_task(self.informers.run(), name="reflection")
+        informing = asyncio.create_task(self.informers.run(), name="informers")
         leading = asyncio.create_task(self._lead(), name="controllers")
         try:
-            done, _ = await asyncio.wait((reflecting, leading), return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait((informing, leading), return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
             await _end(leading)
             await self.recorder.stop(_LAST_WORDS if self._stopping else 0.0)
-            await _end(reflecting)
+            await _end(informing)
 
     async def _lead(self) -> None:
         await self.informers.synced()

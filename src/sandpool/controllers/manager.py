@@ -72,7 +72,7 @@ class ControllerManager:
         self.options = options = options or ControllerOptions()
         self.metrics = metrics = metrics or MetricsRegistry()
         self.clock = clock
-        self._own_reflection, self._own_recorder = informers is None, recorder is None
+        self._own_informers, self._own_recorder = informers is None, recorder is None
         self.informers = informers or InformerSet(
             Caches(),
             client,
@@ -118,14 +118,14 @@ class ControllerManager:
             self.templates.controller,
             self.claims.annotations,
         )
-        self._reflecting: asyncio.Task[None] | None = None
+        self._informing: asyncio.Task[None] | None = None
         self._working: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         if self._own_recorder:
             self.recorder.start()
-        if self._own_reflection:
-            self._reflecting = asyncio.create_task(self.informers.run(), name="reflection")
+        if self._own_informers:
+            self._informing = asyncio.create_task(self.informers.run(), name="informers")
         await self._synced()
         self._working = [
             asyncio.create_task(controller.run(), name=controller.name) for controller in self._controllers
@@ -133,23 +133,23 @@ class ControllerManager:
 
     async def _synced(self) -> None:
         """Wait until the caches are synced. Raises the failure of our own watches if they end before that."""
-        if self._reflecting is None:
+        if self._informing is None:
             await self.informers.synced()
             return
-        synced = asyncio.create_task(self.informers.synced(), name="first look")
+        synced = asyncio.create_task(self.informers.synced(), name="sync of the caches")
         try:
-            await asyncio.wait((synced, self._reflecting), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((synced, self._informing), return_when=asyncio.FIRST_COMPLETED)
         finally:
             synced.cancel()
         if not synced.done():
-            if not self._reflecting.cancelled():
-                self._reflecting.result()
+            if not self._informing.cancelled():
+                self._informing.result()
             raise RuntimeError("stopped before everything was known")
 
     async def wait(self) -> None:
         """Wait until stopped. Raises failures that are not about a single object."""
         assert self._working, "start first"
-        tasks = [*self._working, self._reflecting] if self._reflecting is not None else self._working
+        tasks = [*self._working, self._informing] if self._informing is not None else self._working
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             if not task.cancelled():
@@ -174,6 +174,6 @@ class ControllerManager:
         await asyncio.gather(*self._working, return_exceptions=True)
         if self._own_recorder:
             await self.recorder.stop()
-        if self._reflecting is not None:
-            self._reflecting.cancel()
-            await asyncio.gather(self._reflecting, return_exceptions=True)
+        if self._informing is not None:
+            self._informing.cancel()
+            await asyncio.gather(self._informing, return_exceptions=True)

@@ -23,10 +23,10 @@ def test_ready_members_are_kept_whatever_their_age(scene: Scene) -> None:
     assert assessed(scene, member) == Readiness((member,), (), 0, None)
 
 
-@pytest.mark.parametrize(("age", "wake"), [(0, 302.0), (100, 202.0), (300, 2.0)])
-def test_unready_member_within_its_grace_period_is_kept(scene: Scene, age: float, wake: float) -> None:
+@pytest.mark.parametrize(("age", "recheck_after"), [(0, 302.0), (100, 202.0), (300, 2.0)])
+def test_unready_member_within_its_grace_period_is_kept(scene: Scene, age: float, recheck_after: float) -> None:
     member = scene.member("m", ready=False, age=age)
-    assert assessed(scene, member) == Readiness((member,), (), 0, wake)
+    assert assessed(scene, member) == Readiness((member,), (), 0, recheck_after)
 
 
 def test_unready_member_past_its_grace_period_is_stuck(scene: Scene) -> None:
@@ -36,8 +36,8 @@ def test_unready_member_past_its_grace_period_is_stuck(scene: Scene) -> None:
 
 def test_earliest_end_of_a_grace_period_requeues_the_pool(scene: Scene) -> None:
     young, old = scene.member("young", ready=False, age=10), scene.member("old", ready=False, age=200)
-    assert assessed(scene, young, old).wake == 102.0
-    assert assessed(scene, old, young).wake == 102.0
+    assert assessed(scene, young, old).recheck_after == 102.0
+    assert assessed(scene, old, young).recheck_after == 102.0
 
 
 def test_r21_unschedulable_member_is_kept(scene: Scene) -> None:

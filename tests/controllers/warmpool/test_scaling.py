@@ -13,8 +13,8 @@ from sandpool.controllers.warmpool.scaling import (
     CreationOutcome,
     Refill,
     RefillDelay,
-    RefillHold,
     RefillState,
+    RefillTimer,
     TokenBucket,
     TokenGrant,
     least_useful,
@@ -62,7 +62,7 @@ def test_r18_nothing_is_created_until_expectations_are_met(scene: Scene) -> None
 
 
 def test_r24_nothing_is_created_while_claims_are_served(scene: Scene) -> None:
-    refill_state = RefillState(hold=RefillHold(4, scene.at(12)))
+    refill_state = RefillState(timer=RefillTimer(4, scene.at(12)))
     assert refilled(scene, 3, refill_state) == Refill(0, refill_state, 12.0)
 
 
@@ -83,8 +83,8 @@ def test_creation_is_limited_by_the_rate(scene: Scene) -> None:
 
 
 def test_attempt_updates_hold_and_breaker(scene: Scene) -> None:
-    refill_state = RefillState(hold=RefillHold(2)).attempted(CreationOutcome(3, "quota"), scene.now)
-    assert refill_state == RefillState(hold=RefillHold(5), breaker=CreationBreaker(1, scene.at(1), "quota"))
+    refill_state = RefillState(timer=RefillTimer(2)).attempted(CreationOutcome(3, "quota"), scene.now)
+    assert refill_state == RefillState(timer=RefillTimer(5), breaker=CreationBreaker(1, scene.at(1), "quota"))
 
 
 @pytest.mark.parametrize(
@@ -132,29 +132,29 @@ HALF_A_MINUTE = RefillDelay(30)
 
 
 def test_edge_29_first_filling_is_not_delayed(scene: Scene) -> None:
-    assert RefillHold().observe(0, 5, scene.now, HALF_A_MINUTE).remaining(scene.now) == 0
+    assert RefillTimer().observe(0, 5, scene.now, HALF_A_MINUTE).remaining(scene.now) == 0
 
 
 def test_edge_29_drop_delays_the_refill(scene: Scene) -> None:
-    hold = RefillHold(members=5).observe(4, 5, scene.now, HALF_A_MINUTE)
-    assert hold.remaining(scene.at(0)) == 30
-    assert hold.remaining(scene.at(12)) == 18
-    assert hold.remaining(scene.at(31)) == 0
+    timer = RefillTimer(members=5).observe(4, 5, scene.now, HALF_A_MINUTE)
+    assert timer.remaining(scene.at(0)) == 30
+    assert timer.remaining(scene.at(12)) == 18
+    assert timer.remaining(scene.at(31)) == 0
 
 
 def test_edge_29_every_drop_restarts_the_delay(scene: Scene) -> None:
-    hold = RefillHold(members=5).observe(4, 5, scene.now, HALF_A_MINUTE).observe(3, 5, scene.at(20), HALF_A_MINUTE)
-    assert hold.remaining(scene.at(20)) == 30
+    timer = RefillTimer(members=5).observe(4, 5, scene.now, HALF_A_MINUTE).observe(3, 5, scene.at(20), HALF_A_MINUTE)
+    assert timer.remaining(scene.at(20)) == 30
 
 
 def test_reconcile_without_a_drop_does_not_restart_the_delay(scene: Scene) -> None:
-    hold = RefillHold(members=5).observe(4, 5, scene.now, HALF_A_MINUTE).observe(4, 5, scene.at(20), HALF_A_MINUTE)
-    assert hold.remaining(scene.at(20)) == 10
+    timer = RefillTimer(members=5).observe(4, 5, scene.now, HALF_A_MINUTE).observe(4, 5, scene.at(20), HALF_A_MINUTE)
+    assert timer.remaining(scene.at(20)) == 10
 
 
 def test_full_pool_ends_the_delay(scene: Scene) -> None:
     assert (
-        RefillHold(members=5)
+        RefillTimer(members=5)
         .observe(4, 5, scene.now, HALF_A_MINUTE)
         .observe(4, 4, scene.at(1), HALF_A_MINUTE)
         .remaining(scene.at(1))
@@ -163,50 +163,50 @@ def test_full_pool_ends_the_delay(scene: Scene) -> None:
 
 
 def test_delay_of_zero_keeps_no_state(scene: Scene) -> None:
-    assert RefillHold(members=5, until=scene.at(9)).observe(1, 5, scene.now, RefillDelay(0)) == RefillHold()
+    assert RefillTimer(members=5, until=scene.at(9)).observe(1, 5, scene.now, RefillDelay(0)) == RefillTimer()
 
 
 def test_deletions_by_the_pool_are_no_drop(scene: Scene) -> None:
-    hold = RefillHold().observe(5, 5, scene.now, HALF_A_MINUTE).changed(-2).observe(3, 5, scene.at(1), HALF_A_MINUTE)
-    assert hold.remaining(scene.at(1)) == 0
+    timer = RefillTimer().observe(5, 5, scene.now, HALF_A_MINUTE).changed(-2).observe(3, 5, scene.at(1), HALF_A_MINUTE)
+    assert timer.remaining(scene.at(1)) == 0
 
 
 def test_created_members_can_drop_again(scene: Scene) -> None:
-    hold = RefillHold().observe(0, 5, scene.now, HALF_A_MINUTE).changed(+5).observe(4, 5, scene.at(1), HALF_A_MINUTE)
-    assert hold.remaining(scene.at(1)) == 30
-    assert RefillHold().changed(3) == RefillHold()
+    timer = RefillTimer().observe(0, 5, scene.now, HALF_A_MINUTE).changed(+5).observe(4, 5, scene.at(1), HALF_A_MINUTE)
+    assert timer.remaining(scene.at(1)) == 30
+    assert RefillTimer().changed(3) == RefillTimer()
 
 
 def test_delay_counts_from_the_first_drop_when_few_members_are_left(scene: Scene) -> None:
     delay_policy = RefillDelay(2, reserve=3)
-    hold = RefillHold(members=10).observe(9, 10, scene.now, delay_policy).observe(3, 10, scene.at(1), delay_policy)
-    assert hold.remaining(scene.at(1)) == 2, "there is enough for the next"
-    hold = hold.observe(2, 10, scene.at(1.5), delay_policy)
-    assert hold.remaining(scene.at(1.5)) == 0.5
-    hold = hold.observe(1, 10, scene.at(2), delay_policy)
-    assert hold.remaining(scene.at(2)) == 0, "claims that keep coming do not keep the pool empty"
+    timer = RefillTimer(members=10).observe(9, 10, scene.now, delay_policy).observe(3, 10, scene.at(1), delay_policy)
+    assert timer.remaining(scene.at(1)) == 2, "there is enough for the next"
+    timer = timer.observe(2, 10, scene.at(1.5), delay_policy)
+    assert timer.remaining(scene.at(1.5)) == 0.5
+    timer = timer.observe(1, 10, scene.at(2), delay_policy)
+    assert timer.remaining(scene.at(2)) == 0, "claims that keep coming do not keep the pool empty"
 
 
 def test_delay_applies_again_after_a_refill(scene: Scene) -> None:
     delay_policy = RefillDelay(2, reserve=3)
-    hold = (
-        RefillHold(members=10)
+    timer = (
+        RefillTimer(members=10)
         .observe(2, 10, scene.now, delay_policy)
         .observe(1, 10, scene.at(2), delay_policy)
         .changed(+9)
     )
-    assert hold.observe(2, 10, scene.at(3), delay_policy).remaining(scene.at(3)) == 2
+    assert timer.observe(2, 10, scene.at(3), delay_policy).remaining(scene.at(3)) == 2
 
 
 def test_failed_refill_is_not_delayed_again(scene: Scene) -> None:
     delay_policy = RefillDelay(2, reserve=3)
-    hold = (
-        RefillHold(members=10)
+    timer = (
+        RefillTimer(members=10)
         .observe(2, 10, scene.now, delay_policy)
         .observe(1, 10, scene.at(2), delay_policy)
         .changed(0)
     )
-    assert hold.observe(0, 10, scene.at(3), delay_policy).remaining(scene.at(3)) == 0
+    assert timer.observe(0, 10, scene.at(3), delay_policy).remaining(scene.at(3)) == 0
 
 
 def test_delay_depends_on_the_size_of_the_pool() -> None:

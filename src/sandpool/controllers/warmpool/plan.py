@@ -118,7 +118,9 @@ def plan(observed: Observed, options: WarmPoolOptions, state: PoolState) -> Plan
         options=options,
     )
     status, status_wait = _status(observed, options, state, counts, readiness.problem)
-    wake = None if readiness.wake is None else readiness.wake * (1 + _JITTER * observed.jitter)
+    readiness_recheck = (
+        None if readiness.recheck_after is None else readiness.recheck_after * (1 + _JITTER * observed.jitter)
+    )
     recheck = options.unschedulable_recheck_interval if counts.unschedulable else None
     repairs = (repair(member, pool) for member in readiness.kept)
     return Plan(
@@ -138,7 +140,9 @@ def plan(observed: Observed, options: WarmPoolOptions, state: PoolState) -> Plan
         create=resized.create,
         status=status,
         events=_events(pool, counts, state, options),
-        requeue=min((wait for wait in (wake, recheck, resized.wait, status_wait) if wait is not None), default=None),
+        requeue=min(
+            (wait for wait in (readiness_recheck, recheck, resized.wait, status_wait) if wait is not None), default=None
+        ),
     )
 
 
@@ -176,8 +180,8 @@ def _update_state(
     """The state with the observations of this reconcile, before any decision."""
     pool = observed.pool
     delay_policy = RefillDelay.of(options.replenish_delay, pool.replicas)
-    hold = state.refill_state.hold.observe(counts.members, pool.replicas, observed.now, delay_policy)
-    state = replace(state, refill_state=replace(state.refill_state, hold=hold))
+    timer = state.refill_state.timer.observe(counts.members, pool.replicas, observed.now, delay_policy)
+    state = replace(state, refill_state=replace(state.refill_state, timer=timer))
     if observed.revision is None:
         return state
     good = counts.current_ready if _is_replacing(pool) else counts.ready
@@ -280,8 +284,8 @@ def resize(
     if not expectations_met:
         return Resize(refill_state, (), 0, options.expectations_recheck_interval)
     # These were not claimed, so they do not delay the refill.
-    hold = refilled.refill_state.hold.changed(-len(removed))
-    return Resize(replace(refilled.refill_state, hold=hold), removed, refilled.create, refilled.wait)
+    timer = refilled.refill_state.timer.changed(-len(removed))
+    return Resize(replace(refilled.refill_state, timer=timer), removed, refilled.create, refilled.wait)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ from sandpool.api.conditions import (
 from sandpool.api.views import PodView, SandboxView, WarmPoolStatus, parse_time
 
 # A reconcile at the very end of the grace period might find it not quite over.
-_WAKE_MARGIN: Final = 2.0
+_RECHECK_MARGIN: Final = 2.0
 _MAX_OUTPUT: Final = 200  # characters of the last output of a container
 
 
@@ -53,7 +53,7 @@ class Readiness:
     kept: tuple[SandboxView, ...]  # ready, within grace, or unschedulable
     stuck: tuple[SandboxView, ...]  # to be replaced
     unschedulable: int  # among the kept ones
-    wake: float | None  # seconds until the next member exceeds its grace period
+    recheck_after: float | None  # seconds until the next member exceeds its grace period
     problem: str = ""  # of the first member that has one; empty if none has
 
 
@@ -68,7 +68,7 @@ def assess_readiness(
     kept: list[SandboxView] = []
     stuck: list[SandboxView] = []
     unschedulable = 0
-    wake: float | None = None
+    recheck_after: float | None = None
     problems: list[tuple[str, str]] = []
     for member in members:
         if not member.ready and (problem := member_problem(member, pod_of(member))):
@@ -79,17 +79,17 @@ def assess_readiness(
             continue
         remaining = grace - (now - max(since, created_at.get(member.uid, since))).total_seconds()
         if remaining >= 0:
-            wake = min(remaining + _WAKE_MARGIN, wake or float("inf"))
+            recheck_after = min(remaining + _RECHECK_MARGIN, recheck_after or float("inf"))
             kept.append(member)
         elif _is_unschedulable(pod := pod_of(member)):
             unschedulable += 1
             kept.append(member)
         elif _has_found_a_node(member, pod):
-            wake = min(_WAKE_MARGIN, wake or float("inf"))
+            recheck_after = min(_RECHECK_MARGIN, recheck_after or float("inf"))
             kept.append(member)
         else:
             stuck.append(member)
-    return Readiness(tuple(kept), tuple(stuck), unschedulable, wake, min(problems, default=("", ""))[1])
+    return Readiness(tuple(kept), tuple(stuck), unschedulable, recheck_after, min(problems, default=("", ""))[1])
 
 
 def member_problem(member: SandboxView, pod: PodView | None) -> str:

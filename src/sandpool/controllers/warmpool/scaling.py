@@ -77,19 +77,19 @@ class RefillDelay:
 
 
 @dataclass(frozen=True, slots=True)
-class RefillHold:
+class RefillTimer:
     """State of the refill delay of one pool."""
 
     members: int | None = None  # number of members at the last reconcile; None: none yet
     until: datetime | None = None  # no refill before that
     since: datetime | None = None  # first drop since the last creation
 
-    def observe(self, active: int, desired: int, now: datetime, delay_policy: RefillDelay) -> RefillHold:
+    def observe(self, active: int, desired: int, now: datetime, delay_policy: RefillDelay) -> RefillTimer:
         """Update with the current number of members. Each drop restarts the delay; a full pool ends it."""
         if delay_policy.delay <= 0:
-            return RefillHold()
+            return RefillTimer()
         if active >= desired:
-            return RefillHold(active)
+            return RefillTimer(active)
         until, since = self.until, self.since
         delay = timedelta(seconds=delay_policy.delay)
         if self.members is not None and active < self.members:
@@ -97,13 +97,13 @@ class RefillHold:
             until = now + delay
         if until is not None and since is not None and active < delay_policy.reserve:
             until = min(until, since + delay)
-        return RefillHold(active, until, since)
+        return RefillTimer(active, until, since)
 
     def remaining(self, now: datetime) -> float:
         """Seconds until a refill may start; 0 if it may now."""
         return 0.0 if self.until is None else max(0.0, (self.until - now).total_seconds())
 
-    def changed(self, by: int) -> RefillHold:
+    def changed(self, by: int) -> RefillTimer:
         """Account for members that the pool itself added or deleted, so that they do not count as claims."""
         if self.members is None:
             return self
@@ -214,13 +214,13 @@ def take(bucket: TokenBucket | None, wanted: int, rate: float, now: datetime) ->
 class RefillState:
     """State that is kept from one refill to the next. It starts empty with the process, which does no harm."""
 
-    hold: RefillHold = field(default_factory=RefillHold)
+    timer: RefillTimer = field(default_factory=RefillTimer)
     breaker: CreationBreaker = field(default_factory=CreationBreaker)
     bucket: TokenBucket | None = None
 
     def attempted(self, attempt: CreationOutcome, now: datetime) -> RefillState:
         breaker = self.breaker.attempted(attempt, now)
-        return replace(self, hold=self.hold.changed(attempt.succeeded), breaker=breaker)
+        return replace(self, timer=self.timer.changed(attempt.succeeded), breaker=breaker)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ def refill(
         return Refill(0, refill_state)
     if not expectations_met:
         return Refill(0, refill_state, options.expectations_recheck_interval)
-    if pause := max(refill_state.hold.remaining(now), refill_state.breaker.remaining(now)):
+    if pause := max(refill_state.timer.remaining(now), refill_state.breaker.remaining(now)):
         return Refill(0, refill_state, pause)
     wanted = 1 if refill_state.breaker.is_open else min(missing, options.max_batch_size)
     grant = take(refill_state.bucket, wanted, options.max_refill_rate, now)
