@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from sandpool.api import labels
+from sandpool.api.resource import Object
 from sandpool.explain.claim import Link, explain_claim
 from sandpool.explain.observed import EventView
 from tests.explain.scenes import ARRIVED, box_with, claim_with, condition, scene
@@ -105,3 +106,41 @@ def test_claim_alone_is_explained() -> None:
         "sandboxclaims",
         "events",
     ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "cause"),
+    [
+        ({"env": [{"name": "A", "value": "b"}]}, "it sets env, which a warm sandbox cannot get any more"),
+        (
+            {"volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}]},
+            "it sets volumeClaimTemplates, which a warm sandbox cannot get any more",
+        ),
+        ({"additionalPodMetadata": {"labels": {"a": "b"}}}, "none with its additionalPodMetadata was ready"),
+    ],
+)
+def test_cold_claim_names_why_it_got_no_warm_sandbox(spec: Object, cause: str) -> None:
+    claim = claim_with(READY, sandbox="box", spec=spec)
+    told = explain_claim(scene(claim, sandbox=box_with(READY, launch=labels.LAUNCH_COLD)))
+    assert told.sentence == f'Claim "mine" is ready: it has sandbox "box", created for it because {cause}.'
+
+
+def test_lost_state_is_named_with_its_time() -> None:
+    lost = condition("StateLost", "True", "OOMKilled", 'Container "main" ran out of memory.')
+    told = explain_claim(scene(claim_with(READY, lost, sandbox="box"), sandbox=box_with(READY, lost)))
+    assert told.sentence.endswith(
+        f'It has lost its state at {lost["lastTransitionTime"]}: Container "main" ran out of memory.'
+    )
+    assert Link(ARRIVED, 'state lost (OOMKilled): Container "main" ran out of memory.') in told.chain
+
+
+@pytest.mark.parametrize(
+    ("reason", "field"),
+    [
+        ("EnvVarsInjectionRejected", "envVarsInjectionPolicy"),
+        ("VolumeClaimTemplatesError", "volumeClaimTemplatesPolicy"),
+    ],
+)
+def test_refused_claim_names_the_field_that_allows_it(reason: str, field: str) -> None:
+    told = explain_claim(scene(claim_with(condition("Ready", "False", reason, "refused"))))
+    assert told.advice == f'set {field} to Allowed or Overrides in template "python", or change the claim'

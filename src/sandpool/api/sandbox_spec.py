@@ -12,7 +12,10 @@ Profile = Literal["full", "lean"]
 
 
 def pod_spec(profile: Profile) -> Schema:
-    return _outline() if profile == "lean" else kubernetes_type("io.k8s.api.core.v1.PodSpec")
+    """The schema of a pod spec. Unlike the type of Kubernetes it requires a container: the API would refuse the pod."""
+    schema = _outline() if profile == "lean" else kubernetes_type("io.k8s.api.core.v1.PodSpec")
+    properties: dict[str, Schema] = schema["properties"]
+    return {**schema, "properties": {**properties, "containers": {**properties["containers"], "minItems": 1}}}
 
 
 def _outline() -> Schema:

@@ -44,7 +44,7 @@ def blocker(observed: Observed) -> Blocker | None:
     if ready is not None and ready["status"] == TRUE:
         return None
     if ready is not None and ready["reason"] in _REFUSED:
-        return Blocker(ready["message"], "change the claim; it is reconciled again when it changes")
+        return Blocker(ready["message"], _permission(observed, ready["reason"]))
     if observed.sandbox is not None:
         return _of_sandbox(observed, observed.sandbox)
     if claim.sandbox_name and SANDBOX.plural in observed.unseen and ready is not None:
@@ -52,6 +52,18 @@ def blocker(observed: Observed) -> Blocker | None:
     if claim.sandbox_name:
         return Blocker(f'its sandbox "{claim.sandbox_name}" no longer exists', "create a new claim if this persists")
     return _without_sandbox(observed)
+
+
+def _permission(observed: Observed, reason: str) -> str:
+    """What to change so that a refused claim is served."""
+    field = {
+        api.ENV_VARS_INJECTION_REJECTED: "envVarsInjectionPolicy",
+        api.VOLUME_CLAIM_TEMPLATES_ERROR: "volumeClaimTemplatesPolicy",
+    }.get(reason)
+    if field is None:
+        return "change the claim; it is reconciled again when it changes"
+    template = f'template "{observed.pool.template}"' if observed.pool is not None else "its template"
+    return f"set {field} to Allowed or Overrides in {template}, or change the claim"
 
 
 def _without_sandbox(observed: Observed) -> Blocker:

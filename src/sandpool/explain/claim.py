@@ -12,7 +12,7 @@ from sandpool.api import labels
 from sandpool.api.conditions import TRUE, Condition
 from sandpool.api.events import sandbox_adopted, sandbox_provisioned
 from sandpool.api.kinds import CORE_EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
-from sandpool.api.views import SandboxView, parse_time
+from sandpool.api.views import ClaimView, SandboxView, parse_time
 from sandpool.controllers.claim.expiry import deadline
 from sandpool.explain.blockers import Blocker, blocker
 from sandpool.explain.observed import Observed
@@ -60,14 +60,32 @@ def _in_one_line(blocked: Blocker | None) -> Blocker | None:
 def _served(observed: Observed) -> str:
     claim, sandbox = observed.claim, observed.sandbox
     text = f'it has sandbox "{claim.sandbox_name}"'
-    if sandbox is not None and (launch := _launch(sandbox)):
+    if sandbox is not None and (launch := _launch(claim, sandbox)):
         text += f", {launch}"
+    if (lost := claim.condition(api.STATE_LOST)) is not None:
+        text += f". It has lost its state at {lost['lastTransitionTime']}: {lost['message'].rstrip('.')}"
     return text
 
 
-def _launch(sandbox: SandboxView) -> str:
-    texts = {labels.LAUNCH_WARM: "warm from its pool", labels.LAUNCH_COLD: "created for it because none was ready"}
-    return texts.get(sandbox.labels.get(labels.LAUNCH_TYPE) or "", "")
+def _launch(claim: ClaimView, sandbox: SandboxView) -> str:
+    match sandbox.labels.get(labels.LAUNCH_TYPE):
+        case labels.LAUNCH_WARM:
+            return "warm from its pool"
+        case labels.LAUNCH_COLD:
+            return f"created for it because {_cold_cause(claim)}"
+    return ""
+
+
+def _cold_cause(claim: ClaimView) -> str:
+    """Why a claim got no warm sandbox. A running pod can get neither variables nor volumes."""
+    wanted = [
+        name for name, value in (("env", claim.env), ("volumeClaimTemplates", claim.volume_claim_templates)) if value
+    ]
+    if wanted:
+        return f"it sets {' and '.join(wanted)}, which a warm sandbox cannot get any more"
+    if claim.additional_labels or claim.additional_annotations:
+        return "none with its additionalPodMetadata was ready"
+    return "none was ready"
 
 
 def _chain(observed: Observed, blocked: Blocker | None) -> Iterator[Link]:
@@ -104,7 +122,7 @@ def _queue(observed: Observed) -> Iterator[Link]:
 def _bound(observed: Observed) -> Iterator[Link]:
     claim, sandbox = observed.claim, observed.sandbox
     name = sandbox.name if sandbox is not None else claim.sandbox_name
-    launch = _launch(sandbox) if sandbox is not None else ""
+    launch = _launch(claim, sandbox) if sandbox is not None else ""
     yield Link(None, f'assigned sandbox "{name}"' + (f", {launch}" if launch else ""))
     if sandbox is not None and sandbox.owner is not None and sandbox.owner.uid == claim.uid:
         assigned = observed.told(*_ASSIGNED)
@@ -119,6 +137,8 @@ def _sandbox(sandbox: SandboxView) -> Iterator[Link]:
     ready = sandbox.status.condition(api.READY)
     if ready is not None and ready["status"] == TRUE:
         yield Link(_since(ready), f"the sandbox is ready: {ready['message']}")
+    if (lost := sandbox.status.condition(api.STATE_LOST)) is not None:
+        yield Link(_since(lost), f"state lost ({lost['reason']}): {lost['message']}")
 
 
 def _since(condition: Condition | None) -> datetime | None:

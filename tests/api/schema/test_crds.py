@@ -251,9 +251,10 @@ def test_lean_profile_accepts_any_pod_spec() -> None:
     [
         {},
         {"containers": "x"},
+        {"containers": []},
         {"containers": [1]},
-        {"containers": [], "initContainers": 1},
-        {"containers": [], "volumes": ["x"]},
+        {"containers": [{}], "initContainers": 1},
+        {"containers": [{}], "volumes": ["x"]},
         {"containers": [{"ports": 7}]},
         {"containers": [{"env": [7]}]},
     ],
@@ -271,3 +272,9 @@ def test_volume_claim_templates_of_a_sandbox_are_immutable() -> None:
     assert old.causes == []
     changed = admit({"spec": {"podTemplate": pod}}, old.object)
     assert [str(cause) for cause in changed.causes] == ["spec: Invalid value: volumeClaimTemplates is immutable"]
+
+
+@pytest.mark.parametrize("kind", [kinds.SANDBOX, kinds.SANDBOX_TEMPLATE])
+def test_pod_without_containers_is_rejected(kind: Any) -> None:
+    admitted = compile_admission(from_openapi(schema(kind)))({"spec": {"podTemplate": {"spec": {"containers": []}}}})
+    assert [cause.field for cause in admitted.causes] == ["spec.podTemplate.spec.containers"]

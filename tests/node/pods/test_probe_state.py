@@ -91,3 +91,20 @@ def test_period_applies_after_the_first_success() -> None:
 def test_missed_probes_are_due_after_thawing() -> None:
     probe = answers(probe_state(ProbeKind.LIVENESS), True).resumed(500.0)
     assert (probe.due, probe.in_flight) == (500.0, False)
+
+
+def test_readiness_failure_during_a_start_is_no_warning_until_the_threshold() -> None:
+    starting = probe_state(ProbeKind.READINESS)
+    warned = []
+    for number in range(3):
+        now = starting.due + 10 * number
+        warned.append(starting.warns(now))
+        starting = starting.sent().answered(False, now)
+    assert warned == [False, False, True]
+
+
+def test_failure_of_a_ready_container_and_of_a_liveness_probe_is_a_warning() -> None:
+    ready = answers(probe_state(ProbeKind.READINESS), True)
+    assert ready.warns(ready.due)
+    alive = probe_state(ProbeKind.LIVENESS)
+    assert alive.warns(alive.due)

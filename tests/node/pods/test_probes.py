@@ -142,7 +142,7 @@ async def test_http_probe_sends_its_request_and_reports_the_result(rig: NodeRig,
         "name": "main",
         "image": "i",
         "ports": [{"name": "web", "containerPort": 8080}],
-        "readinessProbe": {"httpGet": {"path": "/healthz", "port": "web"}},
+        "readinessProbe": {"httpGet": {"path": "/healthz", "port": "web"}, "failureThreshold": 1},
     }
     await rig.create(spec={"containers": [container]})
 
@@ -156,7 +156,7 @@ async def test_http_probe_sends_its_request_and_reports_the_result(rig: NodeRig,
 
 async def test_exec_probe_reports_its_output(rig: NodeRig) -> None:
     checks = Checks(rig, code=1)
-    await rig.create(spec=with_probes(readinessProbe=COMMAND))
+    await rig.create(spec=with_probes(readinessProbe={**COMMAND, "failureThreshold": 1}))
     await piped(rig, lambda: checks.sent)
 
     async def told() -> bool:

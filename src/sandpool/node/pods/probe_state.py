@@ -56,6 +56,15 @@ class ProbeState:
         """Continue after a time in which the container was frozen: what was due meanwhile is due now."""
         return replace(self, in_flight=False, due=max(self.due, now), counts_at=max(self.counts_at, now))
 
+    def warns(self, now: float) -> bool:
+        """Whether a failure now is worth a warning. A program that does not serve yet fails its readiness probe in
+        every start: that is one only if it was ready before, or if the threshold is reached."""
+        if not self.counts(False, now):
+            return False
+        if self.probe.kind is not ProbeKind.READINESS or self.good:
+            return True
+        return (self.run if self.last is False else 0) + 1 >= self.probe.failure_threshold
+
     def _counted(self, good: bool, now: float) -> ProbeState:
         probe = self.probe
         run = self.run + 1 if good == self.last else 1

@@ -306,7 +306,7 @@ class PodWorker:
         if self.state[run.name].container_id != known.container_id:
             return  # the probe of an earlier run
         probe_state = self.state[run.name].probe_states.get(run.kind)
-        if not answer.good and probe_state is not None and probe_state.counts(False, now.at):
+        if not answer.good and probe_state is not None and probe_state.warns(now.at):
             self._record_event(events.unhealthy(run.kind, answer.message))
         self._set_state(self.state.answered(run.name, run.kind, answer.good, now))
 
