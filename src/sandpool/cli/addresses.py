@@ -8,7 +8,7 @@ from sandpool.engine.health import parse_address
 
 
 def address(option: str, value: str) -> str:
-    """Return the value of an option, or raise a usage error if it is not an address."""
+    """Return the value of an option. Raises ``ClickException`` if it is not an address."""
     try:
         parse_address(value)
     except ValueError as error:

@@ -16,12 +16,12 @@ from sandpool import __version__
 from sandpool.cli.output import document_option, show_document
 from sandpool.cli.start_request import preferred_port
 from sandpool.home import discovery
-from sandpool.home.discovery import Home
+from sandpool.home.discovery import API_PORT, METRICS_PORT, ROUTER_PORT, Home
 from sandpool.home.users import default_data_dir
 from sandpool.node.diagnosis import Finding, Level, examine
 
 _SECONDS: Final = 3.0
-_PORTS: Final = {"API": 6443, "router": 6490, "metrics": 6491}
+_PORTS: Final = {"API": API_PORT, "router": ROUTER_PORT, "metrics": METRICS_PORT}
 _COLOURS: Final = {Level.OK: "green", Level.NOTE: "cyan", Level.WARNING: "yellow", Level.PROBLEM: "red"}
 
 

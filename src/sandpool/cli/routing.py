@@ -18,6 +18,7 @@ from sandpool.cli.identities import ROUTER, ROUTER_CONTROL
 from sandpool.engine.clock import Clock
 from sandpool.engine.health import parse_address
 from sandpool.engine.metrics.registry import MetricsRegistry
+from sandpool.home.discovery import ROUTER_PORT
 from sandpool.home.users import sudo_caller
 from sandpool.node.pod_access import NodePodAccess
 from sandpool.process.supervisor import ProcessFailed, SupervisedProcess
@@ -35,7 +36,7 @@ from sandpool.server.serving.daemon import Daemon
 F = TypeVar("F", bound=Callable[..., Any])
 
 # The same at every start, so that clients can keep it. The port is not assigned to another service.
-ROUTER_ADDRESS: Final = "127.0.0.1:6490"
+ROUTER_ADDRESS: Final = f"127.0.0.1:{ROUTER_PORT}"
 SECRET_NAME: Final = "router-secret"
 TOKEN_NAME: Final = "router-token"
 # Of the token in a file of its owner, which every start replaces.

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from sandpool.home import discovery
+from sandpool.home.discovery import API_PORT
 from sandpool.home.users import default_data_dir
 from sandpool.server.serving.daemon import ServerOptions
 from sandpool.server.serving.kubeconfig import ForeignFile
@@ -67,7 +68,7 @@ _OPTIONS = (
     click.option(
         "--port",
         type=click.IntRange(0, 65535),
-        default=6443,
+        default=API_PORT,
         show_default=True,
         help="Port of the API; 0 picks a free one.",
     ),

@@ -31,7 +31,7 @@ from sandpool.engine.logging import TEXT
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.tracing import Tracing
 from sandpool.engine.transports import MeasuredTransport
-from sandpool.home.discovery import Home
+from sandpool.home.discovery import METRICS_PORT, Home
 from sandpool.home.process import ProcessIdentity
 from sandpool.home.start import END_SANDBOXES, LOG_VARIABLE
 from sandpool.node.simulated_assembly import MAX_NODES
@@ -39,7 +39,7 @@ from sandpool.server.serving import gc_tuning
 from sandpool.server.serving.daemon import Daemon, ServerOptions
 
 # Like that of the router: the same at every start, and not assigned to another service.
-METRICS_ADDRESS = "127.0.0.1:6491"
+METRICS_ADDRESS = f"127.0.0.1:{METRICS_PORT}"
 
 
 @click.command(cls=UpCommand, context_settings={"default_map": tuning.ONE_MACHINE})

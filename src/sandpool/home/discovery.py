@@ -33,6 +33,11 @@ REGISTER: Final = "homes"
 DESCRIPTION: Final = "home.json"
 _DATA_DIR: Final = (".local", "share", "sandpool")  # of the user who called sudo, below the home directory
 
+#: Default ports of ``sandpool up`` on the loopback interface.
+API_PORT: Final = 6443
+ROUTER_PORT: Final = 6490
+METRICS_PORT: Final = 6491
+
 
 @dataclass(frozen=True, slots=True)
 class Home:

@@ -31,7 +31,7 @@ from sandpool.kube.transport import JSON, Request, WatchEvent
 if TYPE_CHECKING:
     import aiohttp
 
-# Objects are limited to 3 MiB, so a longer line is not a watch event.
+# Objects have at most 3 MiB, and escapes may multiply that. A longer line is not a watch event.
 _MAX_LINE = 32 * 1024 * 1024
 _LARGE = 1024 * 1024
 

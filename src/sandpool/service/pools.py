@@ -24,7 +24,7 @@ class PoolStuck(ServiceError):
 
 
 class Pool(NamedTuple):
-    """A pool as users see it. ``problem`` is the message of a condition that says that it makes no progress."""
+    """A pool as users see it. ``problem`` is the message of Progressing while that is False, else empty."""
 
     name: str
     namespace: str

@@ -17,7 +17,8 @@ def _decode() -> Decode:
 
 
 def metadata_check(value: Any, old: Any, found: Findings) -> Any:
-    """The metadata as they are stored. Raises Undecodable when they cannot be read."""
+    """Return the metadata in the form to store, and add what is wrong to ``found``. ``old`` is the metadata before an
+    update. Raises Undecodable when the value cannot be read."""
     if value is None:
         return {}
     try:

@@ -110,7 +110,9 @@ class RefillTimer:
         return replace(self, members=max(0, self.members + by), since=None if by > 0 else self.since)
 
 
+#: Failures in a row after which the condition of the pool shows them, and an attempt is one sandbox.
 OPENS_AFTER: Final = 3
+#: Seconds between attempts after the first failure, and at most.
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 300.0
 

@@ -19,7 +19,7 @@ _HEADER: Final = struct.Struct("iIII")  # watch, mask, cookie, length of the nam
 
 
 class CgroupEvents:
-    """Waits for a change of a cgroup's file, on the event loop of its first use."""
+    """Waits until the file of events of a cgroup meets a condition. Belongs to the event loop that waits first."""
 
     def __init__(self) -> None:
         self._inotify = _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))

@@ -93,7 +93,7 @@ def _chosen(kind: str, source: Object, found: Object | None, mode: int) -> dict[
 
 
 def _data(found: Object) -> dict[str, bytes]:
-    """Return the content of a ConfigMap or Secret. Only the former has plain text."""
+    """Return the content of a ConfigMap or Secret. Data of a ConfigMap is plain text, all other data is base64."""
     is_secret = found.get("kind") == "Secret"
     encoded: Mapping[str, str] = found.get("data" if is_secret else "binaryData") or {}
     texts: Mapping[str, str] = {} if is_secret else found.get("data") or {}

@@ -92,7 +92,7 @@ def accepts_gzip(headers: Mapping[str, str]) -> bool:
 
 
 def _is_raw(path: str) -> bool:
-    """Whether the path names a raw subresource; only the core group has them."""
+    """Whether the path names a subresource that is no object (log, exec and the like); only the core group has them."""
     segments = path.split("/")  # "", "api", "v1", "namespaces", namespace, plural, name, subresource
     place = 7 if segments[3:4] == ["namespaces"] else 5
     return segments[1] == "api" and len(segments) > place and segments[place] in _RAW
