@@ -88,7 +88,7 @@ async def test_a_claim_that_is_not_ready_in_time_is_deleted(world: World, servic
     await service.pools.create("python", "python", 0)
     release = world.hold_news(SANDBOX_CLAIM)  # the controllers do not see it
     with pytest.raises(
-        NotReadyInTime, match=r"was not ready within 0.2 s\nFind out more with: sandpool why claim slow"
+        NotReadyInTime, match=r"was not ready within 0.2 s\nFind out more with: sandpool why pool python"
     ):
         await service.claims.create("python", name="slow", timeout=0.2)
     release()

@@ -194,3 +194,63 @@ async def test_a_broken_archive_is_an_error(outside: Path) -> None:
 
     with pytest.raises(FileError, match="the sandbox sent a broken archive"):
         await Files(Commands(FakePodClient(play))).download(BOX, "tree", outside / "into")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "link"),
+    [
+        ("tree/fifo", tarfile.FIFOTYPE, ""),
+        ("tree/device", tarfile.CHRTYPE, ""),
+        ("tree/hard", tarfile.LNKTYPE, "/etc/passwd"),
+        ("tree/hard", tarfile.LNKTYPE, "tree/../../secret"),
+        ("tree/soft", tarfile.SYMTYPE, "../../secret"),
+        ("tree/through/file", tarfile.REGTYPE, ""),
+    ],
+)
+async def test_member_that_is_no_file_or_leads_out_is_left_out(
+    outside: Path, name: str, kind: bytes, link: str
+) -> None:
+    (outside / "into" / "tree").mkdir(parents=True)
+    (outside / "into" / "tree" / "through").symlink_to(outside)  # of the user, or of an earlier archive
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.mode = kind, link, 0o6777
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as made:
+        made.addfile(info, io.BytesIO())
+
+    async def play(session: PlayedSession) -> int:
+        session.write(packed.getvalue())
+        return 0
+
+    warnings: list[str] = []
+    await Files(Commands(FakePodClient(play))).download(BOX, "tree", outside / "into", warn=warnings.append)
+    assert len(warnings) == 1
+    assert below(outside) == {"into/tree/through"}
+
+
+async def test_downloaded_files_have_no_special_bits(outside: Path) -> None:
+    info = tarfile.TarInfo("tree/file")
+    info.mode, info.uid = 0o6777, 12345
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as made:
+        made.addfile(info, io.BytesIO())
+
+    async def play(session: PlayedSession) -> int:
+        session.write(packed.getvalue())
+        return 0
+
+    (outside / "into").mkdir()
+    await Files(Commands(FakePodClient(play))).download(BOX, "tree", outside / "into")
+    status = (outside / "into" / "tree" / "file").stat()
+    assert (status.st_mode & 0o7777, status.st_uid) == (0o755, os.getuid())
+
+
+async def test_full_disk_of_the_sandbox_is_named(outside: Path) -> None:
+    (outside / "file").write_text("x")
+
+    async def play(session: PlayedSession) -> int:
+        session.write(b"tar: file: Wrote only 2560 of 10240 bytes\n", error=True)
+        return 2
+
+    with pytest.raises(FileError, match="cannot write file in the sandbox: its disk is full"):
+        await Files(Commands(FakePodClient(play))).upload(BOX, outside / "file", "")

@@ -20,6 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 #: The exit code of timeout(1).
 TIMED_OUT = 124
+KILLED = 137  # 128 + SIGKILL
 
 
 def parse_duration(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
@@ -86,7 +87,11 @@ async def execute(
     async with service.commands.start(sandbox, command) as running:
         try:
             async with asyncio.timeout(timeout):
-                return await terminal.converse(running, stdin=stdin, tty=tty)
+                code = await terminal.converse(running, stdin=stdin, tty=tty)
         except TimeoutError:
             click.echo(f"killed after {timeout:g} s", err=True)
             return TIMED_OUT
+    if code == KILLED:
+        why = f"`sandpool why {sandbox.name}` tells whether the sandbox ran out of memory and lost its files"
+        click.echo(f"the command was killed: {why}", err=True)
+    return code

@@ -191,7 +191,9 @@ class Claims:
 
     def _late(self, name: str, last: Claim | None, timeout: float) -> NotReadyInTime:
         state = f": {last.message}" if last is not None and last.message else ""
-        return NotReadyInTime(f'claim "{name}" was not ready within {timeout:g} s{state}', _why(name))
+        # A claim that was created for this wait is gone by now; the pool knows the reason too.
+        advice = _why(name) if last is None else f"Find out more with: sandpool why pool {last.pool}"
+        return NotReadyInTime(f'claim "{name}" was not ready within {timeout:g} s{state}', advice)
 
     async def _undo(self, name: str, creating: asyncio.Task[Object]) -> None:
         """Delete the claim if it was created, even while this task is being cancelled."""

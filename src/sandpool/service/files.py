@@ -13,9 +13,10 @@ import posixpath
 import stat
 import tarfile
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 from sandpool.kube.pod_client import STDERR
 from sandpool.service.commands import NOT_FOUND, Command, Commands, Result
@@ -28,6 +29,9 @@ _TYPES: Final = {"d": "directory", "f": "file", "n": "nothing"}
 _PROBE: Final = 'if [ -d "$0" ]; then echo d; elif [ -e "$0" ] || [ -L "$0" ]; then echo f; else echo n; fi'
 _UNPACK: Final = 'mkdir -p "$0" && exec tar -xof - -C "$0"'
 _PACK: Final = 'cd "$0" && exec tar -cf - "$1"'
+
+# What GNU tar and BusyBox say.
+_DISK_FULL: Final = ("No space left", "Wrote only")
 
 #: Receives the number of bytes that are copied.
 Progress = Callable[[int], None]
@@ -85,7 +89,7 @@ class Files:
             raise FileError(f"cannot read {error.filename or local}: {error.strerror}") from None
         command = Command(("sh", "-c", _UNPACK, _safe(directory or ".")))
         result = await self.commands.run(sandbox, command, stdin=_packed(entries, progress))
-        _raise_unless_done(result, f"cannot write {destination} in the sandbox")
+        _raise_unless_done(result, f"cannot write {destination or name} in the sandbox")
 
     async def download(
         self,
@@ -100,8 +104,6 @@ class Files:
 
         As with cp, a local directory receives the source under its own name. Links that lead out of the destination
         and devices are left out; ``warn`` receives a line for each. Raises ``FileError``."""
-        if not hasattr(tarfile, "data_filter"):
-            raise FileError("copying out of a sandbox needs Python 3.11.4 or newer")
         directory, name = posixpath.split(source.rstrip("/") or source)
         if name in ("", ".", ".."):
             directory, name = source or ".", "."
@@ -167,6 +169,10 @@ def _raise_unless_done(result: Result, what: str) -> None:
     said = [line for line in result.stderr.decode(errors="replace").splitlines() if line.strip()]
     # tar says at the end that it has failed, which is known.
     reason = next((line for line in said if "exit delayed" not in line and "not recoverable" not in line), "")
+    if any(text in line for text in _DISK_FULL for line in said):
+        raise FileError(
+            f"{what}: its disk is full", "Remove files there, or use a template with more ephemeral-storage."
+        )
     raise FileError(f"{what}: {reason}" if reason else f"{what}: exit code {result.exit_code}")
 
 
@@ -235,7 +241,41 @@ def _info(entry: _Entry) -> tarfile.TarInfo:
     return info
 
 
+# Newer versions of Python ask how far an archive is trusted. ``_harmless`` has checked its members.
+_CHECKED_HERE: Final[dict[str, Any]] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
+
+
 # -- unpacking -------------------------------------------------------------------------------------------------------
+
+
+class _Refused(Exception):
+    """A member of an archive that could write outside of the destination, or is no file."""
+
+
+def _harmless(member: tarfile.TarInfo, into: Path) -> tarfile.TarInfo:
+    """Return the member to extract, owned by this user and without special bits. Raises ``_Refused``.
+
+    The filter "data" of tarfile would do the same, but Python 3.11.2 of Debian 12 does not have it.
+    """
+    root = os.path.realpath(into)
+    target = os.path.join(root, member.name)
+    if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
+        raise _Refused("it is a special file")
+    # A former member may have made a link on the way.
+    if not _is_within(os.path.dirname(target), root) or not (member.issym() or _is_within(target, root)):
+        raise _Refused("it would be written outside of the destination")
+    if member.issym() or member.islnk():
+        base = os.path.dirname(target) if member.issym() else root
+        if os.path.isabs(member.linkname) or not _is_within(os.path.join(base, member.linkname), root):
+            raise _Refused("it is a link that leads out of the destination")
+    member.mode = (member.mode & 0o755) | (0o700 if member.isdir() else 0o600)
+    member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
+    return member
+
+
+def _is_within(path: str, root: str) -> bool:
+    """Whether a path is below a real directory, after all links on the way."""
+    return os.path.commonpath([os.path.realpath(path), root]) == root
 
 
 class _Unpacker:
@@ -287,10 +327,13 @@ class _Unpacker:
         self.members += 1
         if not name:
             return  # the directory itself
-        link = (self._local(member.linkname) or member.linkname) if member.islnk() else member.linkname
+        local = copy(member)
+        local.name = name
+        if member.islnk():
+            local.linkname = self._local(member.linkname) or member.linkname
         try:
-            archive.extract(member.replace(name=name, linkname=link, deep=False), self.into, filter="data")
-        except tarfile.FilterError as error:
+            archive.extract(_harmless(local, self.into), self.into, **_CHECKED_HERE)
+        except _Refused as error:
             self.warn(f"left out {member.name}: {error}")
         self.progress(member.size)
 

@@ -213,6 +213,9 @@ async def test_a_base_that_does_not_exist_is_named(workshop: Workshop, monkeypat
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(BuildFailure, match=r"FROM nothing/here: it is not on this machine and could not be pulled"):
         await workshop.build(Recipe("nothing/here", ()))
+    for tagged in ("python:3.13-slim", f"python@sha256:{'a' * 64}"):
+        with pytest.raises(BuildFailure, match=r'could not be pulled: .* "FROM python" is the built-in image'):
+            await workshop.build(Recipe(tagged, ()))
     with pytest.raises(BuildFailure, match="is not an image name"):
         await workshop.build(Recipe("No Name", ()))
 

@@ -123,7 +123,7 @@ class Builder:
             stored = self.store.find(reference)
             if stored is not None:
                 return stored
-            if not reference.host and reference.path in _SHORT:
+            if name in _SHORT:  # a tag or a digest asks for the image of a registry
                 reference = reference._replace(host=HOST)
             built_in = self.built_in.find(reference)
             if built_in is not None:
@@ -132,7 +132,10 @@ class Builder:
         except InvalidImageName as error:
             raise BuildFailure(f"FROM {error}") from error
         except (SourceFailure, MissingPackage) as error:
-            raise BuildFailure(f"FROM {name}: it is not on this machine and could not be pulled: {error}") from error
+            hint = f'. "FROM {reference.path}" is the built-in image' if reference.path in _SHORT else ""
+            raise BuildFailure(
+                f"FROM {name}: it is not on this machine and could not be pulled: {error}{hint}"
+            ) from error
 
     async def _perform(
         self, step: Step, state: _State, base: Image | StoredImage, context: Context, options: BuildOptions

@@ -76,8 +76,11 @@ class ImageResolver:
             stop_signal=config.stop_signal,
             pulled=pulled,
         )
+        if not _SERVED & set(config.ports) and (not stored.built_in or image.entrypoint or image.command):
+            # It does not bring the server, or its own program takes the place of the built-in one.
+            image = replace(image, runtime=await self._runtime())
         if not stored.built_in:
-            return image if _SERVED & set(config.ports) else replace(image, runtime=await self._runtime())
+            return image
         try:
             below = await asyncio.to_thread(self.built_in.find, parse(stored.built_in.partition("@")[0]))
         except MissingPackage as error:
