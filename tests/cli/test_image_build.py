@@ -44,7 +44,7 @@ def test_mistakes_are_told_in_one_line(tmp_path: Path) -> None:
         (("sandpool.local/python", "--pip", "x"), "is a built-in image and cannot be replaced"),
         (("mine", "-f", str(dockerfile), "--pip", "x"), "--file cannot be combined"),
         (("mine", "-f", str(dockerfile)), f"Error: {dockerfile}: line 2: VOLUME is not supported; declare volumes"),
-        (("mine", "--copy", "/nonexistent:/x"), "Error: COPY /nonexistent: there is no such file"),
+        (("mine", "--copy", f"{tmp_path}/none:/x"), f"Error: COPY {tmp_path}/none: there is no such file"),
         (("mine", "--builder", "buildah", "-f", str(tmp_path / "ok")), "is not installed"),
     ):
         (tmp_path / "ok").write_text("FROM debian\n")

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -61,7 +62,8 @@ def test_a_signal_reaches_the_command() -> None:
     process.communicate()
 
 
-def test_a_missing_command_is_named() -> None:
-    process = start("--run", "/nonexistent")
+def test_a_missing_command_is_named(tmp_path: Path) -> None:
+    missing = f"{tmp_path}/missing"
+    process = start("--run", missing)
     _, errors = process.communicate(timeout=30)
-    assert process.returncode == 127 and errors == f"exec: /nonexistent: {os.strerror(2)}\n"
+    assert process.returncode == 127 and errors == f"exec: {missing}: {os.strerror(2)}\n"

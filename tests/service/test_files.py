@@ -205,6 +205,9 @@ async def test_a_broken_archive_is_an_error(outside: Path) -> None:
         ("tree/hard", tarfile.LNKTYPE, "tree/../../secret"),
         ("tree/soft", tarfile.SYMTYPE, "../../secret"),
         ("tree/through/file", tarfile.REGTYPE, ""),
+        ("tree/sibling", tarfile.SYMTYPE, "../.ssh"),
+        ("tree/sibling", tarfile.LNKTYPE, ".bashrc"),
+        ("tree", tarfile.SYMTYPE, ".ssh"),
     ],
 )
 async def test_member_that_is_no_file_or_leads_out_is_left_out(
@@ -212,6 +215,7 @@ async def test_member_that_is_no_file_or_leads_out_is_left_out(
 ) -> None:
     (outside / "into" / "tree").mkdir(parents=True)
     (outside / "into" / "tree" / "through").symlink_to(outside)  # of the user, or of an earlier archive
+    (outside / "into" / ".bashrc").write_text("mine")
     info = tarfile.TarInfo(name)
     info.type, info.linkname, info.mode = kind, link, 0o6777
     packed = io.BytesIO()
@@ -225,7 +229,7 @@ async def test_member_that_is_no_file_or_leads_out_is_left_out(
     warnings: list[str] = []
     await Files(Commands(FakePodClient(play))).download(BOX, "tree", outside / "into", warn=warnings.append)
     assert len(warnings) == 1
-    assert below(outside) == {"into/tree/through"}
+    assert below(outside) == {"into/tree/through", "into/.bashrc"}
 
 
 async def test_downloaded_files_have_no_special_bits(outside: Path) -> None:
@@ -249,8 +253,8 @@ async def test_full_disk_of_the_sandbox_is_named(outside: Path) -> None:
     (outside / "file").write_text("x")
 
     async def play(session: PlayedSession) -> int:
-        session.write(b"tar: file: Wrote only 2560 of 10240 bytes\n", error=True)
+        session.write(b"tar: file: Wrote only 2560 of 10240 bytes\n", 2)
         return 2
 
-    with pytest.raises(FileError, match="cannot write file in the sandbox: its disk is full"):
+    with pytest.raises(FileError, match="in the sandbox: its disk is full"):
         await Files(Commands(FakePodClient(play))).upload(BOX, outside / "file", "")

@@ -252,30 +252,51 @@ class _Refused(Exception):
     """A member of an archive that could write outside of the destination, or is no file."""
 
 
-def _harmless(member: tarfile.TarInfo, into: Path) -> tarfile.TarInfo:
+def _harmless(member: tarfile.TarInfo, into: Path, top: str) -> tarfile.TarInfo:
     """Return the member to extract, owned by this user and without special bits. Raises ``_Refused``.
 
-    The filter "data" of tarfile would do the same, but Python 3.11.2 of Debian 12 does not have it.
+    A member is refused if a link is on its way: links of an archive, or of an earlier one, lead nowhere. Links must not
+    lead out of ``top``, the requested file or directory. Nothing is resolved: the system resolves overlong paths
+    differently from Python. The filter "data" of tarfile is not used, because it allows links to siblings of ``top``,
+    and because Python 3.11.2 of Debian 12 does not have it.
     """
-    root = os.path.realpath(into)
-    target = os.path.join(root, member.name)
     if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
         raise _Refused("it is a special file")
-    # A former member may have made a link on the way.
-    if not _is_within(os.path.dirname(target), root) or not (member.issym() or _is_within(target, root)):
-        raise _Refused("it would be written outside of the destination")
-    if member.issym() or member.islnk():
-        base = os.path.dirname(target) if member.issym() else root
-        if os.path.isabs(member.linkname) or not _is_within(os.path.join(base, member.linkname), root):
-            raise _Refused("it is a link that leads out of the destination")
+    _check_way(into, posixpath.dirname(member.name))
+    target = into / member.name
+    if member.issym() and not _leads_into(top, posixpath.join(posixpath.dirname(member.name), member.linkname)):
+        raise _Refused("it is a link that leads out of what was asked for")
+    if member.islnk():
+        if not _leads_into(top, member.linkname):
+            raise _Refused("it is a link that leads out of what was asked for")
+        _check_way(into, posixpath.dirname(posixpath.normpath(member.linkname)))
+        if not stat.S_ISREG(os.lstat(into / member.linkname).st_mode):
+            raise _Refused("it is a link to something that is no file")
+    if member.isdir():
+        if target.is_symlink():
+            raise _Refused("there is a link of this name")
+    elif target.is_symlink() or target.is_file():
+        target.unlink()  # writing to it could write to another name of the same file
     member.mode = (member.mode & 0o755) | (0o700 if member.isdir() else 0o600)
     member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
     return member
 
 
-def _is_within(path: str, root: str) -> bool:
-    """Whether a path is below a real directory, after all links on the way."""
-    return os.path.commonpath([os.path.realpath(path), root]) == root
+def _check_way(into: Path, directory: str) -> None:
+    """Raise ``_Refused`` if a link is on the way to a directory."""
+    way = into
+    for part in directory.split("/") if directory else ():
+        way = way / part
+        if way.is_symlink():
+            raise _Refused("a link is on the way to it")
+
+
+def _leads_into(top: str, path: str) -> bool:
+    """Whether a path, taken literally, is ``top`` or below; every relative path without ".." is, if that is empty."""
+    plain = posixpath.normpath(path)
+    if plain.startswith(("/", "../")) or plain == "..":
+        return False
+    return not top or plain == top or plain.startswith(f"{top}/")
 
 
 class _Unpacker:
@@ -332,7 +353,7 @@ class _Unpacker:
         if member.islnk():
             local.linkname = self._local(member.linkname) or member.linkname
         try:
-            archive.extract(_harmless(local, self.into), self.into, **_CHECKED_HERE)
+            archive.extract(_harmless(local, self.into, self.renamed or ""), self.into, **_CHECKED_HERE)
         except _Refused as error:
             self.warn(f"left out {member.name}: {error}")
         self.progress(member.size)

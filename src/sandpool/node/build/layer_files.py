@@ -28,7 +28,9 @@ def take_writes(scratch: Path, target: Path, host_user: int, owner: Identity, *,
     upper = scratch / "upper"
     shutil.rmtree(upper / MOUNTED[1:], ignore_errors=True)
     for name in (*_GENERATED, *(_GENERATED_FOR_TOOLCHAINS if toolchain else ())):
-        (upper / name).unlink(missing_ok=True)
+        # A command may have replaced /etc by a link, which would lead to files of this machine.
+        if not (upper / name).parent.is_symlink():
+            (upper / name).unlink(missing_ok=True)
     if (scratch / "usr").is_dir():
         with suppress(FileNotFoundError):
             (upper / "usr").rmdir()  # where it was mounted
@@ -73,6 +75,8 @@ class Context:
             found = [self.directory / relative]
         else:
             found = sorted(map(Path, glob.glob(f"{glob.escape(str(self.directory))}/{relative}")))
+        if any(not path.parent.resolve().is_relative_to(self.directory) for path in found):
+            raise BuildFailure(f"COPY {source}: a link leads out of {self.directory}")
         found = [path for path in found if os.path.lexists(path) and not self.is_ignored(path)]
         if not found:
             raise BuildFailure(f"COPY {source}: there is no such file in {self.directory}")
