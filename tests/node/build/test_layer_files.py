@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.node.build.layer_files import Context, LayerWriter
+from sandpool.node.build.layer_files import Context, LayerWriter, take_writes
 from sandpool.node.build.recipe import BuildFailure
+from sandpool.node.pods.identity import Identity
 
 ME = os.getuid(), os.getgid()
 
@@ -87,3 +88,22 @@ def test_sources_outside_the_context_are_rejected(context: Context, source: str,
 def test_several_files_need_a_directory(tmp_path: Path, context: Context) -> None:
     with pytest.raises(BuildFailure, match="has to be a directory"):
         copied(tmp_path, context, "src/*", "/x")
+
+
+def test_linked_etc_of_a_build_step_leads_to_no_file_of_the_machine(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "passwd").write_text("mine")
+    upper = tmp_path / "scratch" / "upper"
+    upper.mkdir(parents=True)
+    (upper / "etc").symlink_to(victim)
+    take_writes(tmp_path / "scratch", tmp_path / "layer", 12345, Identity(*ME), toolchain=True)
+    assert (victim / "passwd").read_text() == "mine"
+
+
+def test_source_behind_a_link_out_of_the_context_is_refused(context: Context, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("hush")
+    (context.directory / "out").symlink_to(tmp_path)
+    for source in ("out/secret", "out/sec*"):
+        with pytest.raises(BuildFailure, match="a link leads out of"):
+            context.find(source)
