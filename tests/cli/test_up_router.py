@@ -11,21 +11,27 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sandpool.api.conditions import condition_of
-from sandpool.api.kinds import CLUSTER_ROLE, POD, SANDBOX, SECRET, SUBJECT_ACCESS_REVIEW
+from sandpool.api.kinds import CLUSTER_ROLE, POD, ROLE, ROLE_BINDING, SANDBOX, SECRET, SUBJECT_ACCESS_REVIEW
 from sandpool.api.resource import Object, ResourceType
 from sandpool.bench.server_process import ServerProcess
 from sandpool.kube.client import Client
+from sandpool.kube.credentials import Fixed
 from sandpool.kube.errors import NotFound
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.kubeconfig import load
+from sandpool.kube.pod_client import HttpPodClient
+from sandpool.kube.port_forward import PortForward
 from sandpool.router.gateway_api import GATEWAY
+from sandpool.router.registration import POD_NAME, PORT
 from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
+from tests.support.users import ADMIN, USERS
 
 ROUTER = "sandpool-router"
 
@@ -34,7 +40,8 @@ ROUTER = "sandpool-router"
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """One server for all tests here. Those that kill its router wait for the next one."""
     options = ("--simulated-nodes", "1")
-    with ServerProcess("up", options=options, data_dir=tmp_path_factory.mktemp("up") / "data") as running:
+    data = tmp_path_factory.mktemp("up") / "data"
+    with ServerProcess("up", options=options, data_dir=data, users=USERS) as running:
         yield running
         (pid,) = routers(parent(running))
     assert not Path(f"/proc/{pid}").exists(), "a parent that is told to stop ends its router"
@@ -131,6 +138,45 @@ async def test_router_user_may_read_sandboxes_and_pods_and_nothing_else(server: 
     for subresource in ("exec", "attach", "portforward", "log", "status"):
         assert not any([await allowed(verb, POD, subresource) for verb in ("get", "create", "patch")])
     await client.close()
+
+
+async def forwarded_status(server: ServerProcess, user: str, namespace: str, authorization: str = "") -> int:
+    """Return the status of the response to a request through a port-forward of ``user`` to the pod of the router in
+    ``default``. The request names a sandbox that does not exist in ``namespace``: 404 if the user may reach it."""
+    connection = replace(load(server.kubeconfig), credentials=Fixed.token(server.tokens[user]))
+    async with PortForward(await HttpPodClient(connection).tunnel("default", POD_NAME)) as session:
+        forwarded = await session.connect(PORT)
+        await forwarded.send(
+            f"GET / HTTP/1.1\r\nHost: localhost\r\nX-Sandbox-ID: none\r\nX-Sandbox-Namespace: {namespace}\r\n"
+            f"Authorization: {authorization}\r\nConnection: close\r\n\r\n".encode()
+        )
+        response = b""
+        while data := await forwarded.receive():
+            response += data
+    return int(response.split()[1])
+
+
+async def test_port_forward_reaches_the_sandboxes_to_which_its_user_may_forward_ports(server: ServerProcess) -> None:
+    client = Client(HttpTransport(load(server.kubeconfig)))
+    forward = {"apiGroups": [""], "resources": ["pods/portforward"], "verbs": ["get", "create"]}
+    for user, rule in (("alice", forward), ("bob", {**forward, "resourceNames": [POD_NAME]})):
+        await client.create(ROLE, {**new(ROLE, user), "rules": [rule]}, "default")
+        subject = {"kind": "User", "apiGroup": ROLE.group, "name": user}
+        reference = {"apiGroup": ROLE.group, "kind": ROLE.kind, "name": user}
+        binding = {**new(ROLE_BINDING, user), "subjects": [subject], "roleRef": reference}
+        await client.create(ROLE_BINDING, binding, "default")
+    await client.close()
+    token = f"Bearer {(server.directory / 'router-token').read_text()}"
+    for user, namespace, authorization, expected in (
+        (ADMIN, "default", "", 404),
+        (ADMIN, "team", "", 404),
+        ("alice", "default", "", 404),
+        ("alice", "team", "", 401),
+        ("bob", "default", "", 401),
+        ("bob", "team", token, 404),
+    ):
+        found = await forwarded_status(server, user, namespace, authorization)
+        assert found == expected, f"{user} in {namespace}"
 
 
 def test_router_does_not_end_by_a_signal_for_the_whole_service(server: ServerProcess) -> None:

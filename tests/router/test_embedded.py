@@ -32,6 +32,8 @@ from sandpool.testing.clock import ManualClock
 from sandpool.testing.objects import new, owner_reference, pod, pod_template
 from sandpool.testing.waiting import until
 
+ADMINISTRATOR = {"username": "admin", "groups": ["system:masters"]}
+
 
 @asynccontextmanager
 async def routed(server: ApiServer) -> AsyncIterator[EmbeddedRouter]:
@@ -103,7 +105,9 @@ class TestRegistration:
 
             found = await until(again)
             assert found is not None
-            assert (await health(await router.pod_access(None).dial(found, PORT))).endswith(b'{"status":"ok"}')
+            assert (await health(await router.pod_access(None).dial(found, PORT, ADMINISTRATOR))).endswith(
+                b'{"status":"ok"}'
+            )
 
     async def test_pod_of_a_successor_is_kept(self, server: ApiServer) -> None:
         clock = ManualClock()
@@ -125,13 +129,15 @@ class TestPodAccess:
     async def test_port_of_the_pod_reaches_the_router(self, server: ApiServer) -> None:
         async with routed(server) as router:
             found = await server.client().get(POD, POD_NAME, "default")
-            assert (await health(await router.pod_access(None).dial(found, PORT))).endswith(b'{"status":"ok"}')
+            assert (await health(await router.pod_access(None).dial(found, PORT, ADMINISTRATOR))).endswith(
+                b'{"status":"ok"}'
+            )
 
     async def test_other_ports_are_refused(self, server: ApiServer) -> None:
         async with routed(server) as router:
             found = await server.client().get(POD, POD_NAME, "default")
             with pytest.raises(ConnectionRefusedError):
-                await router.pod_access(None).dial(found, 22)
+                await router.pod_access(None).dial(found, 22, ADMINISTRATOR)
 
     async def test_other_subresources_are_refused(self, server: ApiServer) -> None:
         async with routed(server) as router:
@@ -144,7 +150,7 @@ class TestPodAccess:
         async with routed(server) as router:
             made = await client.create(POD, pod("lonely"), "default")
             with pytest.raises(PodAccessError, match="no node of this server runs it"):
-                await router.pod_access(None).dial(made, 80)
+                await router.pod_access(None).dial(made, 80, ADMINISTRATOR)
 
 
 async def test_sandbox_on_a_simulated_node_is_unreachable(server: ApiServer) -> None:

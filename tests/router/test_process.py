@@ -133,17 +133,19 @@ async def test_sandbox_that_refuses_is_retried_and_reported(daemon: Daemon, sand
         assert "sandbox_router_upstream_retries_total 2.0" in (await metrics.render())[0].decode()
 
 
-async def test_clients_need_a_token_unless_their_connection_is_trusted(daemon: Daemon, sandbox: Sandbox) -> None:
+async def test_clients_need_a_token_unless_their_connection_grants_the_namespace(
+    daemon: Daemon, sandbox: Sandbox
+) -> None:
     until = int(SystemClock().now().timestamp()) + 60
     token = {"Authorization": f"Bearer {TokenSigner(SECRET).make(TokenScope(ALL, (ALL,), until))}"}
     async with routed(daemon, sandbox, RouterSettings(token_secret=SECRET)) as (plane, url, _):
         assert (await get(url, BOX))[0] == 401
         assert (await get(url, BOX | token))[0] == 200
-        forwarded = await plane.connect_trusted()
-        reader, writer = await asyncio.open_connection(sock=forwarded)
-        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Sandbox-ID: box\r\n\r\n")
-        assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
-        writer.close()
+        for granted, status in ((ALL, 200), ("default", 200), ("team", 401), ("", 401)):
+            reader, writer = await asyncio.open_connection(sock=await plane.connect_forwarded(granted))
+            writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Sandbox-ID: box\r\n\r\n")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 %d " % status)
+            writer.close()
     for uid, status in ((os.getuid(), 200), (os.getuid() + 1, 401)):
         settings = RouterSettings(token_secret=SECRET, trusted_uids=frozenset({uid}))
         async with routed(daemon, sandbox, settings) as (_, url, _):

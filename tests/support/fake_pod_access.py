@@ -41,7 +41,7 @@ class FakePodAccess:
     async def attach(self, pod: Object, container: str, client: StreamClient) -> int:
         return await self.execute(pod, container, ("attach", container), client)
 
-    async def dial(self, pod: Object, port: int) -> socket.socket:
+    async def dial(self, pod: Object, port: int, user: Object) -> socket.socket:
         if port not in self.ports:
             raise ConnectionRefusedError(111, "Connection refused")
         sock = socket.socket()

@@ -77,8 +77,9 @@ class PodAccess(Protocol):
         """Attach to the container's main process until it ends or the client disconnects; returns its exit code."""
         ...
 
-    async def dial(self, pod: Object, port: int) -> socket.socket:
-        """A connected, non-blocking socket to a port of the pod. Raises ``OSError``."""
+    async def dial(self, pod: Object, port: int, user: Object) -> socket.socket:
+        """A connected, non-blocking socket to a port of the pod. The API server has authorized ``user``, given as in a
+        TokenReview, to forward ports of this pod. Raises ``OSError``."""
         ...
 
     def logs(self, pod: Object, query: LogQuery) -> AsyncIterator[bytes]: ...

@@ -81,7 +81,7 @@ class NodePodAccess:
             stop()
             await _cancel(ending, *tasks)
 
-    async def dial(self, pod: Object, port: int) -> socket.socket:
+    async def dial(self, pod: Object, port: int, user: Object) -> socket.socket:
         worker = self._worker(pod)
         await worker.ensure_thawed()
         # First as a process of the pod would, so that ports of its loopback interface can be forwarded too.

@@ -89,7 +89,7 @@ class Worker:
                 self._closing.add(closing)
                 closing.add_done_callback(self._closing.discard)
             case "connection":
-                await self.plane.router.accept_trusted(received.pop())
+                await self.plane.router.accept_forwarded(received.pop(), message.fields["granted"])
             case "metrics":
                 await self._send_metrics(received[0])
         for sock in received:

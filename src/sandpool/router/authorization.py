@@ -124,7 +124,7 @@ class TokenReviewAuthorizer:
     async def _review_token(self, token: str) -> _Decision:
         audiences = {"audiences": list(self.options.audiences)} if self.options.audiences else {}
         try:
-            status = await self._ask(TOKEN_REVIEW, {"token": token, **audiences})
+            status = await _review(self.client, TOKEN_REVIEW, {"token": token, **audiences})
         except (ApiError, ConnectionError, TimeoutError):
             return self._failed("The token could not be checked.")
         if not status.get("authenticated"):
@@ -141,26 +141,14 @@ class TokenReviewAuthorizer:
             "namespace": destination.namespace,
             "name": destination.sandbox,
         }
-        spec = {
-            "user": user.get("username") or "",
-            "groups": user.get("groups") or [],
-            "uid": user.get("uid") or "",
-            "extra": user.get("extra") or {},
-            "resourceAttributes": attributes,
-        }
         try:
-            status = await self._ask(SUBJECT_ACCESS_REVIEW, spec)
+            allowed = await is_allowed(self.client, user, attributes)
         except (ApiError, ConnectionError, TimeoutError):
             return self._failed("The access to the sandbox could not be checked.")
-        if not status.get("allowed"):
+        if not allowed:
             text = f"The user of the token may not create sandboxes/proxy of {destination.sandbox}."
             return self._decided(RequestRejected(403, text))
         return self._decided(None)
-
-    async def _ask(self, kind: ResourceType, spec: Object) -> Object:
-        review = {"apiVersion": kind.api_version, "kind": kind.kind, "spec": spec}
-        status: Object = (await self.client.create(kind, review)).get("status") or {}
-        return status
 
     def _decided(self, rejection: RequestRejected | None, user: Object | None = None) -> _Decision:
         return _Decision(self.clock.monotonic() + self.options.lifetime, rejection, user)
@@ -168,6 +156,24 @@ class TokenReviewAuthorizer:
     def _failed(self, text: str) -> _Decision:
         lifetime = max(self.options.lifetime / _FAILURE_SHARE, _MIN_FAILURE_SECONDS)
         return _Decision(self.clock.monotonic() + lifetime, RequestRejected(500, text))
+
+
+async def is_allowed(client: Client, user: Object, attributes: Object) -> bool:
+    """Ask the API server in a SubjectAccessReview. ``user`` is of a TokenReview. Raises what ``Client.create`` does."""
+    spec = {
+        "user": user.get("username") or "",
+        "groups": user.get("groups") or [],
+        "uid": user.get("uid") or "",
+        "extra": user.get("extra") or {},
+        "resourceAttributes": attributes,
+    }
+    return bool((await _review(client, SUBJECT_ACCESS_REVIEW, spec)).get("allowed"))
+
+
+async def _review(client: Client, kind: ResourceType, spec: Object) -> Object:
+    review = {"apiVersion": kind.api_version, "kind": kind.kind, "spec": spec}
+    status: Object = (await client.create(kind, review)).get("status") or {}
+    return status
 
 
 def _access_key(digest: bytes, destination: Destination) -> object:

@@ -50,8 +50,8 @@ class DataPlane(Protocol):
     async def set_gateway_ports(self, ports: Mapping[int, GatewayPort]) -> None:
         """Serve these ports of Gateways, and no others."""
 
-    async def connect_trusted(self) -> socket.socket:
-        """Return a connection whose client was authorized elsewhere. Raises ``OSError``."""
+    async def connect_forwarded(self, granted: str) -> socket.socket:
+        """Return a connection for a client that the API server has authorized; see ``Peer``. Raises ``OSError``."""
 
     async def stop(self, grace: float) -> None: ...
 
@@ -146,8 +146,8 @@ class LocalDataPlane:
         if router is not None:
             await router.stop(_GRACE)
 
-    async def connect_trusted(self) -> socket.socket:
-        return await self.router.connect_trusted()
+    async def connect_forwarded(self, granted: str) -> socket.socket:
+        return await self.router.connect_forwarded(granted)
 
     async def stop(self, grace: float) -> None:
         await asyncio.gather(self.router.stop(grace), *(each.stop(grace) for each in self._gateways.values()))

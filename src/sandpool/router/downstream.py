@@ -21,6 +21,7 @@ from sandpool.router.http1 import (
     parse_fields,
     parse_request_line,
 )
+from sandpool.router.tokens import ALL
 
 if TYPE_CHECKING:
     from sandpool.router.router import Router
@@ -31,21 +32,25 @@ _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 @dataclass(frozen=True, slots=True)
 class Peer:
     """The client of a connection. ``via_loopback`` is true if the router was reached at a loopback address.
-    ``is_trusted`` is true if the connection itself proves that the client may reach every sandbox."""
+    The connection itself proves that the client may reach the sandboxes of the namespace ``granted``: ``ALL`` for every
+    namespace, empty for none."""
 
     address: str = "127.0.0.1"
     via_loopback: bool = True
-    is_trusted: bool = False
+    granted: str = ""
+
+    def reaches(self, namespace: str) -> bool:
+        return bool(self.granted) and self.granted in (namespace, ALL)
 
 
 class Downstream(asyncio.Protocol):
-    """Parses requests and writes their responses in order. ``is_trusted`` is for connections that the API server has
+    """Parses requests and writes their responses in order. ``granted`` is for connections that the API server has
     authorized; see ``Peer``."""
 
-    def __init__(self, router: Router, *, is_trusted: bool = False) -> None:
+    def __init__(self, router: Router, *, granted: str = "") -> None:
         self.router = router
         self.transport = cast(asyncio.Transport, None)
-        self.peer = Peer(is_trusted=is_trusted)
+        self.peer = Peer(granted=granted)
         self._heads = HeadBuffer()
         self._body: BodyReader | None = None  # of the request that is arriving, until it is complete
         self._block = b""  # the header lines that ``_headers`` were made of
@@ -66,8 +71,7 @@ class Downstream(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         if isinstance(peer, tuple) and isinstance(local, tuple):
-            trusted = self.peer.is_trusted or self.router.trusts(peer, local)
-            self.peer = Peer(peer[0], _is_loopback(local[0]), trusted)
+            self.peer = Peer(peer[0], _is_loopback(local[0]), ALL if self.router.trusts(peer, local) else "")
         try:
             self.router.admit(self)
         except RequestRejected as rejection:

@@ -22,7 +22,7 @@ from sandpool.kube.pod_access import PodAccess
 from sandpool.router.data_plane import DataPlane
 from sandpool.router.gateways import GatewayController
 from sandpool.router.listeners import open_listeners
-from sandpool.router.pod_access import RouterPodAccess
+from sandpool.router.pod_access import PortForwardGrants, RouterPodAccess
 from sandpool.router.registration import SELECTOR, RouterRegistration
 
 
@@ -31,6 +31,7 @@ class EmbeddedRouter:
     but the Service."""
 
     def __init__(self, client: Client, data_plane: DataPlane, clock: Clock, rng: Random) -> None:
+        self.client = client
         self.data_plane = data_plane
         self.registration = RouterRegistration(client, clock)
         self.gateways = GatewayController(client, data_plane, clock, rng)
@@ -48,8 +49,9 @@ class EmbeddedRouter:
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def pod_access(self, other: PodAccess | None) -> RouterPodAccess:
-        """Extend access to the pods of the node by the router's own. The API server has authorized port-forwards."""
-        return RouterPodAccess(self.registration.uids, self.data_plane.connect_trusted, other)
+        """Extend access to the pods of the node by the router's own."""
+        grants = PortForwardGrants(self.client)
+        return RouterPodAccess(self.registration.uids, grants, self.data_plane.connect_forwarded, other)
 
     async def start(self, host: str, port: int) -> None:
         """Raises ``OSError`` if the address is not available."""

@@ -75,11 +75,11 @@ class RouterProcess:
             for number, port in self._gateways.items():
                 await _send_gateway_port(self.process, number, port)
 
-    async def connect_trusted(self) -> socket.socket:
+    async def connect_forwarded(self, granted: str) -> socket.socket:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                await self.process.send("connection", [theirs.fileno()])
+                await self.process.send("connection", [theirs.fileno()], granted=granted)
             except BaseException:
                 ours.close()
                 raise

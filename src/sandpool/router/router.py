@@ -18,6 +18,7 @@ from sandpool.router.headers import RequestHeaders
 from sandpool.router.loopback import check_loopback_request
 from sandpool.router.metrics import RouterMetrics
 from sandpool.router.targets import Target
+from sandpool.router.tokens import ALL
 from sandpool.router.upstream import Dial, Upstream, UpstreamPool
 
 #: Delays before a port that refuses connections is dialled again: a pod can be ready before its program listens.
@@ -115,18 +116,18 @@ class Router:
             self._sweeper = asyncio.create_task(self._sweep(), name="router: close idle connections")
         return server
 
-    async def connect_trusted(self) -> socket.socket:
-        """Return a connection to this router whose client was authorized elsewhere."""
+    async def connect_forwarded(self, granted: str) -> socket.socket:
+        """Return a connection to this router for a client that the API server has authorized; see ``Peer``."""
         ours, theirs = socket.socketpair()
         for sock in (ours, theirs):
             sock.setblocking(False)
-        await self.accept_trusted(ours)
+        await self.accept_forwarded(ours, granted)
         return theirs
 
-    async def accept_trusted(self, sock: socket.socket) -> None:
-        """Serve a connection whose client was authorized elsewhere."""
+    async def accept_forwarded(self, sock: socket.socket, granted: str) -> None:
+        """Serve a connection of a client that the API server has authorized; see ``Peer``."""
         loop = asyncio.get_running_loop()
-        await loop.connect_accepted_socket(lambda: Downstream(self, is_trusted=True), sock)
+        await loop.connect_accepted_socket(lambda: Downstream(self, granted=granted), sock)
 
     def close(self, server: asyncio.Server) -> None:
         """Stop listening at one address. Its connections stay."""
@@ -154,14 +155,14 @@ class Router:
     def admit(self, connection: Downstream) -> None:
         """Count a new connection. Raises ``RequestRejected`` if there are too many."""
         peer, options = connection.peer, self.options
-        if not peer.is_trusted and self._per_address[peer.address] >= options.max_connections_per_address:
+        if peer.granted != ALL and self._per_address[peer.address] >= options.max_connections_per_address:
             raise RequestRejected(503, f"Too many connections from {peer.address}.")
         if len(self.connections) >= options.max_connections:
             self._evict_idle()
             if len(self.connections) >= options.max_connections:
                 raise RequestRejected(503, "Too many connections.")
         self.connections.add(connection)
-        if not peer.is_trusted:
+        if peer.granted != ALL:
             self._per_address[peer.address] += 1
 
     def forget(self, connection: Downstream) -> None:
@@ -169,7 +170,7 @@ class Router:
             return
         self.connections.remove(connection)
         peer = connection.peer
-        if not peer.is_trusted:
+        if peer.granted != ALL:
             self._per_address[peer.address] -= 1
             if not self._per_address[peer.address]:
                 del self._per_address[peer.address]
@@ -218,7 +219,7 @@ class Router:
     def authorize(self, headers: RequestHeaders, destination: Destination, peer: Peer) -> Pending | None:
         """Return None if the client may send the request, or an awaitable that ends when that is known. Both this call
         and the awaitable raise ``RequestRejected``."""
-        if peer.is_trusted or self.authorizer is allow_all:
+        if peer.reaches(destination.namespace) or self.authorizer is allow_all:
             return None
         try:
             pending = self.authorizer(headers.text.get(AUTHORIZATION, ""), destination)

@@ -12,6 +12,7 @@ from sandpool.kube.errors import ApiError, MethodNotAllowed, NotFound
 from sandpool.kube.pod_access import PodAccess
 from sandpool.node.kubelet.authorization import NodeAuthorizer
 from sandpool.server.auth.groups import ANONYMOUS
+from sandpool.server.auth.reviews import user_info
 from sandpool.server.request.messages import Response, ServerRequest
 from sandpool.server.streams.containers import select_container
 from sandpool.server.streams.options import KUBELET_NAMES, StdStreams, StreamQuery, command
@@ -81,8 +82,8 @@ class KubeletHandler:
         pod_access, headers = self.pod_access, request.headers
         match segments:
             case ["portForward", namespace, name]:
-                pod = self._pod(namespace, name)
-                return port_forward_response(headers, lambda port: pod_access.dial(pod, port))
+                pod, user = self._pod(namespace, name), user_info(request.user)
+                return port_forward_response(headers, lambda port: pod_access.dial(pod, port, user))
             case ["exec" | "attach" as what, namespace, name, wanted]:
                 pod, query = self._pod(namespace, name), StreamQuery(request.raw_query)
                 container = select_container(pod, wanted)

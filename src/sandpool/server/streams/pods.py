@@ -9,6 +9,7 @@ from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock
 from sandpool.kube.errors import ApiError, BadRequest, NotFound, ServiceUnavailable
 from sandpool.kube.pod_access import PodAccess, PodAccessError
+from sandpool.server.auth.reviews import user_info
 from sandpool.server.request.messages import Response, ServerRequest
 from sandpool.server.streams.containers import select_container
 from sandpool.server.streams.kubelet_proxy import KubeletEndpoint, KubeletProxy, KubeletRequest
@@ -56,7 +57,8 @@ class PodStreams:
     ) -> Response:
         headers = request.headers
         if subresource == "portforward":
-            return port_forward_response(headers, lambda port: pod_access.dial(pod, port))
+            user = user_info(request.user)
+            return port_forward_response(headers, lambda port: pod_access.dial(pod, port, user))
         container = select_container(pod, query.get("container"))
         if subresource == "log":
             return log_response(pod_access, pod, container, query, self.clock)
