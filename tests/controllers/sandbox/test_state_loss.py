@@ -62,9 +62,7 @@ def test_restart_is_named_with_exit_code_and_last_output() -> None:
     found = detect(box(), pod(restarted=end(message="a\nFatal: b\n")), SINCE, is_created=False, now=NOW)
     assert found is not None
     assert found.reason == "ContainerRestarted"
-    assert found.message.startswith(
-        'Container "main" ended with exit code 1. Last output: "Fatal: b". It was restarted.'
-    )
+    assert found.message.startswith('Container "main" ended with exit code 1 (Error): "Fatal: b". It was restarted.')
 
 
 def test_restart_before_the_sandbox_was_handed_out_is_no_loss() -> None:

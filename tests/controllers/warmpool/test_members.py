@@ -18,7 +18,7 @@ from sandpool.controllers.warmpool.members import (
     deletion,
     new_member,
     plan_orphans,
-    repair,
+    repairs,
     sort_members,
 )
 from sandpool.controllers.writer import Delete, Patch
@@ -83,18 +83,17 @@ def test_r29_members_of_another_pool_of_the_template_are_not_counted(scene: Scen
 
 
 def test_correct_member_needs_no_repair(scene: Scene) -> None:
-    assert repair(scene.member("m"), scene.pool()) is None
+    assert repairs([scene.member("m")], scene.pool()) == []
 
 
 def test_missing_labels_are_restored(scene: Scene) -> None:
     member = scene.member("m", labels={LAUNCH_TYPE: None})
     observed = {"uid": "uid-m", "resourceVersion": "rv-m"}
-    assert repair(member, scene.pool()) == Patch(
-        SANDBOX, "m", {"metadata": {**observed, "labels": {LAUNCH_TYPE: "warm"}}}
-    )
+    assert repairs([member], scene.pool()) == [
+        Patch(SANDBOX, "m", {"metadata": {**observed, "labels": {LAUNCH_TYPE: "warm"}}})
+    ]
     member = scene.member("m", labels={LAUNCH_TYPE: "cold", WARM_POOL: None})
-    patch = repair(member, scene.pool())
-    assert patch is not None
+    (patch,) = repairs([member], scene.pool())
     assert patch.body == {"metadata": {**observed, "labels": {LAUNCH_TYPE: "warm", WARM_POOL: "59733166"}}}
 
 
@@ -203,7 +202,7 @@ def test_new_member_is_owned_and_current(scene: Scene) -> None:
     member = SandboxView.from_object(new_member(pool, revision, "m", enable_eviction=True))
     assert sort_members(pool, [member], frozenset()).owned == (member,)
     assert not RevisionComparison(revision).is_outdated(member)
-    assert repair(member, pool) is None
+    assert repairs([member], pool) == []
 
 
 if TYPE_CHECKING:

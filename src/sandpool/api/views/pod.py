@@ -15,6 +15,7 @@ SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
 
 OOM_KILLED: Final = "OOMKilled"
+_MAX_OUTPUT: Final = 200  # characters of the last output of a container
 
 _UNSCHEDULABLE: Final = "Unschedulable"
 _STARTING: Final = frozenset({"ContainerCreating", "PodInitializing"})
@@ -36,6 +37,15 @@ class ContainerEnd(NamedTuple):
     exit_code: int
     finished_at: str
     message: str
+
+    def describe(self) -> str:
+        """The cause and the last line of the output, for messages: ``container "main" ended with ...``."""
+        is_oom = self.reason == OOM_KILLED
+        cause = "ran out of memory and was killed" if is_oom else "ended"
+        reason = f" ({self.reason})" if self.reason and not is_oom else ""
+        output = self.message.strip().rpartition("\n")[2][-_MAX_OUTPUT:]
+        text = f'container "{self.container}" {cause} with exit code {self.exit_code}{reason}'
+        return f'{text}: "{output}"' if output else text
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,12 @@ class SandboxStatus:
     selector: str = ""
     service: str = ""
     service_fqdn: str = ""
+    # Kept, because a reconcile of a pool reads it several times per member.
+    ready: bool = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        ready = find_condition(self.conditions, READY)
+        object.__setattr__(self, "ready", ready is not None and ready["status"] == TRUE)
 
     def condition(self, type: str) -> Condition | None:
         return find_condition(self.conditions, type)
@@ -40,14 +46,6 @@ class SandboxStatus:
         """The reason of a condition; empty if the condition is absent."""
         condition = find_condition(self.conditions, type)
         return condition["reason"] if condition is not None else ""
-
-    @property
-    def ready(self) -> bool:
-        # Inlined for speed: a reconcile of a pool calls this several times per member.
-        for condition in self.conditions:
-            if condition["type"] == READY:
-                return bool(condition["status"] == TRUE)
-        return False
 
     @classmethod
     def from_object(cls, status: SharedObject) -> SandboxStatus:

@@ -28,7 +28,6 @@ from sandpool.api.views.pod import FAILED, OOM_KILLED
 from sandpool.api.views.times import parse_time
 
 _GONE: Final = "Processes and files outside volumes are gone."
-_MAX_OUTPUT: Final = 200  # characters of the last output in a message
 
 
 class StateLoss(NamedTuple):
@@ -61,13 +60,12 @@ def detect(
         if not sandbox.status.pod_ips or sandbox.status.condition(FINISHED) is not None:
             return None  # it never served a client, or the status shows the loss already
         reason = pod.reason or (OOM_KILLED if end is not None and end.reason == OOM_KILLED else "PodFailed")
-        details = pod.message or ("" if end is None else _ended(end.container, end.reason, end.exit_code, end.message))
-        return StateLoss(reason, f"The pod failed: {details or 'no reason was reported.'} {_GONE}", now)
+        details = pod.message or ("no reason was reported." if end is None else f"{end.describe()}.")
+        return StateLoss(reason, f"The pod failed: {details} {_GONE}", now)
     ended = None if end is None else parse_time(end.finished_at)
     if end is not None and (ended is None or ended >= since):
         reason = OOM_KILLED if end.reason == OOM_KILLED else "ContainerRestarted"
-        text = _ended(end.container, end.reason, end.exit_code, end.message)
-        return StateLoss(reason, f"{text} It was restarted. {_GONE}", end.finished_at or now)
+        return StateLoss(reason, f"C{end.describe()[1:]}. It was restarted. {_GONE}", end.finished_at or now)
     # A pod keeps its address. Times are no evidence: the clocks of the API and of this process differ.
     known = sandbox.status.pod_ips
     return _replaced(now) if known and pod.ips and known[0] != pod.ips[0] else None
@@ -111,9 +109,3 @@ def newly_lost(before: Iterable[Condition], after: Iterable[Condition]) -> Condi
 
 def _replaced(time: str) -> StateLoss:
     return StateLoss("PodReplaced", f"The pod is gone, and another one replaced it at {time}. {_GONE}", time)
-
-
-def _ended(container: str, reason: str, code: int, output: str) -> str:
-    cause = "ran out of memory and was killed" if reason == OOM_KILLED else "ended"
-    last = output.strip().rpartition("\n")[2][-_MAX_OUTPUT:]
-    return f'Container "{container}" {cause} with exit code {code}.' + (f' Last output: "{last}".' if last else "")

@@ -62,13 +62,15 @@ def sort_members(pool: WarmPoolView, sandboxes: Iterable[SandboxView], pending_d
     return Members(tuple(owned), tuple(orphans), terminating)
 
 
-def repair(sandbox: SandboxView, pool: WarmPoolView) -> Patch | None:
-    """The patch for missing labels of a member, None if there are none. Members of other implementations may lack them,
-    and without the label of the pool no claim would find the sandbox. The patch fails if a claim has adopted it
-    meanwhile."""
+def repairs(members: Iterable[SandboxView], pool: WarmPoolView) -> list[Patch]:
+    """The patches for missing labels of members. Members of other implementations may lack them, and without the label
+    of the pool no claim would find the sandbox. A patch fails if a claim has adopted the sandbox meanwhile."""
     wanted = {WARM_POOL: name_hash(pool.name), LAUNCH_TYPE: LAUNCH_WARM}
-    missing = {key: value for key, value in wanted.items() if sandbox.labels.get(key) != value}
-    return _patch(sandbox, {"labels": missing}) if missing else None
+    return [
+        _patch(member, {"labels": {key: value for key, value in wanted.items() if member.labels.get(key) != value}})
+        for member in members
+        if not wanted.items() <= member.labels.items()
+    ]
 
 
 def adoption(sandbox: SandboxView, pool: WarmPoolView) -> Patch:

@@ -25,7 +25,7 @@ from sandpool.controllers.warmpool.members import (
     adoption,
     deletion,
     plan_orphans,
-    repair,
+    repairs,
     sort_members,
 )
 from sandpool.controllers.warmpool.readiness import Progress, assess_readiness, member_problem
@@ -122,7 +122,6 @@ def plan(observed: Observed, options: WarmPoolOptions, state: PoolState) -> Plan
         None if readiness.recheck_after is None else readiness.recheck_after * (1 + _JITTER * observed.jitter)
     )
     recheck = options.unschedulable_recheck_interval if counts.unschedulable else None
-    repairs = (repair(member, pool) for member in readiness.kept)
     return Plan(
         state=replace(
             state,
@@ -132,7 +131,7 @@ def plan(observed: Observed, options: WarmPoolOptions, state: PoolState) -> Plan
             status_written=state.status_written if status is None else observed.now,
         ),
         patches=(
-            *(patch for patch in repairs if patch is not None),
+            *repairs(readiness.kept, pool),
             *(adoption(orphan, pool) for orphan in orphans.adopt),
         ),
         discard=tuple(deletion(orphan) for orphan in orphans.discard),
@@ -167,9 +166,9 @@ def _count(active: Sequence[SandboxView], outdated: Set[str] | None, unschedulab
     current = [] if outdated is None else [member for member in active if member.uid not in outdated]
     return MemberCounts(
         members=len(active),
-        ready=sum(member.ready for member in active),
+        ready=len([member for member in active if member.status.ready]),
         current=len(current),
-        current_ready=sum(member.ready for member in current),
+        current_ready=len([member for member in current if member.status.ready]),
         unschedulable=unschedulable,
     )
 

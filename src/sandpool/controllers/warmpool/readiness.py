@@ -43,7 +43,6 @@ from sandpool.api.views import PodView, SandboxView, WarmPoolStatus, parse_time
 
 # A reconcile at the very end of the grace period might find it not quite over.
 _RECHECK_MARGIN: Final = 2.0
-_MAX_OUTPUT: Final = 200  # characters of the last output of a container
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +70,12 @@ def assess_readiness(
     recheck_after: float | None = None
     problems: list[tuple[str, str]] = []
     for member in members:
-        if not member.ready and (problem := member_problem(member, pod_of(member))):
+        if member.status.ready:
+            kept.append(member)
+            continue
+        if problem := member_problem(member, pod_of(member)):
             problems.append((member.name, problem))
-        since = None if member.ready else _not_ready_since(member)
-        if since is None:
+        if (since := _not_ready_since(member)) is None:
             kept.append(member)
             continue
         remaining = grace - (now - max(since, created_at.get(member.uid, since))).total_seconds()
@@ -101,12 +102,9 @@ def member_problem(member: SandboxView, pod: PodView | None) -> str:
         return ""
     if pod.unschedulable and pod.scheduling is not None:
         return pod.scheduling.message
-    end = pod.last_end
-    if end is None:
-        return pod.waiting or (f"{pod.reason}: {pod.message}" if pod.reason else "")
-    output = end.message.strip().rpartition("\n")[2][-_MAX_OUTPUT:]
-    text = f'container "{end.container}" ended with exit code {end.exit_code} ({end.reason})'
-    return text + (f': "{output}"' if output else "")
+    if pod.last_end is not None:
+        return pod.last_end.describe()
+    return pod.waiting or (f"{pod.reason}: {pod.message}" if pod.reason else "")
 
 
 def _not_ready_since(member: SandboxView) -> datetime | None:
