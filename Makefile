@@ -4,7 +4,7 @@
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: help setup demo test fuzz test-long test-kubernetes test-vm runtimes lint format docs lock audit crds deploy bench-api bench-claims bench-data bench-sandboxes bench-node bench-profiles bench-kubernetes clean
+.PHONY: help setup demo test fuzz test-long test-kubernetes test-vm runtimes lint format docs lock audit crds deploy bench-api bench-calls bench-claims bench-data bench-sandboxes bench-node bench-profiles bench-kubernetes clean
 
 help:            ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -71,6 +71,9 @@ bench-sandboxes: setup ## measure what a sandbox of each runtime costs, without 
 
 bench-node: setup ## measure pods of this machine with a network, cold and warm; as root
 	@$(BIN)/python -m benchmarks.node
+
+bench-calls: setup ## count the Python function calls of a warm claim, by layer and by kind of request
+	@$(BIN)/python -m benchmarks.calls
 
 bench-claims: setup ## measure how long claims take and what they cost, in this process and over HTTPS
 	@$(BIN)/sandpool bench claims --json build/bench-claims.json
