@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from sandpool.api.resource import Key, Object
-from sandpool.server.store.entry import Change
+from sandpool.server.store.entry import Change, Overrun
 from sandpool.server.store.history import Compacted
 from sandpool.server.store.journal import Batch, DiskFull, Journal
 from sandpool.server.store.store import Store
-from sandpool.server.store.watch import MAX_BACKLOG, Overrun
+from sandpool.server.store.watch import MAX_BACKLOG
 
 
 def thing(name: str, value: int = 0, **labels: str) -> Object:
@@ -205,19 +205,46 @@ async def test_slow_watcher_is_cut_off(store: Store) -> None:
         await watch.take()
 
 
-async def test_slow_watcher_of_large_objects_is_cut_off(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    await put(store, "a")
-    entry = store.get("things", Key("ns", "a"))
-    assert entry is not None
-    monkeypatch.setattr("sandpool.server.store.watch.MAX_BACKLOG_BYTES", 3 * len(entry.encoded))
+async def test_slow_watchers_hold_no_more_than_the_history(tmp_path: Path) -> None:
+    """However many watches fall behind, at whatever revision they stopped to read."""
+    store = Store(Journal(tmp_path), max_bytes=1000)
+    watches = []
+    for value in range(50):
+        watches.append(store.watch("things"))
+        await put(store, "a", value)
+    kept = len(store.resource_store("things").history)
+    assert kept < 25, "the history is shorter than the backlog of the first watches"
+    backlogs = {change for watch in watches for change in watch._changes}
+    assert sum(not change.released for change in backlogs) == kept
+    for watch in watches[: 50 - kept]:
+        with pytest.raises(Overrun):
+            await watch.take()
+    for watch in watches[50 - kept :]:
+        assert await watch.take()
+
+
+async def test_change_that_is_released_while_it_waits_to_be_sent_ends_the_watch(tmp_path: Path) -> None:
+    store = Store(Journal(tmp_path), max_changes=2)
     watch = store.watch("things")
-    for _ in range(4):
-        watch.deliver(Change("MODIFIED", entry, entry))
-    assert len(await watch.take() or ()) == 4, "a watcher that reads begins anew"
-    for _ in range(5):
-        watch.deliver(Change("MODIFIED", entry, entry))
+    await put(store, "a")
+    changes = await watch.take()
+    assert changes
+    taken = changes[0]
+    await put(store, "a", 2)
+    assert taken.entry.revision == taken.revision
+    await put(store, "a", 3)
     with pytest.raises(Overrun):
-        await watch.take()
+        _ = taken.entry
+
+
+async def test_histories_of_all_resources_share_a_limit(tmp_path: Path) -> None:
+    store = Store(Journal(tmp_path), max_history_bytes=1000)
+    for value, resource in enumerate(["few"] * 3 + ["many"] * 30):
+        await store.put(resource, Key("ns", "a"), {"metadata": {"uid": "u"}, "value": value}).durable
+    few, many = (store.resource_store(resource).history for resource in ("few", "many"))
+    assert few.bytes + many.bytes <= 1000
+    assert len(few) == 3, "the largest history gives way"
+    assert 3 < len(many) < 30
 
 
 async def test_compaction_bounds_the_history(tmp_path: Path) -> None:

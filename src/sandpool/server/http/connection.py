@@ -99,7 +99,8 @@ class Connection(Accepted):
         self._transport = cast(asyncio.Transport, transport)
         self.stranger.connection = self
         self._transport.set_write_buffer_limits(high=self.limits.write_buffer)
-        self._writer = ResponseWriter(self._transport, self._server.heads, self._server.yaml, self.limits.gzip_above)
+        server = self._server
+        self._writer = ResponseWriter(self._transport, server.heads, server.yaml, server.unread, self.limits.gzip_above)
         peer = transport.get_extra_info("peername")
         self._source = peer[0] if isinstance(peer, tuple) else ""
         tls = transport.get_extra_info("ssl_object")
@@ -283,8 +284,8 @@ class Connection(Accepted):
             # Nearly every response is one write; only the others need a coroutine.
             elif self._lost or not self._writer.send_plain(cycle, response, wanted):
                 await self._answer(cycle, response, wanted)
-            if self._writer.blocked:
-                await self._writer.drained()
+            if self._writer.blocked and self._switched is None:
+                await self._writer.drained(cycle)
         except Exception:
             # Part of the response may be sent: only closing the connection can tell the client.
             logger.exception("sending the response to request %s failed", cycle.audit_id)
@@ -304,6 +305,7 @@ class Connection(Accepted):
             await queue.wait(flow)
         else:
             flow.in_flight += 1
+        cycle.superseded = self._server.unread.superseded()
         try:
             response = await queue.metered(flow, self._server.handler.handle(cycle.request))
             if response.stream is not None or response.upgrade is not None:

@@ -25,6 +25,7 @@ class RequestCycle:
         "sent",
         "started",
         "streaming",
+        "superseded",
     )
 
     def __init__(self, request: ServerRequest, audit_id: str, started: float, keep_alive: bool, legacy: bool) -> None:
@@ -37,6 +38,7 @@ class RequestCycle:
         self.started = started  # monotonic seconds
         self.keep_alive = keep_alive
         self.legacy = legacy  # HTTP/1.0: no chunked encoding, a stream ends with the connection
+        self.superseded = 0  # bytes that the store had replaced when the request was admitted
         self.sent = 0  # bytes of the response body
         self.response: Response | None = None  # for the audit log
         self.error: ApiError | None = None  # refused before it reached the handler

@@ -41,6 +41,10 @@ class HttpLimits:
     linger_seconds: float = 5.0
     tls_handshake_seconds: float = 10.0
     # Unsent bytes per connection above which its stream or its next request waits.
-    write_buffer: int = 1 * MIB
+    write_buffer: int = 64 * KIB
+    # What responses that wait for their clients may hold in memory (see ``unread``).
+    unread_bytes_per_user: int = 64 * MIB
+    unread_bytes: int = 256 * MIB
+    unread_superseded_bytes: int = 256 * MIB
     # Responses above this size are compressed if the client accepts gzip; kube-apiserver's threshold.
     gzip_above: int = 128 * KIB

@@ -25,6 +25,7 @@ from sandpool.server.http.fairness import FairQueue
 from sandpool.server.http.limits import HttpLimits
 from sandpool.server.http.listener import Listener, Stranger
 from sandpool.server.http.response_head import HeadCache
+from sandpool.server.http.unread import UnreadBytes
 from sandpool.server.request.messages import Response, ServerRequest, User
 from sandpool.server.request.yaml_worker import YamlWorker
 
@@ -70,7 +71,9 @@ class HttpServer:
         audit: AuditSink | None = None,
         clock: Clock | None = None,
         cpu: Callable[[], float] = time.thread_time,
+        superseded: Callable[[], int] = lambda: 0,
     ) -> None:
+        """``superseded`` counts the bytes of objects that the store has replaced so far."""
         self.handler = handler
         self.authenticator = authenticator
         self.authorizer = authorizer
@@ -84,6 +87,7 @@ class HttpServer:
         self.time = self.now()  # monotonic, as of the last tick: precise enough for deadlines
         self.heads = HeadCache()
         self.fairness = FairQueue(self.limits, self.now, cpu)
+        self.unread = UnreadBytes(self.limits, superseded)
         self.yaml = YamlWorker()
         self.aborting = False  # the grace period is over: running requests are cancelled
         self._stopping = False
@@ -144,6 +148,7 @@ class HttpServer:
         now = self.time = self.now()
         for connection in [c for c in self._connections if c.deadline <= now]:
             connection.expire()
+        self.unread.sweep()
 
     def _tick(self) -> None:
         self.heads.set_date(self.clock.now())

@@ -1,9 +1,9 @@
 """Writes responses: the output half of a connection.
 
 A response is one write, a watch is one write per batch of events, directly to the transport. When the client reads
-slower than the server writes, the transport calls ``pause`` and further writes wait in ``drained``. A large list is
-written piece by piece, so a slow client occupies the write buffer limit and one piece. The pieces are bytes of the
-store, which all readers share.
+slower than the server writes, the transport calls ``pause`` and further writes wait in ``drained``. Lists and large
+objects are written piece by piece, so a slow client occupies the write buffer limit and one piece. The rest are bytes
+of the store, which all readers share. What waits is counted (see ``unread``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from sandpool.server.http.cycle import RequestCycle
 from sandpool.server.http.fairness import FairQueue
 from sandpool.server.http.representation import PLAIN, Representation, accepts_gzip, compress, rewrite
 from sandpool.server.http.response_head import HeadCache
-from sandpool.server.request.messages import Response, WatchLine, WatchStream
+from sandpool.server.http.unread import UnreadBytes, UnreadResponse
+from sandpool.server.request.messages import LINE_END, Response, WatchLine, WatchStream
 from sandpool.server.request.yaml_worker import YamlWorker
 
 logger = logging.getLogger(__name__)
@@ -29,13 +30,18 @@ logger = logging.getLogger(__name__)
 # Up to this size a copy is cheaper than a second write.
 _COPY_BELOW = 65536
 # Bytes of a large body that are written, or compressed, before other connections get a turn.
-_PIECE = 256 * 1024
+_PIECE = 128 * 1024
+# The transport below TLS has a write buffer of its own, with the limit that event loops give it.
+_TLS_BUFFER = 64 * 1024
 
 
 class ResponseWriter:
-    __slots__ = ("_gzip_above", "_heads", "_transport", "_waiter", "_yaml")
+    __slots__ = ("_gzip_above", "_heads", "_transport", "_unread", "_waiter", "_yaml")
 
-    def __init__(self, transport: asyncio.Transport, heads: HeadCache, yaml: YamlWorker, gzip_above: int) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, heads: HeadCache, yaml: YamlWorker, unread: UnreadBytes, gzip_above: int
+    ) -> None:
+        self._unread = unread
         self._yaml = yaml
         self._heads = heads
         self._transport = transport
@@ -56,9 +62,15 @@ class ResponseWriter:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    async def drained(self) -> None:
+    async def drained(self, cycle: RequestCycle, shared: bytes | None = None, *, holds_states: bool = False) -> None:
+        """Wait for the client to read. Meanwhile the buffers count, and ``shared``, the object that is being sent."""
         while self._waiter is not None:
-            await self._waiter
+            user = cycle.flow.key if cycle.flow is not None else ""
+            own = self._transport.get_write_buffer_size() + _TLS_BUFFER
+            holds_since = cycle.superseded if holds_states else None
+            response = UnreadResponse(user, own, shared, holds_since, self._transport.abort)
+            with self._unread.waiting(response):
+                await self._waiter
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
@@ -116,13 +128,18 @@ class ResponseWriter:
         if cycle.request.method == "HEAD":
             return
         compressor = zlib.compressobj(1, wbits=31)  # gzip; see ``compress`` for the level
+        response.object = None  # the client may take its time
+        holds_states = response.parts is not None
         for piece in _pieces(response.parts or [response.encode()]):
             if zipped:
                 self._write_chunk(cycle, await asyncio.to_thread(compressor.compress, piece))
             else:
                 self._transport.write(piece)
                 cycle.sent += len(piece)
-            await (self.drained() if self._waiter is not None else asyncio.sleep(0))
+            if self._waiter is not None:
+                await self.drained(cycle, response.encoded, holds_states=holds_states)
+            else:
+                await asyncio.sleep(0)
             if self._transport.is_closing():
                 return
         if zipped:
@@ -141,9 +158,10 @@ class ResponseWriter:
             while (batch := await queue.metered(flow, _next_batch(batches), learn=False)) is not None:
                 # One change wakes all watches of its objects: they write in turns, and meanwhile changes collect.
                 await queue.next_turn(flow)
-                await queue.metered(flow, self._write_batch(cycle, batch))
+                await queue.metered(flow, self._write_batch(cycle, batch, events))
+                batch.clear()
                 if self._waiter is not None:
-                    await self.drained()
+                    await self.drained(cycle, holds_states=events.holds_states())
         except ApiError as error:
             self._write_chunk(cycle, _error_line(error))
         except Exception:
@@ -154,8 +172,23 @@ class ResponseWriter:
         if not cycle.legacy:
             self._transport.write(head_lines.LAST_CHUNK)
 
-    async def _write_batch(self, cycle: RequestCycle, batch: list[WatchLine]) -> None:
-        self._write_chunk(cycle, b"".join([event.line() for event in batch]))
+    async def _write_batch(self, cycle: RequestCycle, batch: list[WatchLine], events: WatchStream) -> None:
+        """Write a batch as one chunk; an object that is larger than a piece, in pieces."""
+        if len(batch) != 1 or len(batch[0].encoded) <= _PIECE:
+            self._write_chunk(cycle, b"".join([event.line() for event in batch]))
+            return
+        (event,) = batch
+        encoded = event.encoded
+        batch.clear()  # so that only ``encoded`` is held while the client does not read
+        self._write_chunk(cycle, event.start())
+        del event
+        for piece in _pieces([encoded]):
+            self._write_chunk(cycle, piece)
+            if self._waiter is not None:
+                await self.drained(cycle, encoded, holds_states=events.holds_states())
+            else:
+                await asyncio.sleep(0)
+        self._write_chunk(cycle, LINE_END)
 
     def switch(self, cycle: RequestCycle, response: Response) -> None:
         """Write 101 Switching Protocols, the last HTTP response on the connection."""
@@ -197,12 +230,14 @@ def _pieces(parts: Sequence[bytes | memoryview]) -> Iterator[bytes]:
     small: list[bytes | memoryview] = []
     size = 0
     for part in parts:
-        small.append(part)
-        size += len(part)
-        if size >= _PIECE:
-            joined = memoryview(b"".join(small))
-            yield from (bytes(joined[start : start + _PIECE]) for start in range(0, size, _PIECE))
-            small, size = [], 0
+        view = memoryview(part)
+        for start in range(0, len(view), _PIECE):
+            piece = view[start : start + _PIECE]
+            small.append(piece)
+            size += len(piece)
+            if size >= _PIECE:
+                yield b"".join(small)
+                small, size = [], 0
     if small:
         yield b"".join(small)
 

@@ -112,7 +112,7 @@ class RegistryContext:
         if next(iter(stored)) != "kind":
             stored = {"kind": stored["kind"], "apiVersion": stored["apiVersion"], **stored}
         write = self.store.put(resource.storage, key_of(obj), stored)
-        write.change.entry.filled = resource.fill
+        write.entry.filled = resource.fill
         return write
 
     async def put(self, resource: Resource, obj: Object) -> Outcome:
@@ -138,7 +138,7 @@ class RegistryContext:
         await _durable(write.durable)
         if resource.from_stored is not None:
             return Outcome(resource.from_stored(write.object))
-        return Outcome(write.object, write.change.entry.encoded)
+        return Outcome(write.object, write.entry.encoded)
 
 
 async def _durable(written: Awaitable[None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import TypeVar
 
 import orjson
 
@@ -14,9 +15,9 @@ from sandpool.server.registry.read import LIST_OPTIONS, Selection, parse_version
 from sandpool.server.request.messages import WatchLine, WatchStream
 from sandpool.server.request.options import WatchOptions
 from sandpool.server.resources import Resource
-from sandpool.server.store.entry import Change, Entry
+from sandpool.server.store.entry import Change, Entry, Overrun
 from sandpool.server.store.history import Compacted
-from sandpool.server.store.watch import Overrun, Subscription
+from sandpool.server.store.watch import Subscription
 
 # Clients reconnect from their last resourceVersion; ending watches after a while spreads reconnects.
 _DEFAULT_TIMEOUT = 1800.0
@@ -24,10 +25,13 @@ _BOOKMARK_INTERVAL = 60.0
 # Objects and changes that are sent before other streams get a turn. Those that must be matched or converted take more.
 _CHUNK = 500
 _CONVERTED_CHUNK = 50
+# Encoded bytes of one batch, unless a single object is larger: a client that does not read holds one batch.
+_CHUNK_BYTES = 256 * 1024
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 # Converts an object to the form that a client requested (a Table row, its metadata).
 Rendering = Callable[[Object], Object]
+T = TypeVar("T")
 
 
 def watch(
@@ -58,7 +62,7 @@ def watch(
         return WatchStream(_refusal(Expired(str(error))), lambda: None)
     # Nothing else runs between subscribing and scanning, so no change is missed or sent twice.
     present = list(context.store.scan(resource.storage, namespace)) if initial else []
-    return WatchStream(stream.lines(subscription, present, context.store.revision), subscription.close)
+    return stream.start(subscription, present, context.store.revision)
 
 
 def _check(options: WatchOptions) -> None:
@@ -76,6 +80,20 @@ def _check(options: WatchOptions) -> None:
         causes.append(Cause("resourceVersionMatch", forbidden, why))
     if causes:
         raise invalid(LIST_OPTIONS, "", causes)
+
+
+def _batches(items: list[T], count: int, size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Consecutive items, at most ``count`` and ``_CHUNK_BYTES`` in one batch."""
+    batch: list[T] = []
+    total = 0
+    for item in items:
+        total += size(item)
+        if batch and (len(batch) == count or total > _CHUNK_BYTES):
+            yield batch
+            batch, total = [], size(item)
+        batch.append(item)
+    if batch:
+        yield batch
 
 
 async def _refusal(error: ApiError) -> AsyncGenerator[list[WatchLine], None]:
@@ -98,9 +116,15 @@ class _Stream:
         self._selection = selection
         self._options = options
         self._rendering = rendering
+        self._initial = False  # whether initial events are being sent
         self._chunk = _CHUNK if selection.everything and rendering is None else _CONVERTED_CHUNK
 
-    async def lines(
+    def start(self, subscription: Subscription, present: list[Entry], revision: int) -> WatchStream:
+        self._initial = bool(present)
+        lines = self._lines(subscription, present, revision)
+        return WatchStream(lines, subscription.close, holds_states=lambda: self._initial)
+
+    async def _lines(
         self, subscription: Subscription, present: list[Entry], revision: int
     ) -> AsyncGenerator[list[WatchLine], None]:
         monotonic = self._context.clock.monotonic
@@ -108,11 +132,11 @@ class _Stream:
         seen = revision
         try:
             matches = self._selection.matches
-            for start in range(0, len(present), self._chunk):
-                chunk = present[start : start + self._chunk]
+            for chunk in _batches(present, self._chunk, lambda entry: len(entry.encoded)):
                 if lines := [self._line("ADDED", entry) for entry in chunk if matches(entry)]:
                     yield lines
             del present
+            self._initial = False
             if self._options.initial_events and self._options.bookmarks:
                 yield [self._bookmark(revision, initial_events_end=True)]
             while (left := deadline - monotonic()) > 0:
@@ -121,8 +145,8 @@ class _Stream:
                     return
                 if changes:
                     seen = changes[-1].revision
-                    for start in range(0, len(changes), self._chunk):
-                        if lines := list(self._render(changes[start : start + self._chunk])):
+                    for batch in _batches(changes, self._chunk, lambda change: change.size):
+                        if lines := list(self._render(batch)):
                             yield lines
                 elif self._options.bookmarks:
                     # The subscription is empty, so the client has seen everything up to now.
@@ -157,7 +181,7 @@ class _Stream:
         if line is None:
             if self._resource.from_stored is None:
                 entry = filled(self._resource, change.entry)
-                line = WatchLine(type, entry.decode(), entry.encoded)
+                line = WatchLine(type, entry.kept, entry.encoded)
             else:
                 line = self._rendered(type, self._read(change.entry))
             change.renderings[key] = line

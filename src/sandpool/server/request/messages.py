@@ -41,6 +41,9 @@ class ServerRequest:
     offloadable: bool = False
 
 
+LINE_END = b"}\n"
+
+
 @dataclass(slots=True)
 class WatchLine:
     """One event of a watch, encoded once and shared by all streams that send it."""
@@ -52,22 +55,35 @@ class WatchLine:
 
     def line(self) -> bytes:
         if not self._line:
-            self._line = b'{"type":"' + self.type.encode() + b'","object":' + self.encoded + b"}\n"
+            self._line = self.start() + self.encoded + LINE_END
         return self._line
 
+    def start(self) -> bytes:
+        """The part of the line before the object. ``LINE_END`` follows the object."""
+        return b'{"type":"' + self.type.encode() + b'","object":'
+
     def decode(self) -> Any:
-        return self.object if self.object is not None else orjson.loads(self.encoded)
+        if self.object is None:
+            self.object = orjson.loads(self.encoded)
+        return self.object
 
 
 class WatchStream:
     """The events of a watch, in batches, until the server or ``end`` ends the stream.
 
     The consumer must call ``aclose``. ``end`` may be called from anywhere and makes the iteration finish.
+    ``holds_states`` tells whether the stream still holds objects of the store as they were when it began.
     """
 
-    def __init__(self, lines: AsyncGenerator[list[WatchLine], None], end: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        lines: AsyncGenerator[list[WatchLine], None],
+        end: Callable[[], None],
+        holds_states: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._lines = lines
         self.end = end
+        self.holds_states = holds_states
 
     def __aiter__(self) -> AsyncGenerator[list[WatchLine], None]:
         return self._lines

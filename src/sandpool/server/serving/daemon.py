@@ -75,6 +75,7 @@ class Daemon:
             port=settings.port,
             audit=self.audit,
             clock=self.clock,
+            superseded=lambda: server.store.superseded_bytes,
         )
         await self.http.start()
         host = "127.0.0.1" if _is_wildcard(settings.host) else settings.host

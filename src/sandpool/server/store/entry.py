@@ -87,6 +87,11 @@ class Entry:
         object: Object = orjson.loads(self.encoded)
         return object
 
+    @property
+    def kept(self) -> Object | None:
+        """The decoded object, if it is kept."""
+        return self._object
+
     def keep(self, object: Object) -> None:
         """Keep the decoded object until ``forget``."""
         self._object = object
@@ -100,18 +105,48 @@ class Entry:
         self._object = object if self._object is not None else None
 
 
-class Change:
-    """One committed write. ``entry`` of a deletion holds the last state with the new revision."""
+class Overrun(Exception):
+    """The subscriber fell too far behind: a change that it has not read is no longer kept."""
 
-    __slots__ = ("entry", "previous", "renderings", "revision", "type")
+
+class Change:
+    """One committed write. ``entry`` of a deletion holds the last state with the new revision.
+
+    The history releases a change that it no longer keeps, and with it the states. A slow reader that still refers to
+    the change gets ``Overrun`` instead of keeping the bytes in memory.
+    """
+
+    __slots__ = ("_entry", "_previous", "renderings", "revision", "size", "type")
 
     def __init__(self, type: str, entry: Entry, previous: Entry | None) -> None:
         self.type = type  # ADDED, MODIFIED or DELETED
         self.revision = entry.revision
-        self.entry = entry
-        self.previous = previous
+        self.size = len(entry.encoded)  # as of now: the in-memory form may be replaced
+        self._entry: Entry | None = entry
+        self._previous = previous
         # Encoded events by the key of a watch: encoded once, shared by all streams.
         self.renderings: dict[Any, Any] = {}
+
+    @property
+    def entry(self) -> Entry:
+        if self._entry is None:
+            raise Overrun
+        return self._entry
+
+    @property
+    def previous(self) -> Entry | None:
+        if self._entry is None:
+            raise Overrun
+        return self._previous
+
+    @property
+    def released(self) -> bool:
+        return self._entry is None
+
+    def release(self) -> None:
+        """Forget the states."""
+        self._entry = self._previous = None
+        self.renderings.clear()
 
     @property
     def object(self) -> Object:

@@ -1,6 +1,8 @@
 """Recent changes of one resource: watches resume from them, and paginated lists stay consistent.
 
-Bounded by count and by bytes. Older changes are *compacted*: clients that need them get 410 and list again.
+Bounded by count and by bytes. Older changes are *compacted*: clients that need them get 410 and list again. A change
+that exceeds the bounds is released, so a watch that has not read it ends. The history is therefore the only memory for
+what watches have yet to send, however many there are.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from sandpool.server.store.entry import Change, Entry
 
 # The newest changes keep their encoded events, because live watches are about to send them.
 _FRESH = 256
+_FRESH_BYTES = 8 << 20
 
 
 class Compacted(Exception):
@@ -32,23 +35,38 @@ class History:
         self.max_bytes = max_bytes
         self.compacted = start  # every change after this revision is in _changes
         self._changes: deque[Change] = deque()  # ascending revisions
-        self._bytes = 0  # of the encoded states in _changes
+        self.bytes = 0  # of the encoded states in _changes
+        self._fresh: deque[Change] = deque()  # the newest changes, which keep their encoded events
+        self._fresh_bytes = 0
 
     def __len__(self) -> int:
         return len(self._changes)
 
     def append(self, change: Change) -> None:
         self._changes.append(change)
-        self._bytes += len(change.entry.encoded)
-        if len(self._changes) > _FRESH:
-            self._changes[-1 - _FRESH].renderings.clear()
-        while len(self._changes) > self.max_changes or (self._bytes > self.max_bytes and len(self._changes) > 1):
-            self._drop_oldest()
+        self._fresh.append(change)
+        self.bytes += change.size
+        self._fresh_bytes += change.size
+        while len(self._fresh) > _FRESH or (self._fresh_bytes > _FRESH_BYTES and len(self._fresh) > 1):
+            self._drop_renderings()
+        while len(self._changes) > self.max_changes or (self.bytes > self.max_bytes and len(self._changes) > 1):
+            self.release_oldest()
 
-    def _drop_oldest(self) -> None:
+    def release_oldest(self) -> None:
+        self._drop_oldest().release()
+
+    def _drop_oldest(self) -> Change:
         oldest = self._changes.popleft()
-        self._bytes -= len(oldest.entry.encoded)
+        if self._fresh and self._fresh[0] is oldest:
+            self._drop_renderings()
+        self.bytes -= oldest.size
         self.compacted = oldest.revision
+        return oldest
+
+    def _drop_renderings(self) -> None:
+        change = self._fresh.popleft()
+        self._fresh_bytes -= change.size
+        change.renderings.clear()
 
     def compact(self, revision: int) -> None:
         """Drop all changes up to and including a revision."""

@@ -55,15 +55,29 @@ class Write:
 
     resource: str
     change: Change
+    entry: Entry  # of the change, which may be released before the writer has its response
     object: Object
     durable: asyncio.Future[None]
 
 
 class Store:
-    def __init__(self, journal: Log, *, max_changes: int = 16_384, max_bytes: int = 64 << 20) -> None:
+    def __init__(
+        self,
+        journal: Log,
+        *,
+        max_changes: int = 16_384,
+        max_bytes: int = 64 << 20,
+        max_history_bytes: int = 256 << 20,
+    ) -> None:
+        """``max_changes`` and ``max_bytes`` bound the history of one resource, ``max_history_bytes`` that of all."""
         self._journal = journal
         self._max_changes = max_changes
         self._max_bytes = max_bytes
+        self._max_history_bytes = max_history_bytes
+        self._history_bytes = 0
+        #: Bytes of all states that were replaced or removed since the start. A response that holds states since an
+        #: earlier moment keeps at most the difference in memory.
+        self.superseded_bytes = 0
         self._resource_stores: dict[str, ResourceStore] = {}
         self._pending: dict[tuple[str, Key], Change] = {}  # the newest accepted, uncommitted change of each object
         self._filling: list[Write] = []  # accepted, waiting for the journal
@@ -156,7 +170,10 @@ class Store:
 
     def compact(self, resource: str) -> None:
         """Drop the history of a resource; watches and lists from earlier revisions must start over."""
-        self.resource_store(resource).history.compact(self.revision)
+        history = self.resource_store(resource).history
+        self._history_bytes -= history.bytes
+        history.compact(self.revision)
+        self._history_bytes += history.bytes
 
     def watch(
         self, resource: str, namespace: str | None = None, name: str | None = None, *, since: int | None = None
@@ -225,7 +242,7 @@ class Store:
         if not self._filling and not self._syncing:
             # Tasks that are ready now add their writes before the first sync starts.
             loop.call_soon(self._sync)
-        write = Write(resource, change, object, loop.create_future())
+        write = Write(resource, change, change.entry, object, loop.create_future())
         self._filling.append(write)
         return write
 
@@ -274,10 +291,24 @@ class Store:
         place = (accepted.resource, entry.key)
         if self._pending.get(place) is change:
             del self._pending[place]
-        resource_store.history.append(change)
+        if change.previous is not None:
+            self.superseded_bytes += len(change.previous.encoded)
+        self._remember(resource_store.history, change)
         resource_store.hub.publish(change)
         for observer in self._observers:
             observer(accepted.resource, change)
+
+    def _remember(self, history: History, change: Change) -> None:
+        before = history.bytes
+        history.append(change)
+        self._history_bytes += history.bytes - before
+        while self._history_bytes > self._max_history_bytes:
+            largest = max((each.history for each in self._resource_stores.values()), key=lambda each: each.bytes)
+            if len(largest) < 2:
+                return
+            before = largest.bytes
+            largest.release_oldest()
+            self._history_bytes -= before - largest.bytes
 
     def _refuse(self, synced: list[Write], error: Exception) -> None:
         """Refuse a failed batch and all writes accepted since, which may build on it."""

@@ -11,16 +11,11 @@ import asyncio
 from collections.abc import Iterable
 
 from sandpool.api.resource import Key
-from sandpool.server.store.entry import Change
+from sandpool.server.store.entry import Change, Overrun
 
 # A client that reads slower than objects change is disconnected; it resumes from its last resourceVersion or lists
-# again. Changes and their bytes are counted: a slow reader keeps them in memory after the history has dropped them.
+# again. The bytes of changes are bounded by the history, which releases those that it no longer keeps.
 MAX_BACKLOG = 20_000
-MAX_BACKLOG_BYTES = 64 << 20
-
-
-class Overrun(Exception):
-    """The subscriber fell too far behind."""
 
 
 class Subscription:
@@ -31,18 +26,17 @@ class Subscription:
         self.name = name
         self._hub = hub
         self._changes: list[Change] = list(backlog)
-        self._bytes = 0  # of the changes delivered since the last ``take``
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
         self._overrun = False
 
     def deliver(self, change: Change) -> None:
-        if len(self._changes) >= MAX_BACKLOG or self._bytes > MAX_BACKLOG_BYTES:
+        changes = self._changes
+        if changes and (len(changes) >= MAX_BACKLOG or changes[0].released):
             self._overrun = True
-            self._changes.clear()
+            changes.clear()
         elif not self._overrun:
-            self._changes.append(change)
-            self._bytes += len(change.entry.encoded)
+            changes.append(change)
         self._notify()
 
     def close(self) -> None:
@@ -58,7 +52,7 @@ class Subscription:
 
     async def take(self, timeout: float | None = None) -> list[Change] | None:
         """Wait for changes and return all since the last call. An empty list means that the timeout passed; None means
-        that the subscription has ended."""
+        that the subscription has ended. Raises ``Overrun``; so does a change that is released before it is read."""
         if not self._changes and not self._closed and not self._overrun:
             loop = asyncio.get_running_loop()
             self._waiter = loop.create_future()
@@ -73,7 +67,6 @@ class Subscription:
             raise Overrun
         if self._changes:
             changes, self._changes = self._changes, []
-            self._bytes = 0
             return changes
         return None if self._closed else []
 
