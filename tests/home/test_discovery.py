@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -118,25 +120,57 @@ def test_the_user_who_called_sudo_gets_copies_that_only_that_user_can_read(
             status = copy.stat()
             assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (OTHER, OTHER, 0o600)
             assert copy.read_text() == content
-        assert running(theirs) == home
+        with monkeypatch.context() as as_alice:
+            as_alice.setattr(os, "geteuid", lambda: OTHER)
+            assert running(theirs) == home
         assert running(environ) == own
         monkeypatch.setattr("sandpool.home.users.sudo_caller", lambda environ: alice)
         assert seen_by_caller(own, environ) == home
         monkeypatch.undo()
         assert seen_by_caller(own, environ) == own
-    assert running(theirs) is None
+    assert not (home.kubeconfig.parent / "home.json").exists()
+
+
+def describe(register: Path, home: Home) -> Path:
+    """Write a description as a user could who has write access to the register."""
+    file = register / "local" / "home.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(discovery._document(replace(home, name="local"))))
+    return file
 
 
 @as_root
-def test_root_ignores_a_description_by_another_user_of_a_process_of_root(
+def test_root_ignores_the_homes_of_the_user_who_called_sudo(
     environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise a user could have `sudo sandpool down` end any process."""
+    """Otherwise that user could have `sudo sandpool` end processes, run programs and talk to a server of choice."""
     alice = User(OTHER, OTHER, "alice", tmp_path / "alice")
-    entry = alice.home / ".local/share/sandpool/homes/local"
-    entry.mkdir(parents=True)
-    (entry / "home.json").write_text(json.dumps(discovery._document(home_in(tmp_path / "data", name="local"))))
+    describe(alice.home / ".local/share/sandpool/homes", home_in(tmp_path / "data"))
     monkeypatch.setattr("sandpool.home.users.sudo_caller", lambda environ: alice)
-    assert running(environ) is None
     monkeypatch.setattr(ProcessIdentity, "owner", lambda self: OTHER)
+    assert running(environ) is None
+
+
+@as_root
+def test_description_that_belongs_to_another_user_is_ignored(environ: dict[str, str], tmp_path: Path) -> None:
+    """`sudo -E` keeps XDG_DATA_HOME, so the register of root can be a directory of another user."""
+    file = describe(default_dir(environ) / "homes", home_in(tmp_path / "data"))
     assert running(environ) is not None
+    os.chown(file, OTHER, OTHER)
+    assert running(environ) is None
+
+
+def test_description_that_is_a_link_is_ignored(environ: dict[str, str], tmp_path: Path) -> None:
+    file = describe(default_dir(environ) / "homes", home_in(tmp_path / "data"))
+    file.rename(tmp_path / "target")
+    file.symlink_to(tmp_path / "target")
+    assert running(environ) is None
+
+
+def test_description_that_is_a_pipe_is_ignored(environ: dict[str, str]) -> None:
+    entry = default_dir(environ) / "homes" / "local"
+    entry.mkdir(parents=True)
+    os.mkfifo(entry / "home.json")
+    # In a process of its own: reading a pipe would wait for a writer.
+    code = "from sandpool.home.discovery import running; assert running() is None"
+    subprocess.run([sys.executable, "-c", code], env=environ, timeout=30, check=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import ssl
 import subprocess
 import sys
@@ -294,3 +295,17 @@ def test_a_kubeconfig_in_json_is_read_without_yaml(tmp_path: Path) -> None:
 def test_in_cluster_outside_a_pod_is_an_error() -> None:
     with pytest.raises(KubeconfigError, match="not in a pod"):
         kubeconfig.in_cluster(environ={})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root changes the owner of a file")
+@pytest.mark.parametrize(("uid", "mode"), [(54321, 0o600), (0, 0o666)], ids=["of another user", "writable for all"])
+def test_exec_plugin_of_a_kubeconfig_that_others_can_write_is_refused(tmp_path: Path, uid: int, mode: int) -> None:
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "program"}
+    path = write(tmp_path / "config", config(user={"exec": plugin}))
+    assert isinstance(load(path, environ={}).credentials, ExecPlugin)
+    os.chown(path, uid, uid)
+    os.chmod(path, mode)
+    with pytest.raises(KubeconfigError, match="exec plugin program is not run: another user can write "):
+        load(path, environ={})
+    credentials = load(write(tmp_path / "with token", config(user={"token": "x"})), environ={}).credentials
+    assert credentials is not None

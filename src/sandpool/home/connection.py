@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from sandpool.home import contexts, discovery
+from sandpool.home import contexts, discovery, users
 from sandpool.home.discovery import Home
 from sandpool.kube import kubeconfig as kubeconfigs
 from sandpool.kube.connection import Connection
@@ -130,5 +130,4 @@ def _with_home(target: Target, environ: Mapping[str, str]) -> Target:
 
 
 def _default(environ: Mapping[str, str]) -> Path:
-    home = environ.get("HOME")
-    return Path(home) / ".kube" / "config" if home else Path(kubeconfigs.DEFAULT_PATH).expanduser()
+    return users.home_directory(environ) / ".kube" / "config"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from sandpool.home import users
-from sandpool.home.owned_directory import open_directory
+from sandpool.home.owned_directory import open_directory, read_owned
 from sandpool.kube.kubeconfig import KubeconfigError
 
 _FILE: Final = "context.json"
@@ -28,7 +28,7 @@ def chosen(environ: Mapping[str, str] = os.environ) -> Context | None:
     """Return the chosen context, None if none was chosen. Raises ``KubeconfigError`` if the file is damaged."""
     path = _path(environ)
     try:
-        document = json.loads(path.read_bytes())
+        document = json.loads(read_owned(path, os.geteuid()))
         file = document.get("kubeconfig")
         return Context(document["context"], None if file is None else Path(file))
     except FileNotFoundError:

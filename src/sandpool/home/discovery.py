@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandpool.home import users
-from sandpool.home.owned_directory import open_directory
+from sandpool.home.owned_directory import open_directory, read_owned
 from sandpool.home.process import ProcessIdentity
 
 LOCAL: Final = "local"  # the home with the default data directory of its user
@@ -68,13 +68,11 @@ def running(environ: Mapping[str, str] = os.environ) -> Home | None:
 
 
 def all_running(environ: Mapping[str, str] = os.environ) -> list[Home]:
-    """Return the running homes of this user, and of the user who called sudo; the best one first."""
-    found = list(_read(users.default_data_dir(environ) / REGISTER))
-    caller = users.sudo_caller(environ)
-    if caller is not None:
-        # The caller can write anything there: root believes only what is said about a process of the caller.
-        theirs = _read(caller.home.joinpath(*_DATA_DIR, REGISTER))
-        found += [home for home in theirs if home.process.owner() == caller.uid]
+    """Return the running homes of this user; the best one first.
+
+    Under sudo the homes of the user who called it do not count: that user can write any description, with any
+    kubeconfig, and root would follow it."""
+    found = _read(users.default_data_dir(environ) / REGISTER, os.geteuid())
     newest = sorted(found, key=lambda home: home.started, reverse=True)
     return sorted(newest, key=lambda home: (home.name != LOCAL, home.name != SUDO))
 
@@ -88,7 +86,7 @@ def home_of(data_dir: Path, environ: Mapping[str, str] = os.environ) -> Home | N
 def seen_by_caller(home: Home, environ: Mapping[str, str] = os.environ) -> Home:
     """Return a home as the user who called sudo sees it, with the copies of that user; without sudo as it is."""
     caller = users.sudo_caller(environ)
-    theirs = () if caller is None else _read(caller.home.joinpath(*_DATA_DIR, REGISTER))
+    theirs = () if caller is None else _read(caller.home.joinpath(*_DATA_DIR, REGISTER), caller.uid)
     return next((each for each in theirs if each.process == home.process), home)
 
 
@@ -150,21 +148,22 @@ def _registered(home: Home, base: Path, uid: int, gid: int, *below: str) -> Iter
             pass  # the register is gone or was replaced; a description that is left is ignored
 
 
-def _read(register: Path) -> Iterator[Home]:
+def _read(register: Path, uid: int) -> Iterator[Home]:
+    """Yield the running homes in a register. Descriptions that do not belong to ``uid`` are ignored."""
     try:
         entries = sorted(register.iterdir())
     except OSError:
         return
     for entry in entries:
-        home = _description(entry / DESCRIPTION)
+        home = _description(entry / DESCRIPTION, uid)
         if home is not None and home.process.is_running():
             yield home
 
 
-def _description(path: Path) -> Home | None:
+def _description(path: Path, uid: int) -> Home | None:
     """Read a description; None if there is none, or if another version wrote one that cannot be understood."""
     try:
-        return _home(json.loads(path.read_bytes()))
+        return _home(json.loads(read_owned(path, uid)))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

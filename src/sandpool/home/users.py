@@ -21,6 +21,14 @@ class User:
     home: Path
 
 
+def home_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the home directory of this process. Some configurations of sudo leave HOME as it was: files of root do not
+    belong there, and root does not follow those that are there."""
+    home = Path(environ.get("HOME") or pwd.getpwuid(os.geteuid()).pw_dir)
+    caller = sudo_caller(environ)
+    return Path(pwd.getpwuid(0).pw_dir) if caller is not None and home == caller.home else home
+
+
 def data_home(environ: Mapping[str, str] = os.environ) -> Path:
     """Return the XDG data directory of this process."""
     return _base(environ, "XDG_DATA_HOME", ".local/share")
@@ -54,9 +62,4 @@ def _base(environ: Mapping[str, str], variable: str, otherwise: str) -> Path:
     # The XDG specification says to ignore a relative path.
     if configured.startswith("/"):
         return Path(configured)
-    home = Path(environ.get("HOME") or pwd.getpwuid(os.geteuid()).pw_dir)
-    caller = sudo_caller(environ)
-    if caller is not None and home == caller.home:
-        # Some configurations of sudo leave HOME as it was. Files of root do not belong there.
-        home = Path(pwd.getpwuid(0).pw_dir)
-    return home / otherwise
+    return home_directory(environ) / otherwise

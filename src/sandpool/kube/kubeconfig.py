@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import os
 import ssl
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from sandpool.kube.credentials import ANONYMOUS, Credentials, CredentialsError, 
 DEFAULT_PATH = "~/.kube/config"
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
+# Names the file in the description of an exec plugin if another user can write that file. No field of a kubeconfig.
+_WRITABLE = "file that another user can write"
 # Fields with paths, which are relative to the kubeconfig file.
 _PATHS = {
     "cluster": ("certificate-authority",),
@@ -95,20 +98,28 @@ def in_cluster(
 
 def read_document(path: Path) -> dict[str, Any]:
     """Read one kubeconfig as it is. Raises ``KubeconfigError``."""
+    return _read_file(path)[0]
+
+
+def _read_file(path: Path) -> tuple[dict[str, Any], bool]:
+    """Return one kubeconfig as it is, and whether only this user and root can write the file."""
     try:
-        config = _parse(path.read_text(), path)
+        with path.open() as file:
+            status = os.fstat(file.fileno())
+            config = _parse(file.read(), path)
     except OSError as error:
         raise KubeconfigError(f"cannot read the kubeconfig {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise KubeconfigError(f"the kubeconfig {path} is not text: {error}") from error
     if not isinstance(config, dict):
         raise KubeconfigError(f"{path} is not a kubeconfig")
-    return config
+    return config, status.st_uid in (0, os.geteuid()) and not status.st_mode & stat.S_IWOTH
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read one kubeconfig, check that its entries have names and content, and make its relative paths absolute."""
-    config = read_document(path)
+    """Read one kubeconfig, check that its entries have names and content, and make its relative paths absolute. Exec
+    plugins of a file that another user can write are marked as not to be run."""
+    config, is_private = _read_file(path)
     folder = path.absolute().parent
     for kind, names in _PATHS.items():
         for entry in config.get(f"{kind}s") or ():
@@ -121,6 +132,8 @@ def read(path: Path) -> dict[str, Any]:
             plugin = described.get("exec") or {}
             if os.sep in plugin.get("command", ""):
                 plugin["command"] = str(folder / plugin["command"])
+            if plugin and not is_private:
+                plugin[_WRITABLE] = str(path)
     return config
 
 
@@ -254,6 +267,10 @@ def _plugin(cluster: Mapping[str, Any], described: Mapping[str, Any]) -> Credent
     command, version = _text(described, "command"), _text(described, "apiVersion")
     if not command or not version:
         raise ValueError("an exec plugin needs command and apiVersion")
+    if file := described.get(_WRITABLE):
+        raise ValueError(
+            f"the exec plugin {command} is not run: another user can write {file}; use a copy of the file of your own"
+        )
     if described.get("interactiveMode") == "Always":
         raise ValueError(f"the exec plugin {command} needs a terminal")
     plugin = Plugin(
