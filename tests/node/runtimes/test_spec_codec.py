@@ -81,3 +81,8 @@ def test_roots_of_all_containers_are_listed(tmp_path: Path) -> None:
     (tmp_path / "pod-0" / "volumes").mkdir()
     assert recorded_roots(tmp_path) == {Path("/opt/python"), Path("/old"), Path("/image")}
     assert recorded_roots(tmp_path / "none") == set()
+
+
+def test_encoding_copies_no_values() -> None:
+    spec = ContainerSpec("runtime", ("python3", "-m", "server"))
+    assert spec_to_json(spec)["argv"] is spec.argv

@@ -182,7 +182,12 @@ def _shares(cores: float) -> int:
 
 
 def _write(file: Path, value: str) -> None:
-    file.write_text(value)
+    """Write without the layers of a text file, which cost more than the write: one sandbox needs a dozen."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    try:
+        os.write(descriptor, value.encode())
+    finally:
+        os.close(descriptor)
 
 
 def _field(file: Path, name: str) -> int:

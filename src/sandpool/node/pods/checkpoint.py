@@ -8,10 +8,11 @@ machine: no other part of a running pod does.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import os
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -86,8 +87,9 @@ def _files(directory: Path, container: str) -> list[Path]:
     return [file for file in (directory / _RUNS).glob(f"{container}.*") if file.suffix[1:].isdecimal()]
 
 
-def _write(path: Path, record: Any) -> None:
+def _write(path: Path, record: PodCheckpoint | Run) -> None:
     draft = path.with_name(f".{path.name}")
-    draft.touch(mode=0o600)
-    draft.write_bytes(msgspec.json.encode(asdict(record)))
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb", buffering=0) as file:
+        file.write(msgspec.json.encode(record))
     draft.rename(path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +28,12 @@ SPEC: Final = "spec.json"
 
 
 def pod_to_json(pod: PodSandbox) -> Json:
-    return {**asdict(pod), "directory": str(pod.directory), "netns": _text(pod.netns)}
+    return {
+        **_fields(pod),
+        "directory": str(pod.directory),
+        "netns": _text(pod.netns),
+        "limits": _fields(pod.limits),
+    }
 
 
 def pod_from_json(data: Json) -> PodSandbox:
@@ -39,7 +43,9 @@ def pod_from_json(data: Json) -> PodSandbox:
 
 def spec_to_json(spec: ContainerSpec) -> Json:
     return {
-        **asdict(spec),
+        **_fields(spec),
+        "env": dict(spec.env),
+        "limits": _fields(spec.limits),
         "root": _root_to_json(spec.root),
         "scratch": {
             "size": spec.scratch.size,
@@ -98,11 +104,11 @@ def _scratch_from_json(data: Json) -> Scratch:
 def _mount_to_json(mount: Mount) -> Json:
     match mount:
         case Bind():
-            return {**asdict(mount), "source": str(mount.source)}
+            return {**_fields(mount), "source": str(mount.source)}
         case Tmpfs():
-            return asdict(mount)
+            return _fields(mount)
         case DataFile():
-            return {**asdict(mount), "content": base64.b64encode(mount.content).decode()}
+            return {**_fields(mount), "content": base64.b64encode(mount.content).decode()}
 
 
 def _mount_from_json(data: Json) -> Mount:
@@ -111,6 +117,11 @@ def _mount_from_json(data: Json) -> Mount:
     if "content" in data:
         return DataFile(**{**data, "content": base64.b64decode(data["content"])})
     return Tmpfs(**data)
+
+
+def _fields(record: PodSandbox | ContainerSpec | Mount | Limits) -> Json:
+    """Return the fields of a dataclass. Unlike ``asdict`` this copies no value: one start encodes a spec twice."""
+    return {name: getattr(record, name) for name in record.__dataclass_fields__}
 
 
 def _text(path: Path | None) -> str | None:
