@@ -25,6 +25,7 @@ def test_claim_ls_and_release(home: Playground) -> None:
         assert "python (idle)" in home.works("ls", "-a")
         items = json.loads(home.works("ls", "-o", "json"))["items"]
         assert yaml.safe_load(home.works("ls", "-o", "yaml"))["items"] == items
+        assert "managedFields" not in items[0]["metadata"]
         assert items[1]["spec"]["lifecycle"]["shutdownPolicy"] == "Delete"
         assert "NAMESPACE" in home.works("ls", "-A")
         assert 'claim "one" already exists' in home.fails("claim", "one")

@@ -54,6 +54,17 @@ def test_shell_in_a_terminal_has_its_size(home: Playground, box: str) -> None:
     assert b"31 93" in seen
 
 
+def test_interpreter_without_input_says_how_to_get_some(home: Playground) -> None:
+    home.works("claim", "typed")
+    try:
+        result = home.run("exec", "typed", "--", "/bin/sh")
+        assert result.stderr == b"/bin/sh had no input and ended. To type commands into it use: -it /bin/sh\n"
+        assert home.run("exec", "typed", "--", "sh", stdin=b"true").stderr == b""
+        assert home.run("exec", "typed", "--", "sh", "-c", "true").stderr == b""
+    finally:
+        home.works("release", "typed")
+
+
 def test_mistakes_are_one_line_with_advice(home: Playground, box: str) -> None:
     said = home.fails("exec", box[:-1] + "?", "--", "true")
     assert f"Did you mean {box}?" in said

@@ -79,6 +79,7 @@ def test_the_home_in_the_background_is_found_described_and_stopped(sandpool: Run
     ]
     assert (tmp_path / "log").exists(), "paths of options are relative to where the user is"
 
+    assert re.search(r"^home .*, up \d+s$", sandpool("status").stdout, re.MULTILINE)
     found = json.loads(sandpool("status", "-o", "json").stdout)
     assert f"is running, pid {found['home']['pid']}:" in started.stdout
     assert found["home"]["dataDir"] == str(tmp_path / "data")

@@ -31,7 +31,18 @@ def test_help_lists_the_commands(option: str) -> None:
 def test_unknown_command_is_reported() -> None:
     result = CliRunner().invoke(main, ["nonsense"])
     assert result.exit_code == 2
-    assert "No such command" in result.output
+    assert "there is no command 'nonsense'." in result.output
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [(["rnu"], "run"), (["rm"], "release"), (["images"], "image ls"), (["pool", "crate"], "create"), (["pss"], "ps")],
+)
+def test_unknown_command_names_the_command_that_is_meant(typed: list[str], meant: str) -> None:
+    result = CliRunner().invoke(main, typed)
+    assert result.exit_code == 2
+    assert "Did you mean" in result.output
+    assert meant in result.output
 
 
 def test_help_imports_no_server() -> None:

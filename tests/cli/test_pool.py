@@ -13,7 +13,19 @@ pytestmark = pytest.mark.isolation
 
 
 def test_a_template_and_a_pool_from_nothing_to_nothing(home: Playground) -> None:
-    made = home.works("template", "create", "own", "--image", "sandpool.local/python", "--memory", "128Mi", "-e", "A=1")
+    made = home.works(
+        "template",
+        "create",
+        "own",
+        "--image",
+        "sandpool.local/python",
+        "--memory",
+        "128Mi",
+        "--disk",
+        "1Gi",
+        "-e",
+        "A=1",
+    )
     assert made == "created template own; make a pool of it with: sandpool pool create own\n"
     created = home.works("pool", "create", "own", "--size", "1", "--wait", "30s")
     assert created == "created pool own with 1 warm sandbox of template own\n1 warm sandbox ready\n"
@@ -28,6 +40,8 @@ def test_a_template_and_a_pool_from_nothing_to_nothing(home: Playground) -> None
         assert "0 of 0 sandboxes are ready" in home.works("pool", "rollout", "own", "--watch", "--timeout", "20s")
         shown = yaml.safe_load(home.works("template", "show", "own"))
         assert shown["metadata"] == {"name": "own", "namespace": "default"}
+        resources = shown["spec"]["podTemplate"]["spec"]["containers"][0]["resources"]
+        assert resources["limits"] == {"memory": "128Mi", "ephemeral-storage": "1Gi"}
         assert "own" in home.works("template", "ls")
         assert 'template "own" is used by pool own' in home.fails("template", "rm", "own")
     finally:
@@ -58,6 +72,9 @@ def test_mistakes_are_one_line_with_advice(home: Playground) -> None:
     assert "Did you mean python?" in home.fails("pool", "rm", "pyton")
     assert "Did you mean python?" in home.fails("template", "show", "pyton")
     assert "give an --image, or a file with -f" in home.fails("template", "create", "x", code=2)
+    said = home.fails("template", "create", "x", "--image", "y", "--memory", "lots", code=2)
+    assert "'lots' is not an amount: use a form like 512Mi, 2Gi or 2G" in said
+    assert "must be more than 0" in home.fails("template", "create", "x", "--image", "y", "--cpu", "0", code=2)
     assert "cannot read nope.yaml: No such file" in home.fails("template", "create", "-f", "nope.yaml")
     assert "is not YAML" in home.fails("template", "create", "-f", "-", stdin=b"[")
     assert "0 documents of kind SandboxTemplate" in home.fails("template", "create", "-f", "-", stdin=b"a: 1")

@@ -11,6 +11,7 @@ import click
 from sandpool.cli.execution import parse_duration
 from sandpool.cli.option_groups import GroupedCommand, option
 from sandpool.cli.output import Column, age, output_option, plain, show
+from sandpool.cli.pool_choice import choose_pool, pool_options
 from sandpool.cli.sessions import Target, target_options
 
 if TYPE_CHECKING:
@@ -21,21 +22,12 @@ if TYPE_CHECKING:
 
 @click.command(cls=GroupedCommand)
 @click.argument("name", required=False)
-@option("--pool", "-p", help="Take a sandbox from this pool. [default: python, or the only pool]")
-@option("--template", help="Take a sandbox of this template; makes a pool for it if there is none.")
+@pool_options
 @option(
     "--ttl",
     callback=parse_duration,
     metavar="DURATION",
     help="Release it after this time, such as 1h. [default: never]",
-)
-@option(
-    "--wait",
-    default="120s",
-    show_default=True,
-    callback=parse_duration,
-    metavar="DURATION",
-    help="How long to wait for a sandbox.",
 )
 @target_options
 def claim(
@@ -51,7 +43,6 @@ def claim(
     sandpool release $box
     """
     from sandpool.api.times import timestamp
-    from sandpool.cli.run import choose_pool
 
     end = None if ttl is None else timestamp(datetime.now(UTC) + timedelta(seconds=ttl))
 

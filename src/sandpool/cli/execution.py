@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -21,6 +21,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 #: The exit code of timeout(1).
 TIMED_OUT = 124
 KILLED = 137  # 128 + SIGKILL
+# Programs that read commands from standard input if they are given none.
+_INTERPRETERS: Final = frozenset(
+    {"bash", "dash", "ash", "sh", "zsh", "fish", "python", "python3", "ipython", "node", "irb", "R", "psql", "sqlite3"}
+)
 
 
 def parse_duration(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
@@ -91,6 +95,8 @@ async def execute(
         except TimeoutError:
             click.echo(f"killed after {timeout:g} s", err=True)
             return TIMED_OUT
+    if not stdin and not tty and len(words) == 1 and os.path.basename(words[0]) in _INTERPRETERS:
+        click.echo(f"{words[0]} had no input and ended. To type commands into it use: -it {words[0]}", err=True)
     if code == KILLED:
         why = f"`sandpool why {sandbox.name}` tells whether the sandbox ran out of memory and lost its files"
         click.echo(f"the command was killed: {why}", err=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -42,6 +42,30 @@ def duration(
         return seconds
 
     return click.option(name, callback=read, metavar="TIME", default=default, show_default=True, help=help_text)
+
+
+class Quantity(click.ParamType[str]):
+    """An amount in the syntax of Kubernetes. ``examples`` are what the message for another text shows."""
+
+    name = "quantity"
+
+    def __init__(self, examples: str) -> None:
+        self.examples = examples
+
+    def convert(self, value: str, parameter: click.Parameter | None, context: click.Context | None) -> str:
+        from sandpool.api.quantity import parse
+
+        try:
+            amount = parse(value)
+        except ValueError:
+            return self.fail(f"{value!r} is not an amount: use a form like {self.examples}", parameter, context)
+        if amount.billionths <= 0:
+            return self.fail(f"{value!r} must be more than 0", parameter, context)
+        return value
+
+
+CPUS: Final = Quantity("2, 0.5 or 500m (thousandths of a CPU)")
+BYTES: Final = Quantity("512Mi, 2Gi or 2G")
 
 
 def parse_seconds(text: str) -> float | None:

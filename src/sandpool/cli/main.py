@@ -70,6 +70,23 @@ _SLOW: Final = {"up": "loading"}
 TRACEBACK: Final = "SANDPOOL_TRACEBACK"
 #: Names of commands that other tools use for them.
 ALIASES: Final = {"ps": "ls"}
+#: Names of other tools for what these commands do. They are no commands; the message for them leads to ours.
+_HABITS: Final = {
+    "build": "image build",
+    "copy": "cp",
+    "create": "claim",
+    "delete": "release",
+    "describe": "why",
+    "images": "image ls",
+    "kill": "release",
+    "list": "ls",
+    "pause": "suspend",
+    "port-forward": "open",
+    "rm": "release",
+    "start": "up",
+    "stop": "down",
+    "unpause": "resume",
+}
 COMMANDS: Final = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
 
@@ -92,7 +109,14 @@ class GroupedCommands(click.Group):
             from sandpool.cli.progress import Progress
 
             Progress().step(_SLOW[args[0]])
-        return super().resolve_command(ctx, args)
+        if args[0] in COMMANDS or args[0] in ALIASES or args[0].startswith("-"):
+            return super().resolve_command(ctx, args)
+        from difflib import get_close_matches  # slow to import, and needed for errors only
+
+        close = get_close_matches(args[0], [*COMMANDS, *ALIASES, *_HABITS])
+        meant = dict.fromkeys(_HABITS.get(each, each) for each in close)
+        advice = f" Did you mean {' or '.join(meant)}?" if meant else ""
+        raise click.UsageError(f"there is no command {args[0]!r}.{advice}", ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))

@@ -26,7 +26,7 @@ class GroupedCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {FIRST: []}
         for parameter in self.get_params(ctx):
-            if (record := parameter.get_help_record(ctx)) is not None:
+            if isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)) is not None:
                 groups.setdefault(getattr(parameter, "group", FIRST), []).append(record)
         # Every command has --help, so the first group always has content; it is last where it is all.
         for title, records in groups.items():

@@ -68,12 +68,21 @@ def show(
         for row in rows:
             click.echo(name(row))
     elif output in ("json", "yaml"):
-        show_document({"apiVersion": "v1", "kind": "List", "items": [document(row) for row in rows]}, output)
+        items = [_without_managed_fields(document(row)) for row in rows]
+        show_document({"apiVersion": "v1", "kind": "List", "items": items}, output)
     elif not rows:
         click.echo(nothing, err=True)
     else:
         shown = [column for column in columns if output == "wide" or not column.wide]
         click.echo(table([column.title for column in shown], [[column.cell(row) for column in shown] for row in rows]))
+
+
+def _without_managed_fields(document: Object) -> Object:
+    """As kubectl shows objects: the record of who wrote which field is longer than the object."""
+    if "managedFields" not in document.get("metadata", {}):
+        return document
+    metadata = {key: value for key, value in document["metadata"].items() if key != "managedFields"}
+    return {**document, "metadata": metadata}
 
 
 def show_document(document: Object, output: str) -> None:

@@ -159,7 +159,8 @@ def rm(names: tuple[str, ...], target: Target) -> None:
 
 
 def _progress(pool: Pool) -> str:
-    line = f"{pool.updated_ready} of {pool.desired} sandboxes are ready with the current template"
+    # A pool that was made smaller has more members for a moment.
+    line = f"{min(pool.updated_ready, pool.desired)} of {pool.desired} sandboxes are ready with the current template"
     if outdated := pool.members - pool.updated:
         line += f", {outdated} {'has' if outdated == 1 else 'have'} an older one"
         if pool.strategy == "OnReplenish":

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sandpool.cli.execution import command_options, execute, parse_duration, parse_environment
+from sandpool.cli.execution import command_options, execute, parse_environment
 from sandpool.cli.option_groups import GroupedCommand, option
+from sandpool.cli.pool_choice import choose_pool, pool_options
 from sandpool.cli.sessions import Target, target_options
 
 if TYPE_CHECKING:
@@ -20,15 +21,12 @@ if TYPE_CHECKING:
     from sandpool.service.sandboxes import Sandbox
     from sandpool.service.service import Service
 
-#: The pool that is used if several exist and none is named.
-DEFAULT_POOL = "python"
 _SLOW = 1.0  # seconds after which waiting is worth a message
 
 
 @click.command(cls=GroupedCommand, context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, required=True)
-@option("--pool", "-p", help="Take a sandbox from this pool. [default: python, or the only pool]")
-@option("--template", help="Take a sandbox of this template; makes a pool for it if there is none.")
+@pool_options
 @command_options
 @option(
     "--volume",
@@ -40,14 +38,6 @@ _SLOW = 1.0  # seconds after which waiting is worth a message
 )
 @option("--keep", is_flag=True, help="Keep the sandbox afterwards, and print the name of its claim.")
 @option("--name", help="Name of the claim. [default: a random one]")
-@option(
-    "--wait",
-    default="120s",
-    show_default=True,
-    callback=parse_duration,
-    metavar="DURATION",
-    help="How long to wait for a sandbox.",
-)
 @target_options
 def run(
     command: tuple[str, ...],
@@ -109,44 +99,6 @@ async def _release(service: Service, claim: Claim) -> None:
 
     with suppress(UnknownName):  # the command, or another user, was quicker
         await service.claims.release(claim.name, uid=claim.uid)
-
-
-async def choose_pool(service: Service, pool: str | None, template: str | None, wait: float) -> str:
-    """The named pool, a pool of the template, the pool ``python``, or the only pool. Makes one if there is none."""
-    if pool is not None and template is not None:
-        raise click.UsageError("use --pool or --template, not both: a pool has one template")
-    if pool is not None:
-        return pool
-    pools = await service.pools.list()
-    if template is not None:
-        fitting = sorted((each for each in pools if each.template == template), key=lambda each: -each.ready)
-        if fitting:
-            return fitting[0].name
-        made = await service.pools.create(template, template, 1)
-        _say(f"made pool {made.name} with 1 warm sandbox; remove it with: sandpool pool rm {made.name}")
-        await service.pools.wait_ready(made.name, 1, wait)
-        return made.name
-    names = [each.name for each in pools]
-    if not names:
-        return await _make_default_pool(service, wait)
-    if len(names) == 1:
-        return names[0]
-    if DEFAULT_POOL in names:
-        return DEFAULT_POOL
-    raise click.UsageError(f"there are several pools; choose one with --pool: {', '.join(sorted(names))}")
-
-
-async def _make_default_pool(service: Service, wait: float) -> str:
-    from importlib.resources import files
-
-    import yaml
-
-    text = (files("sandpool.cli") / "manifests" / "quickstart.yaml").read_text()
-    documents = [each for each in yaml.safe_load_all(text) if each["kind"] != "SandboxClaim"]
-    await service.pools.ensure(documents)
-    _say(f"made template and pool {DEFAULT_POOL}; waiting for its first warm sandbox ...")
-    await service.pools.wait_ready(DEFAULT_POOL, 1, wait)
-    return DEFAULT_POOL
 
 
 def _volume(text: str) -> tuple[str, str]:

@@ -6,7 +6,6 @@ import asyncio
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,8 +14,9 @@ import uvloop
 
 from sandpool.api.conditions import READY, condition_of, is_ready
 from sandpool.api.kinds import NODE, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
+from sandpool.api.quantity import parse
 from sandpool.api.resource import Object
-from sandpool.cli.output import document_option, show_document
+from sandpool.cli.output import age, document_option, show_document, size
 from sandpool.home.connection import Target, resolve
 from sandpool.home.discovery import Home
 from sandpool.kube.client import Client
@@ -134,8 +134,7 @@ def _claim(claim: Object) -> dict[str, Any]:
 def _screen(found: Mapping[str, Any]) -> Iterator[str]:
     home, router = found["home"], found["router"]
     if home is not None:
-        since = _since(datetime.fromisoformat(home["started"]))
-        yield f"home       {home['name']}, pid {home['pid']}, version {home['version']}, up {since}"
+        yield f"home       {home['name']}, pid {home['pid']}, version {home['version']}, up {age(home['started'])}"
     yield f"API        {found['server']}   answers (chosen by {found['source']})"
     if router is not None:
         yield f"router     {router['url']}   {'answers' if router['answers'] else 'DOES NOT ANSWER'}"
@@ -149,7 +148,7 @@ def _screen(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"claims     {len(claims)}, {ready} ready"
     yield from _list(
         ("NODE", "READY", "CPU", "MEMORY", "PODS"),
-        [(n["name"], _yes(n["ready"]), n["cpu"] or "", n["memory"] or "", n["pods"] or "") for n in found["nodes"]],
+        [(n["name"], _yes(n["ready"]), n["cpu"] or "", _bytes(n["memory"]), n["pods"] or "") for n in found["nodes"]],
     )
     yield from _list(
         ("POOL", "READY", "DESIRED"),
@@ -183,8 +182,5 @@ def _yes(value: bool) -> str:
     return "yes" if value else "NO"
 
 
-def _since(moment: datetime) -> str:
-    minutes = int((datetime.now(UTC) - moment).total_seconds()) // 60
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    return f"{days} d {hours} h" if days else f"{hours} h {minutes} min" if hours else f"{minutes} min"
+def _bytes(amount: str | None) -> str:
+    return "" if amount is None else size(parse(amount).billionths / 1e9)

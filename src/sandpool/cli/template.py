@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sandpool.cli.execution import parse_environment
+from sandpool.cli.flags import BYTES, CPUS
 from sandpool.cli.option_groups import GroupedCommand, option
 from sandpool.cli.output import Column, age, output_option, show, show_document
 from sandpool.cli.sessions import Target, target_options
@@ -78,8 +79,9 @@ def show_template(name: str, output: str, target: Target) -> None:
 @click.argument("name", required=False)
 @click.argument("command", nargs=-1)
 @option("--image", help="Image of the sandboxes, such as sandpool.local/python.")
-@option("--cpu", help="Limit of CPUs, such as 2 or 500m.")
-@option("--memory", help="Limit of memory, such as 512Mi or 2Gi.")
+@option("--cpu", type=CPUS, help="Limit of CPUs, such as 2 or 500m.")
+@option("--memory", type=BYTES, help="Limit of memory, such as 512Mi or 2Gi.")
+@option("--disk", type=BYTES, help="Size of the writable root, such as 4Gi. [default: the node's]")
 @option("--env", "-e", multiple=True, metavar="NAME=VALUE", help="Set a variable; NAME alone passes yours on.")
 @option("--port", type=click.IntRange(1, 65535), help="The sandbox is ready when this port answers.")
 @option("--runtime", help="Runtime class, such as gvisor. [default: the node's]")

@@ -71,42 +71,24 @@ def _options(command: F) -> F:
     return command
 
 
-@why.command()
-@_options
-def claim(name: str, namespace: str, kubeconfig: Path | None, context: str | None) -> None:
-    """Explain why a claim is ready or not.
+def _command(kind: str, text: str) -> click.Command:
+    def explain_one(name: str, namespace: str, kubeconfig: Path | None, context: str | None) -> None:
+        change(kubeconfig, context, lambda client: _show(client, kind, namespace, name))
+
+    return click.command(name=kind, help=text)(_options(explain_one))
+
+
+for _kind, _text in {
+    "claim": """Explain why a claim is ready or not.
 
     Needs permission to get claims. Permission to read pools, templates, sandboxes, events and pods makes the answer
-    more precise."""
-    change(kubeconfig, context, lambda client: _show(client, "claim", namespace, name))
-
-
-@why.command()
-@_options
-def sandbox(name: str, namespace: str, kubeconfig: Path | None, context: str | None) -> None:
-    """Explain why a sandbox is ready, suspended or not ready."""
-    change(kubeconfig, context, lambda client: _show(client, "sandbox", namespace, name))
-
-
-@why.command()
-@_options
-def pool(name: str, namespace: str, kubeconfig: Path | None, context: str | None) -> None:
-    """Explain why a pool is full or not."""
-    change(kubeconfig, context, lambda client: _show(client, "pool", namespace, name))
-
-
-@why.command()
-@_options
-def template(name: str, namespace: str, kubeconfig: Path | None, context: str | None) -> None:
-    """Explain what uses a template, and its problems."""
-    change(kubeconfig, context, lambda client: _show(client, "template", namespace, name))
-
-
-@why.command()
-@_options
-def pod(name: str, namespace: str, kubeconfig: Path | None, context: str | None) -> None:
-    """Explain why a pod is ready or not."""
-    change(kubeconfig, context, lambda client: _show(client, "pod", namespace, name))
+    more precise.""",
+    "sandbox": "Explain why a sandbox is ready, suspended or not ready.",
+    "pool": "Explain why a pool is full or not.",
+    "template": "Explain what uses a template, and its problems.",
+    "pod": "Explain why a pod is ready or not.",
+}.items():
+    why.add_command(_command(_kind, _text))
 
 
 @why.command(name="object", hidden=True)

@@ -53,6 +53,7 @@ class NewTemplate:
     env: Mapping[str, str] | None = None
     cpu: str | None = None
     memory: str | None = None
+    disk: str | None = None  # size of the writable root
     port: int | None = None  # the container is ready when this port accepts connections
     runtime: str | None = None
     freeze: bool = False  # warm sandboxes are frozen until they are claimed
@@ -67,10 +68,11 @@ class NewTemplate:
         if self.port is not None:
             container["ports"] = [{"containerPort": self.port}]
             container["readinessProbe"] = {"tcpSocket": {"port": self.port}}
-        limits = {each: value for each, value in (("cpu", self.cpu), ("memory", self.memory)) if value is not None}
+        amounts = {"cpu": self.cpu, "memory": self.memory, "ephemeral-storage": self.disk}
+        limits = {each: value for each, value in amounts.items() if value is not None}
         if limits:
             # Small requests: idle members of a pool need next to nothing, and the limits still hold.
-            requests = {"cpu": "10m", "memory": "32Mi"}
+            requests = {"cpu": "10m", "memory": "32Mi", "ephemeral-storage": "64Mi"}
             container["resources"] = {"limits": limits, "requests": {each: requests[each] for each in limits}}
         pod: dict[str, Any] = {"containers": [container]}
         if self.runtime is not None:

@@ -1,0 +1,79 @@
+"""The pool that ``run`` and ``claim`` take a sandbox from: their options, and what happens without them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from sandpool.cli.execution import parse_duration
+from sandpool.cli.option_groups import option
+
+if TYPE_CHECKING:
+    from sandpool.service.service import Service
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: The pool that is used if several exist and none is named.
+DEFAULT_POOL = "python"
+
+
+def pool_options(command: F) -> F:
+    """Options that choose the pool; the command receives ``pool``, ``template`` and ``wait``, in seconds."""
+    for add in (
+        option(
+            "--wait",
+            default="120s",
+            show_default=True,
+            callback=parse_duration,
+            metavar="DURATION",
+            help="How long to wait for a sandbox.",
+        ),
+        option("--template", help="Take a sandbox of this template; makes a pool for it if there is none."),
+        option("--pool", "-p", help="Take a sandbox from this pool. [default: python, or the only pool]"),
+    ):
+        command = add(command)
+    return command
+
+
+async def choose_pool(service: Service, pool: str | None, template: str | None, wait: float) -> str:
+    """The named pool, a pool of the template, the pool ``python``, or the only pool. Makes one if there is none."""
+    if pool is not None and template is not None:
+        raise click.UsageError("use --pool or --template, not both: a pool has one template")
+    if pool is not None:
+        return pool
+    pools = await service.pools.list()
+    if template is not None:
+        fitting = sorted((each for each in pools if each.template == template), key=lambda each: -each.ready)
+        if fitting:
+            return fitting[0].name
+        made = await service.pools.create(template, template, 1)
+        _say(f"made pool {made.name} with 1 warm sandbox; remove it with: sandpool pool rm {made.name}")
+        await service.pools.wait_ready(made.name, 1, wait)
+        return made.name
+    names = [each.name for each in pools]
+    if not names:
+        return await _make_default_pool(service, wait)
+    if len(names) == 1:
+        return names[0]
+    if DEFAULT_POOL in names:
+        return DEFAULT_POOL
+    raise click.UsageError(f"there are several pools; choose one with --pool: {', '.join(sorted(names))}")
+
+
+async def _make_default_pool(service: Service, wait: float) -> str:
+    from importlib.resources import files
+
+    import yaml
+
+    text = (files("sandpool.cli") / "manifests" / "quickstart.yaml").read_text()
+    documents = [each for each in yaml.safe_load_all(text) if each["kind"] != "SandboxClaim"]
+    await service.pools.ensure(documents)
+    _say(f"made template and pool {DEFAULT_POOL}; waiting for its first warm sandbox ...")
+    await service.pools.wait_ready(DEFAULT_POOL, 1, wait)
+    return DEFAULT_POOL
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)
