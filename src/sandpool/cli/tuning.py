@@ -67,8 +67,8 @@ _FLAGS: Final = (
     duration(
         "--sandbox-warm-pool-replenish-delay",
         "0",
-        "Time between the last claim and the refill of a pool; auto grows with the pool up to 2s and shrinks before "
-        "the pool runs empty.",
+        "Time between the last claim and the refill of a pool; auto grows with the pool up to 2s, applies to bursts of "
+        "claims but not to a steady load, and shrinks before the pool runs empty.",
         automatic=AUTOMATIC,
     ),
     click.option(

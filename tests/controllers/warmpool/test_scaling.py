@@ -215,6 +215,82 @@ def test_delay_depends_on_the_size_of_the_pool() -> None:
     assert RefillDelay.of(7, 100) == RefillDelay(7), "a delay that is given is kept as it is"
 
 
+class ClaimedPool:
+    """A pool of 300 with a derived delay, on a clock that stands still between its reconciles. Members that are created
+    are there at once."""
+
+    replicas = 300
+
+    def __init__(self, scene: Scene, replenish_delay: float | None = None) -> None:
+        self.scene = scene
+        self.delay_policy = RefillDelay.of(replenish_delay, self.replicas)
+        self.members = self.replicas
+        self.timer = RefillTimer(self.replicas)
+        self.most_missing = 0
+
+    def reconcile(self, second: float, claims: int) -> int:
+        """Reconcile after some claims and return how many members are created."""
+        self.members -= claims
+        self.most_missing = max(self.most_missing, self.replicas - self.members)
+        now = self.scene.at(second)
+        self.timer = self.timer.observe(self.members, self.replicas, now, self.delay_policy)
+        state = RefillState(timer=self.timer)
+        done = refill(
+            self.replicas - self.members, expectations_met=True, refill_state=state, now=now, options=WarmPoolOptions()
+        )
+        self.timer = self.timer.changed(done.create)
+        self.members += done.create
+        return done.create
+
+
+@pytest.mark.parametrize("per_second", [1, 10, 30, 50])
+def test_derived_delay_does_not_apply_to_a_steady_load(scene: Scene, per_second: int) -> None:
+    pool = ClaimedPool(scene)
+    created = [pool.reconcile(number / per_second, 1) for number in range(20 * per_second)]
+    assert created == [1] * len(created), "each claim is replaced at once, also the first"
+
+
+def test_derived_delay_ends_when_a_heavy_load_turns_out_to_be_steady(scene: Scene) -> None:
+    pool = ClaimedPool(scene)
+    created = [pool.reconcile(number / 100, 1) for number in range(2000)]
+    assert created[-1500:] == [1] * 1500
+    assert pool.most_missing < 300, "the pool has not run empty meanwhile"
+
+
+def test_derived_delay_applies_to_a_burst_until_its_last_claim(scene: Scene) -> None:
+    pool = ClaimedPool(scene)
+    assert [pool.reconcile(number / 100, 30) for number in range(7)] == [0] * 7
+    assert pool.reconcile(2.05, 0) == 0
+    assert pool.reconcile(2.06, 0) == 210, "two seconds after the last claim"
+
+
+def test_burst_is_recognised_after_25_claims(scene: Scene) -> None:
+    pool = ClaimedPool(scene)
+    created = [pool.reconcile(number / 1000, 1) for number in range(200)]
+    assert created[:25] == [1] * 25
+    assert created[26:] == [0] * 174
+
+
+def test_derived_delay_applies_to_each_burst_of_a_series(scene: Scene) -> None:
+    pool = ClaimedPool(scene)
+    for begin in range(0, 50, 10):
+        assert pool.reconcile(begin, 200) == 0
+        assert pool.reconcile(begin + 2, 0) == 200
+
+
+def test_derived_delay_applies_to_a_burst_on_top_of_a_steady_load(scene: Scene) -> None:
+    pool = ClaimedPool(scene)
+    for number in range(200):
+        pool.reconcile(number / 10, 1)
+    assert pool.reconcile(20, 150) == 0
+    assert pool.reconcile(22, 0) == 150
+
+
+def test_configured_delay_applies_to_a_steady_load(scene: Scene) -> None:
+    pool = ClaimedPool(scene, replenish_delay=2)
+    assert [pool.reconcile(number, 1) for number in range(20)] == [0] * 20
+
+
 if TYPE_CHECKING:
     from tests.controllers.warmpool.conftest import Scene
 

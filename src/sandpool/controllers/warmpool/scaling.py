@@ -5,9 +5,10 @@ A refill creates the missing members unless one of these delays it:
 * **A burst of claims** (``RefillDelay``). Creating replacements while claims are served makes both compete for the API,
   and on one machine for its processors. With a replenish delay, claimed members are replaced only once none was claimed
   for that long. The first filling of a pool is never delayed. A configured delay is kept even if claims come so
-  steadily that the pool is never refilled. One derived from the size of the pool is not: when few members are left, it
-  counts from the first claim and not from the last. Small pools have none, since the next claim may need the member
-  that is being replaced.
+  steadily that the pool is never refilled. One derived from the size of the pool is not: only a burst starts or extends
+  it (``ArrivalRate``), because a steady load would otherwise drain the pool and then be refilled in one large batch.
+  When few members are left, it counts from the first claim and not from the last. Small pools have none, since the next
+  claim may need the member that is being replaced.
 * **Failed creations** (``CreationBreaker``). Creation may fail for lasting reasons: a quota, a template the API
   rejects, an admission policy. A pause follows every failed attempt, each twice as long as the one before. After a few
   failures in a row the breaker is open: a condition of the pool shows it, and each further attempt is a single sandbox.
@@ -67,13 +68,42 @@ class RefillDelay:
 
     delay: float  # seconds without a claim before a refill; 0: no delay
     reserve: int = 0  # below this number of members the delay counts from the first claim
+    bursts_only: bool = False  # claims of a steady load do not delay a refill
 
     @classmethod
     def of(cls, delay: float | None, replicas: int) -> RefillDelay:
         """``delay`` None derives it from the size of the pool."""
         if delay is not None:
             return cls(delay)
-        return cls(min(_LONGEST, _EACH * max(0, replicas - _SMALL)), int(replicas * _RESERVE))
+        return cls(min(_LONGEST, _EACH * max(0, replicas - _SMALL)), int(replicas * _RESERVE), bursts_only=True)
+
+
+# The mean rate covers this many delays. A burst has more than twice as many claims in one delay as the mean rate
+# predicts, and a few more, which may come together by chance. After a pause, that takes 26 claims.
+_MEAN: Final = 2.5
+_SPIKE: Final = 2.0
+_BY_CHANCE: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalRate:
+    """Claims per second, as two exponentially weighted means: over one delay, and over several."""
+
+    recent: float = 0.0
+    mean: float = 0.0
+    at: datetime | None = None  # time of both
+
+    def observe(self, claims: int, delay: float, now: datetime) -> ArrivalRate:
+        # A wall clock that was set back does not make the rates grow.
+        elapsed = 0.0 if self.at is None else max(0.0, (now - self.at).total_seconds())
+        return ArrivalRate(
+            self.recent * math.exp(-elapsed / delay) + claims / delay,
+            self.mean * math.exp(-elapsed / (_MEAN * delay)) + claims / (_MEAN * delay),
+            now,
+        )
+
+    def is_burst(self, delay: float) -> bool:
+        return self.recent * delay > _SPIKE * self.mean * delay + _BY_CHANCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +113,27 @@ class RefillTimer:
     members: int | None = None  # number of members at the last reconcile; None: none yet
     until: datetime | None = None  # no refill before that
     since: datetime | None = None  # first drop since the last creation
+    arrivals: ArrivalRate = field(default_factory=ArrivalRate)  # kept for a delay of ``bursts_only``
 
     def observe(self, active: int, desired: int, now: datetime, delay_policy: RefillDelay) -> RefillTimer:
-        """Update with the current number of members. Each drop restarts the delay; a full pool ends it."""
+        """Update with the current number of members. Each drop restarts the delay, unless it is none of a burst and the
+        policy is for bursts only; a full pool ends it."""
         if delay_policy.delay <= 0:
             return RefillTimer()
+        claims = 0 if self.members is None else max(0, self.members - active)
+        arrivals = self.arrivals
+        if delay_policy.bursts_only and claims:
+            arrivals = arrivals.observe(claims, delay_policy.delay, now)
         if active >= desired:
-            return RefillTimer(active)
+            return RefillTimer(active, arrivals=arrivals)
         until, since = self.until, self.since
         delay = timedelta(seconds=delay_policy.delay)
-        if self.members is not None and active < self.members:
+        if claims and (not delay_policy.bursts_only or arrivals.is_burst(delay_policy.delay)):
             since = since or now
             until = now + delay
         if until is not None and since is not None and active < delay_policy.reserve:
             until = min(until, since + delay)
-        return RefillTimer(active, until, since)
+        return RefillTimer(active, until, since, arrivals)
 
     def remaining(self, now: datetime) -> float:
         """Seconds until a refill may start; 0 if it may now."""
