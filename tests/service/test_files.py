@@ -258,3 +258,40 @@ async def test_full_disk_of_the_sandbox_is_named(outside: Path) -> None:
 
     with pytest.raises(FileError, match="in the sandbox: its disk is full"):
         await Files(Commands(FakePodClient(play))).upload(BOX, outside / "file", "")
+
+
+async def test_copy_that_ends_early_leaves_no_partial_file(outside: Path) -> None:
+    info = tarfile.TarInfo("file")
+    info.size = 100_000
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as made:
+        made.addfile(info, io.BytesIO(bytes(info.size)))
+
+    async def play(session: PlayedSession) -> int:
+        session.write(packed.getvalue()[:50_000])
+        return 0
+
+    with pytest.raises(FileError):
+        await Files(Commands(FakePodClient(play))).download(BOX, "file", outside / "copy")
+    assert not (outside / "copy").exists()
+
+
+async def test_full_local_disk_leaves_no_partial_file(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tarfile.TarInfo("file")
+    info.size = 100_000
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as made:
+        made.addfile(info, io.BytesIO(bytes(info.size)))
+
+    async def play(session: PlayedSession) -> int:
+        session.write(packed.getvalue())
+        return 0
+
+    def fill(source: object, target: io.BufferedWriter, *_: object, **__: object) -> None:
+        target.write(b"part")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tarfile, "copyfileobj", fill)
+    with pytest.raises(FileError, match="No space left on device"):
+        await Files(Commands(FakePodClient(play))).download(BOX, "file", outside / "copy")
+    assert not (outside / "copy").exists()

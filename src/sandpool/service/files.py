@@ -356,6 +356,11 @@ class _Unpacker:
             archive.extract(_harmless(local, self.into, self.renamed or ""), self.into, **_CHECKED_HERE)
         except _Refused as error:
             self.warn(f"left out {member.name}: {error}")
+        except (OSError, tarfile.TarError):
+            # A full disk or a broken connection must not leave a file that looks complete.
+            if member.isreg():
+                (self.into / name).unlink(missing_ok=True)
+            raise
         self.progress(member.size)
 
     def _local(self, name: str) -> str | None:
