@@ -207,7 +207,7 @@ def config_key(key: str) -> list[str]:
 def environment_variable(name: str) -> list[str]:
     if not name:
         return ["environment variable name must be non-empty"]
-    if all(" " <= char <= "~" and char != "=" for char in name):
+    if name.isascii() and name.isprintable() and "=" not in name:
         return []
     return ["a valid environment variable name must consist only of printable ASCII characters other than '='"]
 

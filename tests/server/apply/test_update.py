@@ -12,6 +12,7 @@ from sandpool.api.schema.shape import Shape
 from sandpool.server.apply import RESET_ALL_BUT_STATUS, RESET_STATUS, track_update
 from sandpool.server.apply.fieldset import EMPTY, FieldSet, of
 from sandpool.server.apply.managed_fields import UPDATE, entry, owned_fields
+from sandpool.server.apply.update import _remembered_owners, changed, take_ownership
 
 T1, T2, T3 = (f"2030-01-01T00:00:0{second}Z" for second in range(1, 4))
 
@@ -218,3 +219,37 @@ def test_every_field_has_at_most_one_updater(shape: Shape, writes: list[tuple[st
             assert owned_fields(each)
             assert not owned_fields(each) & seen
             seen |= owned_fields(each)
+
+
+#: Uids and times with the values that matter: other orders, equal ones, escapes and the spelling of a placeholder.
+UIDS = st.sampled_from(["a", "b", "a-2", "$00", "$01", 'q"', "<", "é", ""])
+TIMES = st.sampled_from([T1, T2, T3])
+OWNED = st.lists(UIDS, unique=True, max_size=4).map(lambda uids: [{"uid": uid, "kind": "K"} for uid in uids])
+
+
+@given(st.lists(st.tuples(st.sampled_from("mno"), TIMES, OWNED), min_size=1, max_size=5))
+@settings(max_examples=200, deadline=None)
+def test_remembered_owners_are_those_computed_for_this_object(writes: list[tuple[str, str, list[Object]]]) -> None:
+    """Neither the values of variables nor the writes to other objects before change the result."""
+    shape = shape_of(DEPLOYMENT)
+    tracked: Object | None = None
+    for manager, now, references in writes:
+        entries = tracked["metadata"].get("managedFields", []) if tracked is not None else []
+        new = widget(spec={}) if tracked is None else tracked
+        new = {**new, "metadata": {**new["metadata"], "ownerReferences": references}}
+        before, tracked = tracked, track(tracked, new, shape, manager, now=now)
+        if before is not None:
+            writer = entry(manager, UPDATE, "example.com/v1", "", now)
+            computed = take_ownership(entries, changed(before, new, shape, None), shape, writer)
+            assert tracked["metadata"].get("managedFields", []) == computed
+
+
+def test_objects_that_differ_in_variables_share_one_computation() -> None:
+    shape, computed = shape_of(DEPLOYMENT), _remembered_owners.cache_info()  # type: ignore[attr-defined]
+    for number, now in enumerate((T1, T2, T3)):
+        metadata = {"name": f"w{number}", "ownerReferences": [{"uid": f"{number}-shared", "name": "owner"}]}
+        made = track(None, {**widget(), "metadata": metadata}, shape, "sharer", now=now)
+        (owner,) = made["metadata"]["managedFields"]
+        assert owner["time"] == now
+        assert f'k:{{"uid":"{number}-shared"}}' in owner["fieldsV1"]["f:metadata"]["f:ownerReferences"]
+    assert _remembered_owners.cache_info().misses == computed.misses + 1  # type: ignore[attr-defined]

@@ -43,17 +43,27 @@ _TOO: Final = True  # the third item of a part
 
 # The effect of a write: fields that are new or have another value, and fields that were removed.
 Changes = tuple[FieldSet, FieldSet]
+# The same as path trees.
+ChangeTrees = tuple[PathTree, PathTree]
 
 
 def compare(old: dict[str, Any], new: dict[str, Any], shape: Shape) -> Changes:
     """The changes from ``old`` to ``new``. Raises InvalidListItem."""
-    if old is new:
-        return EMPTY, EMPTY
-    written, removed = _compare_maps(old, new, shape)
+    return changes_of(compare_trees(old, new, shape))
+
+
+def compare_trees(old: dict[str, Any], new: dict[str, Any], shape: Shape) -> ChangeTrees:
+    """``compare``, as path trees."""
+    return (_NOTHING, _NOTHING) if old is new else _compare_maps(old, new, shape)
+
+
+def changes_of(trees: ChangeTrees) -> Changes:
+    """The sets of two path trees."""
+    written, removed = trees
     return _field_set(written) if written else EMPTY, _field_set(removed) if removed else EMPTY
 
 
-def created(new: dict[str, Any], shape: Shape) -> Changes:
+def created_trees(new: dict[str, Any], shape: Shape) -> ChangeTrees:
     """The changes that create ``new``. Raises InvalidListItem.
 
     Thousands of objects are created from one template and differ in their names only, so equal specs are compared
@@ -61,17 +71,17 @@ def created(new: dict[str, Any], shape: Shape) -> Changes:
     """
     nothing = zero_value(shape)
     if "spec" not in new:
-        return compare(nothing, new, shape)
-    written, removed = compare(_without_spec(nothing), _without_spec(new), shape)
+        return compare_trees(nothing, new, shape)
+    written, removed = compare_trees(_without_spec(nothing), _without_spec(new), shape)
     spec_written, spec_removed = _created_spec(orjson.dumps(new["spec"]), shape)
-    return written | spec_written, removed | spec_removed
+    return written + spec_written, removed + spec_removed
 
 
 @cached(256)
-def _created_spec(text: bytes, shape: Shape) -> Changes:
+def _created_spec(text: bytes, shape: Shape) -> ChangeTrees:
     charge(len(text))
     nothing = zero_value(shape)
-    return compare({"spec": nothing["spec"]} if "spec" in nothing else {}, {"spec": orjson.loads(text)}, shape)
+    return compare_trees({"spec": nothing["spec"]} if "spec" in nothing else {}, {"spec": orjson.loads(text)}, shape)
 
 
 def _without_spec(object: dict[str, Any]) -> dict[str, Any]:
