@@ -14,6 +14,7 @@ from sandpool.api.kinds import CONFIG_MAP
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import InsufficientStorage
 from sandpool.server.api_server import ApiServer
+from sandpool.server.serving.daemon import Daemon, ServerOptions
 
 
 @contextlib.contextmanager
@@ -143,3 +144,40 @@ async def test_deletions_on_a_full_disk_use_the_reserve(larger_disk: Path) -> No
         await client.delete(CONFIG_MAP, f"n{number}", "default")
     assert await names(client) == set()
     await server.stop()
+
+
+async def test_killed_server_writes_another_kubeconfig_on_a_full_disk(larger_disk: Path) -> None:
+    """A start on another port writes the kubeconfig before any deletion has made room."""
+    settings = ServerOptions(larger_disk / "data", port=0)
+    daemon = Daemon(settings)
+    await daemon.start()
+    reserve = larger_disk / "data" / "reserve"
+    size = reserve.stat().st_size
+    await daemon.stop()
+    with reserve.open("wb") as file:  # a killed server leaves all of it
+        os.posix_fallocate(file.fileno(), 0, size)
+    fill_up(larger_disk / "filler")
+    daemon.kubeconfig.write_text(daemon.kubeconfig.read_text().replace("127.0.0.1", "127.0.0.2"))
+    daemon = Daemon(settings)
+    await daemon.start()
+    assert daemon.url in daemon.kubeconfig.read_text()
+    await daemon.stop()
+
+
+@pytest.mark.parametrize("name", ["head", "reserve"])
+async def test_links_in_the_data_directory_are_not_followed(tmp_path: Path, name: str) -> None:
+    data, victim = tmp_path / "data", tmp_path / "victim"
+    server = ApiServer(data)
+    await server.start()
+    await server.stop()
+    (data / name).rename(victim)
+    (data / name).symlink_to(victim)
+    if name == "reserve":
+        os.truncate(victim, 1 << 20)  # a server shortens its reserve when it stops
+    before = victim.read_bytes()
+    server = ApiServer(data)
+    with contextlib.suppress(OSError):
+        await server.start()
+        await server.client().create(CONFIG_MAP, {"metadata": {"name": "new"}}, "default")
+        await server.stop()
+    assert victim.read_bytes() == before

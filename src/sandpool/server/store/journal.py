@@ -50,6 +50,11 @@ _CHECKPOINT_PAGES: Final = 4000
 _RESERVE_BYTES: Final = 32 << 20  # twice what the write-ahead log grows to, so that it can always be checkpointed
 _RESERVE_SHARE: Final = 8  # and at most this part of the free space
 _RESERVE_AT_REST: Final = 256 << 10  # while no server runs; the write-ahead log is empty then
+_START_BYTES: Final = (
+    256 << 10
+)  # left for the small files that a start writes: kubeconfig, token, description of the home
+# Links are not followed: who can put one into the data directory must not choose what is written.
+_OPEN_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _HEAD = struct.Struct("<QI")  # revision, CRC of its bytes
 
 _SCHEMA = """
@@ -179,7 +184,7 @@ class Journal:
         self._lock = self._take_lock()
         try:
             self._db = self._open()
-            self._head = os.open(directory / "head", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._head = os.open(directory / "head", _OPEN_FLAGS, 0o600)
             self._check_head()
         except BaseException:
             os.close(self._lock)
@@ -192,7 +197,7 @@ class Journal:
     # -- opening ---------------------------------------------------------------------------------------------------
 
     def _take_lock(self) -> int:
-        lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(self.directory / "lock", _OPEN_FLAGS, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -224,7 +229,7 @@ class Journal:
         if existed and path.stat().st_size == 0 and (self.directory / "head").exists():
             raise self._damaged("the database file is empty")
         # Secrets are among the objects. SQLite gives its other files the permissions of this one.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(os.open(path, _OPEN_FLAGS, 0o600))
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=16)
         try:
             db.execute("PRAGMA journal_mode=WAL")
@@ -395,19 +400,24 @@ class Journal:
     # -- the reserve -----------------------------------------------------------------------------------------------
 
     def _make_reserve(self) -> None:
-        """Set space aside, as far as there is plenty."""
+        """Set space aside, as far as there is plenty. On a full disk return a little of it."""
         path = self.directory / RESERVE
-        self._has_reserve = path.exists()
+        self._has_reserve = path.is_file() and not path.is_symlink()
         with contextlib.suppress(OSError):
             disk = os.statvfs(self.directory)
             free = disk.f_bavail * disk.f_frsize
+            present = path.stat().st_size if self._has_reserve else 0
             # Space that was given up is taken back before anything else can use it.
-            size = min(_RESERVE_BYTES, max(free // _RESERVE_SHARE, min(self._released, free)))
-            if size < disk.f_frsize or (self._has_reserve and path.stat().st_size >= size):
+            wanted = max(free // _RESERVE_SHARE, min(self._released, free - _START_BYTES))
+            size = min(_RESERVE_BYTES, max(present - max(_START_BYTES - free, 0), wanted))
+            if size == present or (not present and size < disk.f_frsize):
                 return
-            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            file = os.open(path, _OPEN_FLAGS, 0o600)
             self._has_reserve = True
             try:
+                if size < present:
+                    os.ftruncate(file, max(size, 0))
+                    return
                 os.posix_fallocate(file, 0, size)
             finally:
                 os.close(file)
@@ -416,8 +426,11 @@ class Journal:
 
     def _keep_small_reserve(self) -> None:
         with contextlib.suppress(OSError):
-            path = self.directory / RESERVE
-            os.truncate(path, min(path.stat().st_size, _RESERVE_AT_REST))
+            file = os.open(self.directory / RESERVE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                os.ftruncate(file, min(os.fstat(file).st_size, _RESERVE_AT_REST))
+            finally:
+                os.close(file)
 
     def _release_reserve(self) -> bool:
         """Give the reserved space up; False if there is none."""
