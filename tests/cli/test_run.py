@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pty
 import signal
@@ -10,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from sandpool.api.labels import RUN
+from sandpool.kube import kubeconfig
+from sandpool.service.service import Service
 from tests.support.playground import WITHIN, Playground, read_until
 
 pytestmark = pytest.mark.isolation
@@ -58,6 +62,23 @@ def test_a_timeout_kills_the_command_and_releases_the_sandbox(home: Playground) 
     assert (result.returncode, result.stdout) == (124, b"begun\n")
     assert result.stderr == b"killed after 0.3 s\n"
     assert home.claims() == []
+
+
+def test_only_the_claim_of_a_running_command_is_marked_for_release_by_the_next_home(home: Playground) -> None:
+    assert home.run("run", "--keep", "--name", "unmarked", "--", "true").returncode == 0
+    command = home.command("run", "--name", "marked", "--", "sh", "-c", "echo begun; exec sleep 100")
+    with subprocess.Popen(command, env=home.environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"begun\n"
+        claims = asyncio.run(_marked(home))
+        process.terminate()
+    home.works("release", "unmarked")
+    assert claims == ["marked"]
+
+
+async def _marked(home: Playground) -> list[str]:
+    async with Service.connect(kubeconfig.load(home.kubeconfig)) as service:
+        return [claim.name for claim in await service.claims.list(selector=f"{RUN}=true")]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -16,7 +16,7 @@ import pytest
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import NODE as NODE_KIND
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
-from sandpool.api.labels import SANDBOX_NAME_HASH
+from sandpool.api.labels import RUN, SANDBOX_NAME_HASH
 from sandpool.api.resource import Object
 from sandpool.bench.server_process import ServerProcess
 from sandpool.kube.client import Client
@@ -93,6 +93,24 @@ async def test_claims_are_served_and_found_again_after_a_restart(crash: bool) ->
     assert after == {**before, "d": after["d"]}
     assert len(set(after.values())) == 4
     assert sorted(owned) == [("SandboxClaim", name) for name in "abcd"] + [("SandboxWarmPool", "pool")] * 4
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
+async def test_a_start_releases_the_claims_of_commands_that_ended_with_the_home(crash: bool) -> None:
+    async with ServerProcess("up", options=NODE) as server:
+        client = reach(server)
+        await apply(client, 2)
+        await filled(client, 2)
+        await claim(client, "kept")
+        left = new(SANDBOX_CLAIM, "left", spec={"warmPoolRef": {"name": "pool"}}, metadata={"labels": {RUN: "true"}})
+        await client.create(SANDBOX_CLAIM, left, "default")
+        before = await served(client, 2)
+        await client.close()
+
+        server.restart(crash=crash)
+        client = reach(server)
+        assert await served(client, 1) == {"kept": before["kept"]}
+        await client.close()
 
 
 async def test_several_nodes_share_the_pods() -> None:

@@ -66,6 +66,8 @@ IN_MEMORY: Final = "Memory"
 #: On pod template and Pod: "false" keeps the server of the runtime API out of a sandbox whose image does not have it.
 #: Only Sandpool's node supports it.
 INJECT_RUNTIME: Final = "sandpool.dev/inject-runtime"
+#: On SandboxClaim: "true" if it belongs to a running `sandpool run` and is deleted with it.
+RUN: Final = "sandpool.dev/run"
 #: On Node: a JSON map from each unavailable runtime handler to the reason. Available handlers are labels with
 #: RUNTIME_PREFIX.
 UNAVAILABLE_RUNTIMES: Final = "sandpool.dev/unavailable-runtimes"

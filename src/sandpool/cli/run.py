@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sandpool.api.labels import RUN
 from sandpool.cli.execution import command_options, execute, parse_environment
 from sandpool.cli.option_groups import GroupedCommand, option
 from sandpool.cli.pool_choice import choose_pool, pool_options
@@ -82,7 +83,8 @@ async def _sandbox(service: Service, pool: str, name: str | None, keep: bool, wa
     claims = service.claims
     waiting = asyncio.get_running_loop().call_later(_SLOW, partial(_say, f"waiting for a sandbox of pool {pool} ..."))
     try:
-        claim: Claim = await claims.create(pool, name=name, prefix="run", timeout=wait)
+        mark = {} if keep else {RUN: "true"}
+        claim: Claim = await claims.create(pool, name=name, prefix="run", own_labels=mark, timeout=wait)
     finally:
         waiting.cancel()
     try:

@@ -37,6 +37,7 @@ from sandpool.home.start import END_SANDBOXES, LOG_VARIABLE
 from sandpool.node.simulated_assembly import MAX_NODES
 from sandpool.server.serving import gc_tuning
 from sandpool.server.serving.daemon import Daemon, ServerOptions
+from sandpool.service.claims import Claims
 
 # Like that of the router: the same at every start, and not assigned to another service.
 METRICS_ADDRESS = f"127.0.0.1:{METRICS_PORT}"
@@ -170,6 +171,7 @@ async def _up(
             await stack.enter_async_context(_running(process))
             if await foreground.until(stopping, process.working.wait(), process.wait()):
                 return
+            await Claims(daemon.server.client(identities.CONTROLLERS), "").release_runs()
             gc_tuning.settle()
             with announcement.made(_home(daemon, process, running.greeting, router, clock), server.kubeconfig):
                 parts = [process.wait, *running.parts, *([] if router is None else [router.router.wait])]

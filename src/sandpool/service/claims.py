@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Final, NamedTuple, Self, cast
 
 from sandpool.api import conditions as api
+from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
 from sandpool.kube.client import Client
-from sandpool.kube.errors import AlreadyExists, ApiError, Expired, NotFound
+from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, Expired, NotFound
 from sandpool.service.errors import ClaimFailed, NameTaken, NotReadyInTime, unknown_name
 
 #: Seconds to wait for a sandbox: a warm one takes milliseconds, a cold one may have to pull an image.
@@ -82,7 +83,7 @@ class Claims:
         name: str | None = None,
         prefix: str = "",
         shutdown_time: str | None = None,
-        labels: Mapping[str, str] | None = None,
+        own_labels: Mapping[str, str] | None = None,
         timeout: float = PATIENCE,
     ) -> Claim:
         """Create a claim and wait until its sandbox is ready. A claim that fails or is cancelled is deleted.
@@ -98,7 +99,7 @@ class Claims:
         claim: Object = {
             "apiVersion": SANDBOX_CLAIM.api_version,
             "kind": SANDBOX_CLAIM.kind,
-            "metadata": {"name": chosen, **({"labels": dict(labels)} if labels else {})},
+            "metadata": {"name": chosen, **({"labels": dict(own_labels)} if own_labels else {})},
             "spec": spec,
         }
         creating = asyncio.create_task(self.client.create(SANDBOX_CLAIM, claim, self.namespace))
@@ -123,6 +124,14 @@ class Claims:
         except NotFound:
             known = [claim.name for claim in await self.list()]
             raise unknown_name("claim", name, self.namespace, known, "List them with: sandpool ls") from None
+
+    async def release_runs(self) -> None:
+        """Delete the claims that `sandpool run` left in any namespace. Commands do not outlive the API that they were
+        started through, so a home calls this before it lets commands find it."""
+        left = await self.client.list(SANDBOX_CLAIM, label_selector=f"{labels.RUN}=true")
+        for metadata in (claim["metadata"] for claim in left["items"]):
+            with suppress(NotFound, Conflict):  # it is gone, or another claim has its name
+                await self.client.delete(SANDBOX_CLAIM, metadata["name"], metadata["namespace"], uid=metadata["uid"])
 
     async def list(self, *, all_namespaces: bool = False, selector: str = "") -> tuple[Claim, ...]:
         """All claims, the oldest first."""
