@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,11 @@ def test_a_built_image_is_listed_shown_and_removed(tmp_path: Path) -> None:
     assert "    cached" in again.output.splitlines()
     assert run(tmp_path, "rm", "mine:1").exit_code == 0
     assert run(tmp_path, "show", "mine:1").output == "Error: no such image: mine:1; `sandpool image ls` lists them\n"
+
+
+def test_quiet_build_prints_only_the_id(tmp_path: Path) -> None:
+    built = run(tmp_path, "build", "mine", "--env", "A=1", "--quiet")
+    assert re.fullmatch(r"sha256:[0-9a-f]{64}\n", built.output)
 
 
 def test_mistakes_are_told_in_one_line(tmp_path: Path) -> None:

@@ -44,8 +44,9 @@ class ConsoleProgress:
     def step(self, number: int, total: int, text: str) -> None:
         self._is_cached = False
         self._tail.clear()
-        line = text if len(text) <= _WIDTH else f"{text[:_WIDTH]}..."
-        click.secho(f"[{number}/{total}] {line}", bold=True, err=True)
+        if not self.quiet:
+            line = text if len(text) <= _WIDTH else f"{text[:_WIDTH]}..."
+            click.secho(f"[{number}/{total}] {line}", bold=True, err=True)
 
     def cached(self) -> None:
         self._is_cached = True
@@ -60,6 +61,8 @@ class ConsoleProgress:
 
     def done(self, seconds: float) -> None:
         self._end_line()
+        if self.quiet:
+            return
         if self._is_cached:
             click.echo("    cached", err=True)
         elif seconds >= 0.1:
@@ -128,7 +131,9 @@ def _pairs(context: click.Context, parameter: click.Parameter, texts: tuple[str,
     show_default=True,
     help="What runs a Dockerfile. auto: buildah if it is installed and the image comes from a registry.",
 )
-@click.option("--quiet", "-q", is_flag=True, help="Do not show the output of commands.")
+@click.option(
+    "--quiet", "-q", is_flag=True, help="Print only the ID of the image, and the output of a step that fails."
+)
 @home_data_dir_option
 def build(
     name: Reference,
@@ -181,7 +186,7 @@ def build(
         raise click.ClickException(f"{where}{error}") from None
     except OSError as error:
         raise click.ClickException(f"{error.filename or directory}: {error.strerror or error}") from None
-    click.echo(f"{name}   {stored.size / 1e6:.1f} MB   {stored.id}")
+    click.echo(stored.id if quiet else f"{name}   {stored.size / 1e6:.1f} MB   {stored.id}")
 
 
 def open_store(data_dir: Path) -> tuple[ImageStore, Path]:
