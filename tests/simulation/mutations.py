@@ -33,8 +33,10 @@ from sandpool.engine.background import BackgroundGate
 from sandpool.engine.cache import reflector
 from sandpool.engine.cache.store import Cache, version_of
 from sandpool.kube.errors import ApiError
-from sandpool.testing.simulation.liveness import steady_load
-from sandpool.testing.simulation.profile import (
+from sandpool.testing.simulation.profile import Profile
+from sandpool.testing.simulation.simulation import Scenario
+from tests.support.simulation.liveness import steady_load
+from tests.support.simulation.profiles import (
     CONTENTION,
     CRASHES_AT_ADOPTION,
     CRASHES_AT_STATUS,
@@ -45,9 +47,7 @@ from sandpool.testing.simulation.profile import (
     QUOTA_EXCEEDED,
     ROLLOUTS,
     STALLED_WATCHES,
-    Profile,
 )
-from sandpool.testing.simulation.simulation import Scenario
 
 Patch = pytest.MonkeyPatch
 Worlds = Callable[[int], Scenario]  # by seed

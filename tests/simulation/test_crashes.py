@@ -12,7 +12,8 @@ import pytest
 
 from sandpool.testing.simulation.crash import Crash, CrashPoint
 from sandpool.testing.simulation.network_faults import NetworkFaults
-from sandpool.testing.simulation.simulation import Outcome, Scenario, Simulation
+from sandpool.testing.simulation.simulation import Outcome, Scenario
+from tests.support.simulation.users import UserSimulation
 
 # A world with a rollout, claims of all sorts and a pool that grows; the same for all crashes.
 SEED = 31
@@ -20,8 +21,8 @@ ACTIONS = 4
 
 
 def run(crashes: tuple[Crash, ...]) -> Outcome:
-    outcome = Simulation(
-        SEED, Scenario(actions=ACTIONS, crashes=crashes, faults=NetworkFaults(Random(SEED), lag=0.01))
+    outcome = UserSimulation(
+        SEED, Scenario(crashes=crashes, faults=NetworkFaults(Random(SEED), lag=0.01)), actions=ACTIONS
     ).run()
     outcome.check("tests/simulation/test_crashes.py")
     return outcome

@@ -10,7 +10,8 @@ from types import ModuleType
 
 import pytest
 
-from sandpool.testing.simulation.simulation import Scenario, Simulation
+from sandpool.testing.simulation.simulation import Scenario
+from tests.support.simulation.users import UserSimulation
 
 # The most worlds that it may take to find a mutation.
 WORLDS = 40
@@ -38,11 +39,13 @@ def test_simulation_finds_mutation(mutation: Mutation, scenario: Worlds, first: 
     worlds = range(first, first + WORLDS)
     with pytest.MonkeyPatch.context() as patch:
         mutation(patch)
-        found = next((seed for seed in worlds if Simulation(seed, scenario(seed)).run().violation is not None), None)
+        found = next(
+            (seed for seed in worlds if UserSimulation(seed, scenario(seed)).run().violation is not None), None
+        )
     gc.collect()
     assert found is not None, f"no violation in {WORLDS} worlds"
     for seed in range(first, found + 1):
-        Simulation(seed, scenario(seed)).run().check("tests/simulation -k mutation")
+        UserSimulation(seed, scenario(seed)).run().check("tests/simulation -k mutation")
     gc.collect()
 
 

@@ -6,13 +6,13 @@ import gc
 
 import pytest
 
-from sandpool.testing.simulation.liveness import steady_load
-from sandpool.testing.simulation.simulation import Simulation
+from tests.support.simulation.liveness import steady_load
+from tests.support.simulation.users import UserSimulation
 
 WORLDS = 10
 
 
 @pytest.mark.parametrize("seed", range(WORLDS))
 def test_short_pool_gets_members_under_continuous_claims(seed: int) -> None:
-    Simulation(seed, steady_load(seed)).run().check("tests/simulation -k continuous_claims")
+    UserSimulation(seed, steady_load(seed)).run().check("tests/simulation -k continuous_claims")
     gc.collect()

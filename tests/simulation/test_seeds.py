@@ -14,7 +14,8 @@ from random import SystemRandom
 
 import pytest
 
-from sandpool.testing.simulation.simulation import Outcome, Simulation
+from sandpool.testing.simulation.simulation import Outcome
+from tests.support.simulation.users import UserSimulation
 
 WORLDS = 2000
 CHUNK = 50
@@ -36,7 +37,7 @@ def chunks() -> Iterator[range]:
 
 
 def run(seed: int) -> Outcome:
-    outcome = Simulation(seed).run()
+    outcome = UserSimulation(seed).run()
     outcome.check()
     return outcome
 

@@ -9,18 +9,19 @@ import sys
 import pytest
 
 from sandpool.controllers.claim.reporter import StatusReporter
-from sandpool.testing.simulation.simulation import Simulation, SimulationFailure
+from sandpool.testing.simulation.simulation import SimulationFailure
+from tests.support.simulation.users import UserSimulation
 
 SEEDS = (1, 7, 12)
 DIGESTS = f"""
-from sandpool.testing.simulation.simulation import Simulation
-print(*[Simulation(seed).run().digest for seed in {SEEDS}])
+from tests.support.simulation.users import UserSimulation
+print(*[UserSimulation(seed).run().digest for seed in {SEEDS}])
 """
 
 
 def test_seed_replays_the_same_run() -> None:
     for seed in SEEDS:
-        first, second = Simulation(seed).run(), Simulation(seed).run()
+        first, second = UserSimulation(seed).run(), UserSimulation(seed).run()
         assert (first.digest, first.steps, first.commits) == (second.digest, second.steps, second.commits)
 
 
@@ -32,7 +33,7 @@ def test_seed_replays_the_same_run_in_any_process() -> None:
         command = [sys.executable, "-c", DIGESTS]
         digests.add(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
     assert len(digests) == 1
-    assert next(iter(digests)).split() == [Simulation(seed).run().digest for seed in SEEDS]
+    assert next(iter(digests)).split() == [UserSimulation(seed).run().digest for seed in SEEDS]
 
 
 def test_failure_reports_the_invariant_the_trace_and_the_replay_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,7 +44,7 @@ def test_failure_reports_the_invariant_the_trace_and_the_replay_command(monkeypa
         record_sample(self, sample)  # type: ignore[arg-type]
 
     monkeypatch.setattr(StatusReporter, "record_sample", twice)
-    outcome = next(outcome for seed in range(10) if (outcome := Simulation(seed).run()).violation is not None)
+    outcome = next(outcome for seed in range(10) if (outcome := UserSimulation(seed).run()).violation is not None)
     with pytest.raises(SimulationFailure) as failure:
         outcome.check()
     text = str(failure.value)

@@ -30,26 +30,17 @@ from sandpool.testing.simulation.network import SimulatedTransport
 from sandpool.testing.simulation.network_faults import NetworkFaults
 from sandpool.testing.simulation.nodes import Nodes
 from sandpool.testing.simulation.process import ControllerProcess
-from sandpool.testing.simulation.profile import RELIABLE_NETWORK, Profile, draw_profile
+from sandpool.testing.simulation.profile import RELIABLE_NETWORK, Profile
 from sandpool.testing.simulation.trace import Trace
-from sandpool.testing.simulation.users import NAMESPACE, SimulatedUsers
-from sandpool.testing.simulation.world import World
+from sandpool.testing.simulation.world import NAMESPACE, World
 
 # Seconds without a write after which the world is quiescent: longer than any back-off of a controller.
 QUIET_SECONDS = 660.0
 # Seconds within which the world must become quiescent.
 _UNTIL_QUIET = 6_000.0
 _INTERVAL = 60.0
-_UNTIL_FILLED = 15.0
 #: Limit of reconciles per object during the quiet period: a missing dependency is checked once a minute.
 RECONCILES_WHEN_QUIET = 15
-
-_FATES = (
-    (Fate.READY,),
-    (Fate.READY,) * 9 + (Fate.FAILED,),
-    (Fate.READY,) * 6 + (Fate.HANGING, Fate.UNSCHEDULABLE, Fate.FAILED, Fate.SUCCEEDED),
-    (Fate.READY, Fate.HANGING, Fate.UNSCHEDULABLE),
-)
 
 
 class SimulationFailure(AssertionError):
@@ -61,10 +52,9 @@ class Scenario:
     """Fixed parts of a simulation. Fields that are None are drawn from the seed."""
 
     profile: Profile | None = None
-    actions: int | None = None
     crashes: tuple[Crash, ...] | None = None
     faults: NetworkFaults | None = None
-    story: Callable[[World], Awaitable[None]] | None = None  # runs instead of the simulated users
+    story: Callable[[World], Awaitable[None]] | None = None
 
 
 @dataclass(slots=True)
@@ -89,6 +79,8 @@ class Outcome:
 
 
 class Simulation:
+    """Runs the story of a scenario. A subclass can run other users instead: it overrides the methods that draw."""
+
     def __init__(self, seed: int, scenario: Scenario | None = None) -> None:
         self.seed = seed
         self.scenario = scenario or Scenario()
@@ -97,14 +89,30 @@ class Simulation:
         self.loop = SimulationLoop(self.rng, disorder=disorder)
         self.clock = LoopClock(self.loop)
         self.trace = Trace(self.loop.time)
-        drawn = draw_profile(self.rng)
-        self.profile = self.scenario.profile or (drawn if self.scenario.story is None else RELIABLE_NETWORK)
+        self.profile = self.draw_profile()
         self.faults = self.scenario.faults or NetworkFaults.draw(self.rng, self.profile)
         self.invariants = Invariants(self.loop.time, self._fail)
         self.processes: list[ControllerProcess] = []
         self._crashes = list(self._drawn_crashes() if self.scenario.crashes is None else self.scenario.crashes)
         self._violation: Violation | None = None
         self._lines: list[str] = []
+
+    def draw_profile(self) -> Profile:
+        return self.scenario.profile or RELIABLE_NETWORK
+
+    def draw_fates(self) -> tuple[Fate, ...]:
+        """The fates of pods, equally likely."""
+        return (Fate.READY,)
+
+    def prepare(self, client: Client) -> None:
+        """Set up the users of ``client``, before the first task starts."""
+        self.client = client
+
+    async def play(self) -> None:
+        """Start the controllers and use the API until the users are done."""
+        self.start_controllers()
+        if self.scenario.story is not None:
+            await self.scenario.story(World(self, self.client))
 
     def run(self) -> Outcome:
         with _undisturbed():
@@ -138,12 +146,9 @@ class Simulation:
             self.clock,
             rng,
             pace=rng.choice((0.05, 0.5, 3.0)),
-            fates=rng.choice(_FATES) if self.scenario.story is None else (Fate.READY,),
+            fates=self.draw_fates(),
         )
-        users = self._client("users", gentle)
-        self.users = SimulatedUsers(
-            users, self.store, self.nodes, self.faults, self.profile, self.clock, rng, self.trace
-        )
+        self.prepare(self._client("users", gentle))
         self.store.add_write_observer(self.invariants.observe_write)
         self.store.add_write_observer(self.nodes.observe_write)
         story = asyncio.create_task(self._story(), name="story")
@@ -154,11 +159,7 @@ class Simulation:
             self._failed.result()
 
     async def _story(self) -> None:
-        if self.scenario.story is None:
-            await self._run_users()
-        else:
-            self._start_controllers()
-            await self.scenario.story(World(self, self.users.client))
+        await self.play()
         self.trace.note("network", "faults end")
         self.faults.is_disabled = True
         self._crashes.clear()
@@ -170,14 +171,6 @@ class Simulation:
         FinalState(self.store, NAMESPACE, self.clock.now()).check()
         check_controller_state(self.processes[-1].controllers, self.store)
         self._check_metrics()
-
-    async def _run_users(self) -> None:
-        await self.users.create_initial_objects()
-        self._start_controllers()
-        if self.rng.choice(self.profile.starts_full):
-            await asyncio.sleep(_UNTIL_FILLED)
-        actions = self.scenario.actions
-        await self.users.run(self.rng.randint(2, 10) if actions is None else actions)
 
     async def _quiet(self) -> None:
         """Wait until the world is quiescent."""
@@ -222,7 +215,7 @@ class Simulation:
         for _ in range(self.rng.choice(self.profile.crashes)):
             yield Crash.draw(self.rng, self.profile.crash_writes)
 
-    def _start_controllers(self) -> None:
+    def start_controllers(self) -> None:
         number = len(self.processes)
         transport = SimulatedTransport(
             self.server.client(name="controllers").transport, self.faults, self.trace, "controllers"
@@ -242,7 +235,7 @@ class Simulation:
         for request in late:
             self.invariants.expect_late_write(request)
         self.trace.note("world", f"controllers {len(self.processes) - 1} crash, {len(late)} writes in flight")
-        self.loop.call_later(self.rng.choice(self.profile.restart_delay), self._start_controllers, context=Context())
+        self.loop.call_later(self.rng.choice(self.profile.restart_delay), self.start_controllers, context=Context())
 
     def _on_exit(self, life: asyncio.Task[None]) -> None:
         if not life.cancelled() and (error := life.exception()) is not None:

@@ -10,11 +10,11 @@ from sandpool.kube.client import Client
 from sandpool.kube.transport import Transport
 from sandpool.testing.objects import new
 from sandpool.testing.simulation.object_facts import is_ready
-from sandpool.testing.simulation.users import NAMESPACE
 
 if TYPE_CHECKING:
     from sandpool.testing.simulation.simulation import Simulation
 
+NAMESPACE = "default"
 _INTERVAL = 0.1  # seconds of virtual time between two polls
 
 

@@ -16,15 +16,55 @@ from sandpool.api.warmpool import ROLLING_UPDATE
 from sandpool.engine.clock import Clock, timestamp
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError
+from sandpool.node.simulated import Fate
 from sandpool.server.store.store import Store
 from sandpool.testing.objects import new
 from sandpool.testing.simulation.network_faults import NetworkFaults
 from sandpool.testing.simulation.nodes import Nodes
-from sandpool.testing.simulation.profile import Profile
+from sandpool.testing.simulation.profile import RELIABLE_NETWORK, Profile
+from sandpool.testing.simulation.simulation import Scenario, Simulation
 from sandpool.testing.simulation.trace import Trace
+from sandpool.testing.simulation.world import NAMESPACE
+from tests.support.simulation.profiles import draw_profile
 
-NAMESPACE = "default"
+_UNTIL_FILLED = 15.0
+_FATES = (
+    (Fate.READY,),
+    (Fate.READY,) * 9 + (Fate.FAILED,),
+    (Fate.READY,) * 6 + (Fate.HANGING, Fate.UNSCHEDULABLE, Fate.FAILED, Fate.SUCCEEDED),
+    (Fate.READY, Fate.HANGING, Fate.UNSCHEDULABLE),
+)
 Action = Callable[[], Coroutine[Any, Any, None]]
+
+
+class UserSimulation(Simulation):
+    """A simulation with simulated users, faults and crashes, unless the scenario has a story."""
+
+    def __init__(self, seed: int, scenario: Scenario | None = None, *, actions: int | None = None) -> None:
+        self.actions = actions
+        super().__init__(seed, scenario)
+
+    def draw_profile(self) -> Profile:
+        drawn = draw_profile(self.rng)
+        return self.scenario.profile or (drawn if self.scenario.story is None else RELIABLE_NETWORK)
+
+    def draw_fates(self) -> tuple[Fate, ...]:
+        return super().draw_fates() if self.scenario.story is not None else self.rng.choice(_FATES)
+
+    def prepare(self, client: Client) -> None:
+        super().prepare(client)
+        self.users = SimulatedUsers(
+            client, self.store, self.nodes, self.faults, self.profile, self.clock, self.rng, self.trace
+        )
+
+    async def play(self) -> None:
+        if self.scenario.story is not None:
+            return await super().play()
+        await self.users.create_initial_objects()
+        self.start_controllers()
+        if self.rng.choice(self.profile.starts_full):
+            await asyncio.sleep(_UNTIL_FILLED)
+        return await self.users.run(self.rng.randint(2, 10) if self.actions is None else self.actions)
 
 
 class SimulatedUsers:
