@@ -12,6 +12,7 @@ LAYERS = (
     "cli",
     "testing",
     "bench",
+    "sdk",
     "explain",
     "install",
     "router",

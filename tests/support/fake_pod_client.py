@@ -20,6 +20,7 @@ class PlayedSession:
     input: asyncio.Queue[bytes] = field(default_factory=asyncio.Queue)
     sizes: list[Size] = field(default_factory=list)
     closed: bool = False
+    playing: asyncio.Task[None] | None = None
     _output: asyncio.Queue[Output | None] = field(default_factory=asyncio.Queue)
     _code: int | str = "the connection to the sandbox ended before the command did"
 
@@ -51,6 +52,8 @@ class PlayedSession:
     async def close(self) -> None:
         self.closed = True
         self._output.put_nowait(None)
+        if self.playing is not None:
+            self.playing.cancel()
 
 
 #: Plays a command and returns its exit code, or a message of why it could not be run.
@@ -78,10 +81,17 @@ class FakePodClient:
         async def perform() -> None:
             session.end(await self.play(session))
 
-        task = asyncio.create_task(perform())
+        task = session.playing = asyncio.create_task(perform())
         self._plays.add(task)
         task.add_done_callback(self._plays.discard)
         return session
+
+    async def close(self) -> None:
+        """End all commands that still run."""
+        plays = list(self._plays)
+        for play in plays:
+            play.cancel()
+        await asyncio.gather(*plays, return_exceptions=True)
 
     async def tunnel(self, namespace: str, pod: str) -> ByteStream:
         raise NotImplementedError

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, suppress
 from typing import Any, Final, NamedTuple, Self, cast
 
@@ -18,6 +18,7 @@ from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, Expired, NotFound
+from sandpool.kube.transport import WatchEvent
 from sandpool.service.errors import ClaimFailed, NameTaken, NotReadyInTime, unknown_name
 
 #: Seconds to wait for a sandbox: a warm one takes milliseconds, a cold one may have to pull an image.
@@ -34,6 +35,9 @@ _FINAL: Final = frozenset(
     }
 )
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+
+#: The events of the claim with a name, after a resourceVersion if that is known. By default a watch for each claim.
+ClaimEvents = Callable[[str, "str | None"], AsyncIterator[WatchEvent]]
 
 
 class Claim(NamedTuple):
@@ -72,9 +76,10 @@ class Claim(NamedTuple):
 class Claims:
     """The claims of a namespace."""
 
-    def __init__(self, client: Client, namespace: str) -> None:
+    def __init__(self, client: Client, namespace: str, events: ClaimEvents | None = None) -> None:
         self.client = client
         self.namespace = namespace
+        self._events = events or self._watch_one
 
     async def create(
         self,
@@ -168,11 +173,8 @@ class Claims:
         """The next state of the claim that is ready or final, or that differs from ``since``."""
         version = None if since is None else since["metadata"]["resourceVersion"]
         while True:
-            events = self.client.watch(
-                SANDBOX_CLAIM, self.namespace, field_selector=f"metadata.name={name}", resource_version=version
-            )
             try:
-                async with aclosing(cast("Any", events)) as stream:
+                async with aclosing(cast("Any", self._events(name, version))) as stream:
                     async for event in stream:
                         if event.type == "BOOKMARK":
                             continue
@@ -184,6 +186,11 @@ class Claims:
                             return claim
             except Expired:
                 version = None
+
+    def _watch_one(self, name: str, version: str | None) -> AsyncIterator[WatchEvent]:
+        return self.client.watch(
+            SANDBOX_CLAIM, self.namespace, field_selector=f"metadata.name={name}", resource_version=version
+        )
 
     async def _check(self, claim: Claim) -> None:
         """Raise an error if waiting for the claim does not help."""

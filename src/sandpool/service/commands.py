@@ -8,13 +8,13 @@ and working directory are not part of exec, so ``env`` and ``sh`` of the image s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
 from sandpool.kube.errors import BadRequest, InternalError, NotFound, ServiceUnavailable
 from sandpool.kube.pod_access import Size
-from sandpool.kube.pod_client import STDERR, ExecError, ExecOptions, ExecSession, Output, PodClient
+from sandpool.kube.pod_client import STDERR, STDOUT, ExecError, ExecOptions, ExecSession, Output, PodClient
 from sandpool.service.errors import CommandFailed
 from sandpool.service.sandboxes import Sandbox, not_running
 
@@ -46,12 +46,13 @@ class Command(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The outcome of a finished command."""
+    """The outcome of a finished command. ``truncated`` tells that output beyond the limit was dropped."""
 
     exit_code: int
     stdout: bytes
     stderr: bytes
     timed_out: bool = False
+    truncated: bool = False
 
 
 class RunningCommand:
@@ -118,17 +119,25 @@ class Commands:
         *,
         stdin: bytes | Iterable[bytes] | None = None,
         timeout: float | None = None,
+        max_output: int | None = None,
+        stream: Callable[[Output], None] | None = None,
     ) -> Result:
         """Run a command to its end and return its output. After ``timeout`` seconds the command is killed, and the
-        result has the output so far, exit code -1 and ``timed_out``."""
-        pieces: dict[bool, list[bytes]] = {False: [], True: []}
-        code, timed_out = -1, False
+        result has the output so far, exit code -1 and ``timed_out``. ``max_output`` limits the bytes that are kept of
+        each of standard output and standard error. ``stream`` receives all output as it arrives."""
+        kept = {STDOUT: bytearray(), STDERR: bytearray()}
+        code, timed_out, truncated = -1, False, False
         async with self.start(sandbox, command._replace(stdin=stdin is not None)) as running:
             feeding = asyncio.create_task(_feed(running, stdin))
             try:
                 async with asyncio.timeout(timeout):
                     async for piece in running.output():
-                        pieces[piece.stream == STDERR].append(piece.data)
+                        buffer = kept[piece.stream]
+                        room = len(piece.data) if max_output is None else max_output - len(buffer)
+                        buffer += piece.data[:room]
+                        truncated = truncated or len(piece.data) > room
+                        if stream is not None:
+                            stream(piece)
                     if feeding.done():
                         feeding.result()  # an error of the source of the input is an error of the call
                     code = await running.wait()
@@ -137,7 +146,7 @@ class Commands:
             finally:
                 feeding.cancel()
                 await asyncio.gather(feeding, return_exceptions=True)
-        return Result(code, b"".join(pieces[False]), b"".join(pieces[True]), timed_out)
+        return Result(code, bytes(kept[STDOUT]), bytes(kept[STDERR]), timed_out, truncated)
 
 
 async def _feed(running: RunningCommand, stdin: bytes | Iterable[bytes] | None) -> None:

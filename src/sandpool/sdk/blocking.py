@@ -1,0 +1,212 @@
+"""The Python client for programs without asyncio: the same calls, which block.
+
+All connections live in an event loop in a thread of its own, so that leases are renewed while the program works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from functools import cached_property, update_wrapper
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+
+from sandpool.sdk.client import DEFAULT_POOL, LEASE, AsyncClient
+from sandpool.sdk.code import AsyncCode, AsyncCodeSession
+from sandpool.sdk.files import AsyncFiles
+from sandpool.sdk.sandbox import AsyncSandbox
+from sandpool.service.claims import PATIENCE
+
+A = TypeVar("A")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class LoopThread:
+    """An event loop in a daemon thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="sandpool client", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, R]) -> R:
+        """Run a coroutine in the loop and return its result. Ctrl-C cancels it and waits for its end."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """End the loop and its thread."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+
+class _Blocking(Generic[A]):
+    """Wraps an object whose methods are coroutines."""
+
+    def __init__(self, wrapped: A, loop: LoopThread) -> None:
+        self._async = wrapped
+        self._loop = loop
+
+
+def blocking(method: Callable[Concatenate[A, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[_Blocking[A], P], R]:
+    """The blocking form of a method, with its signature and docstring."""
+
+    def call(self: _Blocking[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._loop.run(method(self._async, *args, **kwargs))
+
+    return update_wrapper(call, method)
+
+
+class Files(_Blocking[AsyncFiles]):
+    """See ``AsyncFiles``."""
+
+    read = blocking(AsyncFiles.read)
+    read_text = blocking(AsyncFiles.read_text)
+    write = blocking(AsyncFiles.write)
+    list = blocking(AsyncFiles.list)
+    exists = blocking(AsyncFiles.exists)
+    move = blocking(AsyncFiles.move)
+    remove = blocking(AsyncFiles.remove)
+    upload = blocking(AsyncFiles.upload)
+    download = blocking(AsyncFiles.download)
+
+
+class CodeSession(_Blocking[AsyncCodeSession]):
+    """See ``AsyncCodeSession``."""
+
+    run = blocking(AsyncCodeSession.run)
+    call = blocking(AsyncCodeSession.call)
+    close = blocking(AsyncCodeSession.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Code(_Blocking[AsyncCode]):
+    """See ``AsyncCode``."""
+
+    run = blocking(AsyncCode.run)
+
+    def session(self) -> CodeSession:
+        """A session of its own, as a context manager."""
+        return CodeSession(self._async.session(), self._loop)
+
+
+class Sandbox(_Blocking[AsyncSandbox]):
+    """A sandbox of this program: a context manager that releases it. See ``AsyncSandbox``."""
+
+    def __init__(self, wrapped: AsyncSandbox, loop: LoopThread, keep: bool = False) -> None:
+        super().__init__(wrapped, loop)
+        self._keep = keep
+
+    run = blocking(AsyncSandbox.run)
+    url = blocking(AsyncSandbox.url)
+    suspend = blocking(AsyncSandbox.suspend)
+    resume = blocking(AsyncSandbox.resume)
+    extend = blocking(AsyncSandbox.extend)
+    release = blocking(AsyncSandbox.release)
+    detach = blocking(AsyncSandbox.detach)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._keep:
+            self.detach()
+        else:
+            self.release()
+
+    @property
+    def name(self) -> str:
+        """The name of its claim."""
+        return self._async.name
+
+    @property
+    def launch(self) -> str:
+        """ "warm" if it came from a pool, "cold" if it was created for this claim."""
+        return self._async.launch
+
+    @cached_property
+    def files(self) -> Files:
+        """Its files."""
+        return Files(self._async.files, self._loop)
+
+    @cached_property
+    def code(self) -> Code:
+        """Python in it, with state that stays between calls."""
+        return Code(self._async.code, self._loop)
+
+
+class Client:
+    """Claims sandboxes: ``with Client().sandbox() as sb: print(sb.run("uname -a").stdout)``.
+
+    Takes the arguments of ``AsyncClient``. What it still holds when the program ends is released."""
+
+    def __init__(
+        self,
+        *,
+        kubeconfig: str | os.PathLike[str] | None = None,
+        context: str | None = None,
+        namespace: str | None = None,
+        lease: float = LEASE,
+    ) -> None:
+        self._loop = LoopThread()
+        try:
+            self._async = self._loop.run(_connect(kubeconfig, context, namespace, lease))
+        except BaseException:
+            self._loop.stop()
+            raise
+        self._closed = False
+        atexit.register(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def sandbox(
+        self,
+        pool: str = DEFAULT_POOL,
+        *,
+        name: str | None = None,
+        key: str | None = None,
+        keep: bool = False,
+        timeout: float = PATIENCE,
+    ) -> Sandbox:
+        """Claim a sandbox; use it as a context manager, or call ``release``. See ``AsyncClient.sandbox``."""
+
+        async def claim() -> AsyncSandbox:
+            return await self._async.sandbox(pool, name=name, key=key, keep=keep, timeout=timeout)
+
+        return Sandbox(self._loop.run(claim()), self._loop, keep)
+
+    def connect(self, name: str) -> Sandbox:
+        """Use the sandbox of an existing claim. It is not released with this client."""
+        return Sandbox(self._loop.run(self._async.connect(name)), self._loop, keep=True)
+
+    def close(self) -> None:
+        """Release the sandboxes that are held, and close all connections."""
+        if not self._closed:
+            self._closed = True
+            atexit.unregister(self.close)
+            self._loop.run(self._async.close())
+            self._loop.stop()
+
+
+async def _connect(
+    kubeconfig: str | os.PathLike[str] | None, context: str | None, namespace: str | None, lease: float
+) -> AsyncClient:
+    return AsyncClient(kubeconfig=kubeconfig, context=context, namespace=namespace, lease=lease)

@@ -1,0 +1,187 @@
+"""The entrance of the Python client, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Generator
+from contextlib import suppress
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from sandpool.kube.errors import NotFound
+from sandpool.sdk.claim_watch import ClaimWatch
+from sandpool.sdk.errors import PoolExhausted, service_errors
+from sandpool.sdk.lease import Leases
+from sandpool.sdk.sandbox import AsyncSandbox
+from sandpool.service.claims import PATIENCE, Claim, Claims, random_name
+from sandpool.service.errors import NameTaken, NotReadyInTime
+from sandpool.service.service import Service
+
+if TYPE_CHECKING:
+    pass
+
+#: The pool of sandboxes if none is named: that of ``sandpool run``.
+DEFAULT_POOL: Final = "python"
+#: Seconds that claims of a program outlive it.
+LEASE: Final = 60.0
+#: On claims: the client that holds it, and the hash of the key that it was made with.
+CLIENT_LABEL: Final = "sandpool.dev/client"
+KEY_LABEL: Final = "sandpool.dev/key"
+_CREATE_ATTEMPTS: Final = 3
+
+
+class AsyncClient:
+    """Claims sandboxes of one namespace. Close it, or use it as a context manager: that releases its sandboxes.
+
+    Without arguments it talks to the API that the command line talks to: ``KUBECONFIG``, the local home, or the service
+    account of a pod. ``lease`` is the time in seconds after which the sandboxes of a dead program are released."""
+
+    def __init__(
+        self,
+        *,
+        kubeconfig: str | os.PathLike[str] | None = None,
+        context: str | None = None,
+        namespace: str | None = None,
+        lease: float = LEASE,
+        service: Service | None = None,
+    ) -> None:
+        if service is None:
+            from sandpool.home.connection import connect
+
+            with service_errors():
+                connection = connect(None if kubeconfig is None else Path(kubeconfig), context)
+            service = Service.connect(connection, namespace)
+        self.service = service
+        self.id = random_name("client")
+        self.leases = Leases(service.client, service.namespace, lease)
+        self._held: dict[str, AsyncSandbox] = {}  # by the UID of the claim
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def sandbox(
+        self,
+        pool: str = DEFAULT_POOL,
+        *,
+        name: str | None = None,
+        key: str | None = None,
+        keep: bool = False,
+        timeout: float = PATIENCE,
+    ) -> SandboxRequest:
+        """Claim a sandbox: ``async with client.sandbox() as sb`` or ``sb = await client.sandbox()``.
+
+        At the end of the block it is released; with ``keep`` it stays, without a lease, until it is released by name.
+        Calls with the same ``key`` get the same sandbox, also after a lost answer and from another program. Raises
+        ``PoolExhausted`` if no sandbox is ready within ``timeout`` seconds."""
+        return SandboxRequest(self, pool, name, key, keep, timeout)
+
+    async def connect(self, name: str) -> AsyncSandbox:
+        """Use the sandbox of an existing claim. It is not released with this client."""
+        with service_errors():
+            claim = await self._claims.wait_ready(name)
+            return AsyncSandbox(self, claim, await self.service.sandboxes.get(claim.sandbox))
+
+    async def release(self, claim: Claim) -> None:
+        """Delete a claim, and with it its sandbox."""
+        self._held.pop(claim.uid, None)
+        self.leases.drop(claim.name)
+        with service_errors(), suppress(NotFound):
+            from sandpool.api.kinds import SANDBOX_CLAIM
+            from sandpool.kube.errors import Conflict
+
+            with suppress(Conflict):  # another claim of this name
+                await self.service.client.delete(SANDBOX_CLAIM, claim.name, claim.namespace, uid=claim.uid)
+
+    async def close(self) -> None:
+        """Release the sandboxes that are held, and close all connections."""
+        held = list(self._held.values())
+        await asyncio.gather(*(sandbox.release() for sandbox in held), return_exceptions=True)
+        await self.leases.close()
+        await self._watch.close()
+        await self.service.close()
+
+    @cached_property
+    def _watch(self) -> ClaimWatch:
+        return ClaimWatch(self.service.client, self.service.namespace, f"{CLIENT_LABEL}={self.id}")
+
+    @cached_property
+    def _claims(self) -> Claims:
+        return Claims(self.service.client, self.service.namespace)
+
+    @cached_property
+    def _own_claims(self) -> Claims:
+        return Claims(self.service.client, self.service.namespace, self._watch.events)
+
+    async def _acquire(self, request: SandboxRequest) -> AsyncSandbox:
+        hashed = "" if request.key is None else sha256(request.key.encode()).hexdigest()[:16]
+        name = request.name or (f"{request.pool[:40]}-{hashed}" if hashed else random_name(request.pool))
+        with service_errors():
+            try:
+                claim = await self._create(name, hashed, request)
+            except NotReadyInTime as error:
+                raise PoolExhausted(error.message, error.advice) from error
+            sandbox = await self.service.sandboxes.get(claim.sandbox)
+        made = AsyncSandbox(self, claim, sandbox)
+        if not request.keep:
+            self._held[claim.uid] = made
+            self.leases.hold(claim.name, claim.uid)
+        return made
+
+    async def _create(self, name: str, key: str, request: SandboxRequest) -> Claim:
+        """Create the claim. A lost answer is repeated: the name tells whether the first attempt made it."""
+        labels = {CLIENT_LABEL: self.id, **({KEY_LABEL: key} if key else {})}
+        for attempt in range(1, _CREATE_ATTEMPTS + 1):
+            end = None if request.keep else self.leases.end()
+            try:
+                claim = await self._own_claims.create(
+                    request.pool, name=name, own_labels=labels, shutdown_time=end, timeout=request.timeout
+                )
+            except NameTaken:
+                claim = await self._claims.wait_ready(name, request.timeout)
+                found: dict[str, Any] = claim.object["metadata"].get("labels") or {}
+                if found.get(CLIENT_LABEL) != self.id and not (key and found.get(KEY_LABEL) == key):
+                    raise
+                return claim
+            except OSError:
+                if attempt == _CREATE_ATTEMPTS:
+                    raise
+            else:
+                if not request.keep and self.leases.learn(claim.object):
+                    self.leases.hold(claim.name, claim.uid)
+                    await self.leases.renew()  # the local clock is wrong
+                return claim
+        raise AssertionError
+
+
+class SandboxRequest:
+    """A sandbox that is about to be claimed: wait for it with ``await`` or ``async with``."""
+
+    def __init__(
+        self, client: AsyncClient, pool: str, name: str | None, key: str | None, keep: bool, timeout: float
+    ) -> None:
+        self.client = client
+        self.pool = pool
+        self.name = name
+        self.key = key
+        self.keep = keep
+        self.timeout = timeout
+        self._sandbox: AsyncSandbox | None = None
+
+    def __await__(self) -> Generator[Any, None, AsyncSandbox]:
+        return self.client._acquire(self).__await__()
+
+    async def __aenter__(self) -> AsyncSandbox:
+        self._sandbox = await self
+        return self._sandbox
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._sandbox is not None:
+            leaving = self._sandbox.detach() if self.keep else self._sandbox.release()
+            # A cancelled block gives its sandbox back all the same.
+            await asyncio.shield(asyncio.ensure_future(leaving))

@@ -1,0 +1,244 @@
+"""Python sessions in sandboxes: state stays between calls, and results are text, values and pictures.
+
+A session is a Python process in the sandbox that a program sent there controls (``code_driver.py``). It talks through
+one exec session, so that a call costs one round trip, works for every image with Python, and ends with its client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Final, Self
+
+import orjson
+
+from sandpool.kube.pod_client import STDERR
+from sandpool.sdk.errors import SandboxLost, SandpoolError, TaskError
+from sandpool.sdk.results import Output
+from sandpool.service.commands import Command, Commands, RunningCommand
+from sandpool.service.sandboxes import Sandbox
+
+#: Bytes of one answer of a session. The sandbox is not trusted to stop.
+_MAX_ANSWER: Final = 64 << 20
+#: Seconds that interrupted code has to stop before its session is ended.
+_INTERRUPT_GRACE: Final = 2.0
+_PYTHON: Final = ("python3", "-u", "-c")
+
+
+class CodeSessionEnded(SandpoolError):
+    """The session ended while it was used: the code ended its process, or did not stop when interrupted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rich:
+    """One result in the representations that the object offers. ``text`` is its ``repr``."""
+
+    text: str
+    png: bytes | None = None
+    jpeg: bytes | None = None
+    svg: str | None = None
+    html: str | None = None
+    markdown: str | None = None
+    latex: str | None = None
+    json: Any = None
+
+    @classmethod
+    def of(cls, shown: Mapping[str, Any]) -> Self:
+        offered: dict[str, Any] = {
+            **{name: str(shown[name]) for name in ("svg", "html", "markdown", "latex") if name in shown},
+            **{name: base64.b64decode(shown[name]) for name in ("png", "jpeg") if name in shown},
+        }
+        return cls(text=str(shown.get("text", "")), json=shown.get("json"), **offered)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeError:
+    """The exception that the code raised."""
+
+    name: str
+    value: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """The outcome of a piece of code. ``results`` has the value of the last expression, if that is not None, and the
+    figures of matplotlib. ``value`` is set by ``call`` only."""
+
+    stdout: str
+    stderr: str
+    results: tuple[Rich, ...]
+    error: CodeError | None
+    truncated: bool
+    value: Any = None
+
+    @property
+    def text(self) -> str | None:
+        """The value of the last expression, as text."""
+        return self.results[0].text if self.results else None
+
+    def check(self) -> Self:
+        """Return the outcome, or raise ``TaskError`` with the traceback if the code raised an exception."""
+        if self.error is not None:
+            raise TaskError(f"the code failed:\n{self.error.traceback.rstrip()}", self)
+        return self
+
+
+class AsyncCodeSession:
+    """A Python session. Calls run one after the other; use several sessions for several at once."""
+
+    def __init__(self, commands: Commands, sandbox: Sandbox) -> None:
+        self._commands = commands
+        self._sandbox = sandbox
+        self._stack = AsyncExitStack()
+        self._lock = asyncio.Lock()
+        self._running: RunningCommand | None = None
+        self._messages: AsyncIterator[dict[str, Any]] | None = None
+        self._pid = 0
+        self._number = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def run(
+        self, code: str, *, timeout: float | None = None, stream: Callable[[Output], None] | None = None
+    ) -> Execution:
+        """Run code, with the names that earlier code of this session defined. ``stream`` receives output as it arrives.
+
+        Code that takes longer than ``timeout`` is interrupted, as by Ctrl-C: the outcome has a KeyboardInterrupt and
+        the session keeps its state. Raises ``CodeSessionEnded`` if it does not stop."""
+        return await self._execute({"code": code}, timeout, stream)
+
+    async def call(self, code: str, variables: Mapping[str, Any], *, timeout: float | None = None) -> Execution:
+        """Run code with variables set before; ``value`` of the outcome is the last expression, passed as JSON."""
+        return await self._execute({"code": code, "variables": variables, "returns": True}, timeout, None)
+
+    async def close(self) -> None:
+        """End the session and its process."""
+        running, self._running, self._messages = self._running, None, None
+        if running is not None:
+            await self._stack.aclose()
+
+    async def _execute(
+        self, request: dict[str, Any], timeout: float | None, stream: Callable[[Output], None] | None
+    ) -> Execution:
+        async with self._lock:
+            finished = False
+            try:
+                running = await self._start()
+                self._number += 1
+                await running.send(orjson.dumps({**request, "id": self._number}) + b"\n")
+                answering = asyncio.create_task(self._answer(stream))
+                try:
+                    done, _ = await asyncio.wait((answering,), timeout=timeout)
+                    if not done:
+                        await self._interrupt(answering)
+                    outcome = await answering
+                finally:
+                    answering.cancel()
+                    await asyncio.gather(answering, return_exceptions=True)
+                finished = True
+                return outcome
+            finally:
+                if not finished:
+                    await self.close()  # its next answer would belong to this request
+
+    async def _start(self) -> RunningCommand:
+        if self._running is not None:
+            return self._running
+        driver = files("sandpool.sdk").joinpath("code_driver.py").read_text()
+        command = Command((*_PYTHON, driver), stdin=True)
+        self._stack = AsyncExitStack()
+        running = await self._stack.enter_async_context(self._commands.start(self._sandbox, command))
+        self._running = running
+        self._messages = _messages(running)
+        self._pid = int((await anext(self._messages))["pid"])
+        return running
+
+    async def _answer(self, stream: Callable[[Output], None] | None) -> Execution:
+        assert self._messages is not None
+        kept = {"stdout": bytearray(), "stderr": bytearray()}
+        async for message in self._messages:
+            if "stream" in message:
+                output = Output(str(message["stream"]), base64.b64decode(message["data"]))
+                kept[output.stream] += output.data
+                if stream is not None:
+                    stream(output)
+            elif message.get("done") == self._number:
+                error = message.get("error")
+                return Execution(
+                    stdout=kept["stdout"].decode(errors="replace"),
+                    stderr=kept["stderr"].decode(errors="replace"),
+                    results=tuple(Rich.of(shown) for shown in message["results"]),
+                    error=None if error is None else CodeError(error["name"], error["value"], error["traceback"]),
+                    truncated=bool(message.get("dropped")),
+                    value=message.get("value"),
+                )
+        raise CodeSessionEnded("the Python session ended")
+
+    async def _interrupt(self, answering: asyncio.Task[Execution]) -> None:
+        await self._commands.run(self._sandbox, Command(("sh", "-c", 'kill -INT "$0"', str(self._pid))))
+        done, _ = await asyncio.wait((answering,), timeout=_INTERRUPT_GRACE)
+        if not done:
+            raise CodeSessionEnded("the code did not stop when it was interrupted; its session and its state are gone")
+
+
+async def _messages(running: RunningCommand) -> AsyncIterator[dict[str, Any]]:
+    """Yield what the driver sends. Raises ``CodeSessionEnded`` at the end of its process."""
+    buffer, said = bytearray(), bytearray()
+    async for piece in running.output():
+        if piece.stream == STDERR:
+            said += piece.data[: 2000 - len(said)]
+            continue
+        buffer += piece.data
+        if len(buffer) > _MAX_ANSWER:
+            raise CodeSessionEnded(f"an answer of the session is larger than {_MAX_ANSWER >> 20} MiB")
+        *lines, rest = bytes(buffer).split(b"\n") if b"\n" in piece.data else (bytes(buffer),)
+        buffer = bytearray(rest)
+        for line in lines:
+            try:
+                message = orjson.loads(line)
+                if not isinstance(message, dict):
+                    raise TypeError
+                yield message
+            except (ValueError, TypeError, KeyError, binascii.Error):
+                raise CodeSessionEnded("the session sent something that is no message") from None
+    code = await running.wait()
+    reason = said.decode(errors="replace").strip()
+    if code in (126, 127):
+        raise CodeSessionEnded("the sandbox has no python3", "Use a template whose image has Python.")
+    raise CodeSessionEnded(f"the Python session ended with exit code {code}" + (f":\n{reason}" if reason else ""))
+
+
+class AsyncCode:
+    """Code in one sandbox: a default session, and more with ``session``."""
+
+    def __init__(self, commands: Commands, sandbox: Sandbox) -> None:
+        self._commands = commands
+        self._sandbox = sandbox
+        self._default: AsyncCodeSession | None = None
+
+    async def run(
+        self, code: str, *, timeout: float | None = None, stream: Callable[[Output], None] | None = None
+    ) -> Execution:
+        """Run code in the default session; see ``AsyncCodeSession.run``."""
+        if self._default is None:
+            self._default = self.session()
+        return await self._default.run(code, timeout=timeout, stream=stream)
+
+    def session(self) -> AsyncCodeSession:
+        """A session of its own. It starts with its first call; close it, or use it as a context manager."""
+        return AsyncCodeSession(self._commands, self._sandbox)
+
+    async def close(self) -> None:
+        if self._default is not None:
+            with suppress(OSError, SandboxLost):
+                await self._default.close()

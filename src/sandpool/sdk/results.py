@@ -1,0 +1,60 @@
+"""The result of a command, with its output as text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Self
+
+from sandpool.kube import pod_client
+from sandpool.sdk.errors import TaskError
+
+#: Bytes that are kept of each of standard output and standard error.
+MAX_OUTPUT: Final = 1 << 20
+_SHOWN: Final = 2000  # characters of output in an error
+
+
+class Output(NamedTuple):
+    """A piece of output as it arrives. ``stream`` is "stdout" or "stderr"."""
+
+    stream: str
+    data: bytes
+
+    @property
+    def text(self) -> str:
+        return self.data.decode(errors="replace")
+
+    @classmethod
+    def of(cls, piece: pod_client.Output) -> Self:
+        return cls("stderr" if piece.stream == pod_client.STDERR else "stdout", piece.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The outcome of a command. ``truncated`` tells that output beyond the limit was dropped. The exit code of a
+    command that was killed after its timeout is -1."""
+
+    exit_code: int
+    stdout_bytes: bytes
+    stderr_bytes: bytes
+    timed_out: bool = False
+    truncated: bool = False
+
+    @property
+    def stdout(self) -> str:
+        return self.stdout_bytes.decode(errors="replace")
+
+    @property
+    def stderr(self) -> str:
+        return self.stderr_bytes.decode(errors="replace")
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0
+
+    def check(self) -> Self:
+        """Return the result, or raise ``TaskError`` if the command failed."""
+        if self.ok:
+            return self
+        said = (self.stderr.strip() or self.stdout.strip())[-_SHOWN:]
+        what = "took longer than allowed and was killed" if self.timed_out else f"ended with exit code {self.exit_code}"
+        raise TaskError(f"the command {what}" + (f":\n{said}" if said else ""), self)

@@ -1,0 +1,164 @@
+"""A claimed sandbox, as a program uses it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from sandpool.api import conditions as api
+from sandpool.api.kinds import SANDBOX
+from sandpool.kube.errors import NotFound
+from sandpool.sdk.code import AsyncCode, CodeSessionEnded
+from sandpool.sdk.errors import SandboxLost, ServiceUnavailable, service_errors
+from sandpool.sdk.files import AsyncFiles
+from sandpool.sdk.results import MAX_OUTPUT, Output, Result
+from sandpool.service.commands import Command
+from sandpool.service.errors import CommandFailed, NotRunning
+
+if TYPE_CHECKING:
+    from sandpool.sdk.client import AsyncClient
+    from sandpool.service.claims import Claim
+    from sandpool.service.sandboxes import Sandbox
+
+#: Seconds in which the status of a sandbox shows why a command in it was killed.
+_DIAGNOSIS: Final = 3.0
+_KILLED: Final = 137  # exit code after SIGKILL
+
+
+class AsyncSandbox:
+    """A sandbox of this program. Make one with ``AsyncClient.sandbox``; ``release`` gives it back."""
+
+    def __init__(self, client: AsyncClient, claim: Claim, sandbox: Sandbox) -> None:
+        self._client = client
+        self._service = client.service
+        self._claim = claim
+        self._sandbox = sandbox
+        self._ports = AsyncExitStack()
+        self._urls: dict[int, str] = {}
+        self._resuming = asyncio.Lock()
+
+    @property
+    def name(self) -> str:
+        """The name of its claim, which the command line uses too: ``sandpool exec NAME``."""
+        return self._claim.name
+
+    @property
+    def launch(self) -> str:
+        """ "warm" if it came from a pool, "cold" if it was created for this claim."""
+        return self._sandbox.launch
+
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        timeout: float | None = None,
+        stdin: str | bytes | Iterable[bytes] | None = None,
+        stream: Callable[[Output], None] | None = None,
+        max_output: int = MAX_OUTPUT,
+    ) -> Result:
+        """Run a command to its end. Text is run by the sandbox's ``sh``, a sequence of words directly.
+
+        After ``timeout`` seconds the command is killed. ``stream`` receives output as it arrives; of all output the
+        first ``max_output`` bytes of each stream are in the result. A failed command is a result, not an exception:
+        use ``.check()``. Raises ``SandboxLost`` if the sandbox is lost meanwhile."""
+        words = Command(command, env=env, cwd=cwd)
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        on_output = None if stream is None else lambda piece: stream(Output.of(piece))
+        async with self._diagnosed():
+            done = await self._service.commands.run(
+                self._sandbox, words, stdin=given, timeout=timeout, max_output=max_output, stream=on_output
+            )
+            if done.exit_code == _KILLED:
+                await self._raise_if_lost(wait=_DIAGNOSIS / 3)
+        return Result(done.exit_code, done.stdout, done.stderr, done.timed_out, done.truncated)
+
+    @cached_property
+    def files(self) -> AsyncFiles:
+        """Its files."""
+        return AsyncFiles(self._service.commands, self._service.files, self._sandbox)
+
+    @cached_property
+    def code(self) -> AsyncCode:
+        """Python in it, with state that stays between calls."""
+        return AsyncCode(self._service.commands, self._sandbox)
+
+    async def url(self, port: int) -> str:
+        """A local URL of a server in the sandbox. It works until the sandbox is released."""
+        if port not in self._urls:
+            async with self._diagnosed():
+                forward = self._service.ports.forward(self._sandbox, port)
+                self._urls[port] = f"http://127.0.0.1:{await self._ports.enter_async_context(forward)}"
+        return self._urls[port]
+
+    async def suspend(self, timeout: float = 60.0) -> None:
+        """End its processes and keep its volumes, until ``resume``."""
+        with service_errors():
+            await self._service.sandboxes.suspend(f"sandbox/{self._sandbox.name}")
+            self._sandbox = await self._service.sandboxes.wait(self._sandbox.name, suspended=True, timeout=timeout)
+
+    async def resume(self, timeout: float = 120.0) -> None:
+        """Start a suspended sandbox again."""
+        with service_errors():
+            await self._service.sandboxes.resume(f"sandbox/{self._sandbox.name}")
+            self._sandbox = await self._service.sandboxes.wait(self._sandbox.name, suspended=False, timeout=timeout)
+
+    async def extend(self, seconds: float) -> None:
+        """Let the sandbox live for ``seconds`` from now, also if this program ends before."""
+        with service_errors():
+            await self._client.leases.extend(self.name, seconds)
+
+    async def release(self) -> None:
+        """Give the sandbox back: it is deleted with all that is in it. Idempotent."""
+        await self.detach()
+        await self._client.release(self._claim)
+
+    async def detach(self) -> None:
+        """Close the connections to the sandbox and leave it as it is."""
+        if "code" in self.__dict__:
+            await self.code.close()
+        await self._ports.aclose()
+        self._urls.clear()
+
+    @asynccontextmanager
+    async def _diagnosed(self) -> AsyncIterator[None]:
+        """Find out who failed if a command, or the way to it, breaks."""
+        try:
+            with service_errors():
+                yield
+        except (NotRunning, CommandFailed, ServiceUnavailable, CodeSessionEnded) as error:
+            await self._raise_if_lost(wait=0.0 if isinstance(error, NotRunning) else _DIAGNOSIS)
+            raise
+
+    async def _raise_if_lost(self, wait: float) -> None:
+        """Raise ``SandboxLost`` if the API knows within ``wait`` seconds that the sandbox is lost."""
+        loop = asyncio.get_running_loop()
+        deadline, pause = loop.time() + wait, 0.05
+        while True:
+            with service_errors():
+                await self._check_loss()
+            if loop.time() >= deadline:
+                return
+            await asyncio.sleep(pause)
+            pause *= 2
+
+    async def _check_loss(self) -> None:
+        known = self._sandbox.object
+        try:
+            current = await self._service.client.get(SANDBOX, self._sandbox.name, self._sandbox.namespace)
+        except NotFound:
+            current = None
+        if current is None or current["metadata"]["uid"] != known["metadata"]["uid"]:
+            message = f'sandbox "{self.name}" is gone: its claim was deleted or has expired'
+            raise SandboxLost(message, "Deleted", "Claim another one.")
+        conditions = (current.get("status") or {}).get("conditions") or []
+        before = api.find_condition((known.get("status") or {}).get("conditions") or [], api.STATE_LOST)
+        for kind in (api.STATE_LOST, api.FINISHED):
+            found = api.find_condition(conditions, kind)
+            if found is not None and found["status"] == api.TRUE and found != before:
+                self._sandbox = type(self._sandbox).from_object(current)  # told once
+                raise SandboxLost(f'sandbox "{self.name}" lost its state: {found["message"]}', found["reason"])

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sandpool import PoolExhausted, SandboxLost, ServiceUnavailable, TaskError
+from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
+from sandpool.kube.client import MergePatch
+from sandpool.sdk.client import CLIENT_LABEL, AsyncClient
+from sandpool.sdk.errors import Refused
+from sandpool.sdk.results import Output
+from sandpool.service.errors import NameTaken, UnknownName
+from sandpool.service.service import Service
+from sandpool.testing.world import World
+from tests.support.fake_pod_client import FakePodClient
+
+
+async def filled_pool(world: World, replicas: int = 2) -> None:
+    await world.template(name="python")
+    await world.pool(replicas=replicas, name="python", template="python")
+    await world.filled(replicas)
+
+
+async def claims(world: World) -> list[str]:
+    return [each["metadata"]["name"] for each in await world.all(SANDBOX_CLAIM)]
+
+
+async def test_sandbox_runs_a_command_and_is_released(world: World, client: AsyncClient) -> None:
+    await filled_pool(world)
+    async with client.sandbox() as sandbox:
+        assert sandbox.launch == "warm"
+        assert await claims(world) == [sandbox.name]
+        result = await sandbox.run("echo out; echo err >&2; exit 3")
+        assert (result.exit_code, result.stdout, result.stderr) == (3, "out\n", "err\n")
+        assert not result.truncated
+        with pytest.raises(TaskError, match="exit code 3:\nerr") as caught:
+            result.check()
+        assert caught.value.result is result
+        assert not caught.value.retryable
+        words = await sandbox.run(["cat"], stdin="text")
+        assert words.check().stdout == "text"
+    assert await claims(world) == []
+
+
+async def test_output_is_streamed_and_limited(world: World, client: AsyncClient) -> None:
+    await filled_pool(world)
+    pieces: list[Output] = []
+    async with client.sandbox() as sandbox:
+        result = await sandbox.run("echo 123456789; echo no >&2", stream=pieces.append, max_output=4)
+    assert (result.stdout, result.stderr, result.truncated) == ("1234", "no\n", True)
+    assert {piece.stream: piece.text for piece in pieces} == {"stdout": "123456789\n", "stderr": "no\n"}
+
+
+async def test_environment_directory_and_timeout_apply_to_a_command(world: World, client: AsyncClient) -> None:
+    await filled_pool(world)
+    async with client.sandbox() as sandbox:
+        assert (await sandbox.run('echo "$A"; pwd', env={"A": "b c"}, cwd="/")).stdout == "b c\n/\n"
+        late = await sandbox.run("echo begun; sleep 600", timeout=0.5)
+        assert (late.exit_code, late.stdout, late.timed_out) == (-1, "begun\n", True)
+        with pytest.raises(TaskError, match="longer than allowed"):
+            late.check()
+
+
+async def test_all_claims_of_a_client_share_one_watch(world: World, client: AsyncClient) -> None:
+    await filled_pool(world, 5)
+    before = len([each for each in world.backend.audit.requests() if each.verb == "watch"])
+    made = await asyncio.gather(*(client.sandbox() for _ in range(5)))
+    watches = [each for each in world.backend.audit.requests() if each.verb == "watch"][before:]
+    assert len(watches) <= 1
+    assert len({each.name for each in made}) == 5
+    await asyncio.gather(*(each.release() for each in made))
+    assert await claims(world) == []
+
+
+async def test_claim_of_a_program_that_died_expires(world: World, service: Service) -> None:
+    await filled_pool(world)
+    dead = AsyncClient(service=service, lease=30.0)
+    sandbox = await dead.sandbox()
+    claim = await world.get(SANDBOX_CLAIM, sandbox.name)
+    end = datetime.fromisoformat(claim["spec"]["lifecycle"]["shutdownTime"])
+    assert claim["spec"]["lifecycle"]["shutdownPolicy"] == "Delete"
+    assert timedelta(seconds=20) < end - datetime.now(UTC) <= timedelta(seconds=30)
+    await dead.leases.close()  # as if the process were gone
+    past = MergePatch({"spec": {"lifecycle": {"shutdownTime": "2020-01-01T00:00:00Z"}}})
+    await world.client.patch(SANDBOX_CLAIM, sandbox.name, past, world.namespace)
+    await world.gone(SANDBOX_CLAIM, sandbox.name)
+    with pytest.raises(SandboxLost, match="deleted or has expired") as caught:
+        await sandbox._raise_if_lost(wait=30.0)
+    assert caught.value.retryable
+    assert caught.value.reason == "Deleted"
+    await dead._watch.close()
+
+
+async def test_lease_is_renewed_and_extended(world: World, client: AsyncClient) -> None:
+    await filled_pool(world)
+    async with client.sandbox() as sandbox:
+        moment = datetime.now(UTC) + timedelta(minutes=10)
+        client.leases.clock = lambda: moment
+        await client.leases.renew()
+        lifecycle = (await world.get(SANDBOX_CLAIM, sandbox.name))["spec"]["lifecycle"]
+        assert datetime.fromisoformat(lifecycle["shutdownTime"]) >= moment + timedelta(seconds=59)
+        await sandbox.extend(3600)
+        await client.leases.renew()  # never shortens it
+        lifecycle = (await world.get(SANDBOX_CLAIM, sandbox.name))["spec"]["lifecycle"]
+        assert datetime.fromisoformat(lifecycle["shutdownTime"]) >= moment + timedelta(seconds=3599)
+
+
+async def test_wrong_local_clock_is_corrected(world: World, service: Service) -> None:
+    await filled_pool(world)
+    client = AsyncClient(service=service)
+    client.leases.clock = lambda: datetime.now(UTC) + timedelta(hours=5)
+    async with client.sandbox() as sandbox:
+        lifecycle = (await world.get(SANDBOX_CLAIM, sandbox.name))["spec"]["lifecycle"]
+        assert datetime.fromisoformat(lifecycle["shutdownTime"]) < datetime.now(UTC) + timedelta(minutes=2)
+    await client.leases.close()
+    await client._watch.close()
+
+
+async def test_kept_sandbox_has_no_lease_and_is_found_by_name(world: World, client: AsyncClient) -> None:
+    await filled_pool(world)
+    async with client.sandbox(name="mine", keep=True) as sandbox:
+        assert sandbox.name not in client.leases
+    assert await claims(world) == ["mine"]
+    assert "lifecycle" not in (await world.get(SANDBOX_CLAIM, "mine"))["spec"]
+    again = await client.connect("mine")
+    assert (await again.run(["echo", "hello"])).stdout == "hello\n"
+    await again.release()
+    assert await claims(world) == []
+
+
+async def test_same_key_gets_the_same_sandbox(world: World, client: AsyncClient, service: Service) -> None:
+    await filled_pool(world)
+    other = AsyncClient(service=service)
+    first, second = await client.sandbox(key="job 1"), await other.sandbox(key="job 1")
+    assert first.name == second.name
+    assert (await client.sandbox(key="job 2")).name != first.name
+    with pytest.raises(NameTaken):
+        await other.sandbox(name=first.name)
+    await other.leases.close()
+    await other._watch.close()
+
+
+async def test_cancelled_request_leaves_no_claim(world: World, client: AsyncClient) -> None:
+    await world.template(name="python")
+    await world.pool(replicas=0, name="python", template="python")
+    for steps in range(12):
+        asking = asyncio.ensure_future(client._acquire(client.sandbox()))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        asking.cancel()
+        done = await asyncio.gather(asking, return_exceptions=True)
+        assert isinstance(done[0], asyncio.CancelledError)
+        assert await claims(world) == []
+
+
+async def test_errors_tell_who_failed(world: World, client: AsyncClient, pods: FakePodClient) -> None:
+    with pytest.raises(UnknownName, match="no pool"):
+        await client.sandbox("nothing")
+    await world.template(name="python")
+    await world.pool(replicas=0, name="python", template="python")
+    with pytest.raises(PoolExhausted) as caught:
+        await client.sandbox(timeout=0.0)
+    assert caught.value.retryable
+    assert ServiceUnavailable.retryable
+    assert not Refused.retryable
+
+
+async def test_state_loss_is_reported_once(world: World, client: AsyncClient) -> None:
+    await filled_pool(world)
+    async with client.sandbox() as sandbox:
+        lost = {
+            "type": "StateLost",
+            "status": "True",
+            "reason": "OOMKilled",
+            "message": "Container main was killed.",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        name = sandbox._sandbox.name
+        conditions = [*(await world.get(SANDBOX, name))["status"]["conditions"], lost]
+        patch = MergePatch({"status": {"conditions": conditions}})
+        await world.client.patch(SANDBOX, name, patch, world.namespace, subresource="status")
+        with pytest.raises(SandboxLost, match="Container main was killed") as caught:
+            await sandbox.run("exit 137")
+        assert caught.value.reason == "OOMKilled"
+        assert (await sandbox.run("exit 0")).ok
+
+
+async def test_client_marks_its_claims(world: World, client: AsyncClient) -> None:
+    await filled_pool(world)
+    async with client.sandbox() as sandbox:
+        claim = await world.get(SANDBOX_CLAIM, sandbox.name)
+        assert claim["metadata"]["labels"][CLIENT_LABEL] == client.id
+
+
+def test_public_names_are_imported_on_first_use() -> None:
+    script = (
+        "import sys, sandpool; assert not [m for m in sys.modules if m.startswith('sandpool.')]; "
+        "sandpool.Client; assert 'sandpool.server' not in sys.modules and 'aiohttp' not in sys.modules; "
+        "print(sandpool.TaskError.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("TaskError\n", 0), done.stderr

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sandpool import TaskError
+from sandpool.sdk.code import AsyncCodeSession, CodeSessionEnded
+from sandpool.sdk.results import Output
+from sandpool.service.commands import Commands
+from sandpool.service.sandboxes import Sandbox
+from tests.support.fake_pod_client import FakePodClient
+
+BOX = Sandbox.from_object({"metadata": {"name": "box", "namespace": "space"}, "spec": {}})
+
+
+@pytest.fixture
+def session(pods: FakePodClient) -> AsyncCodeSession:
+    return AsyncCodeSession(Commands(pods), BOX)
+
+
+async def test_session_keeps_its_state(session: AsyncCodeSession) -> None:
+    async with session:
+        assert (await session.run("x = 1")).text is None
+        done = await session.run("x += 1\nprint('hello')\nx")
+        assert (done.text, done.stdout, done.stderr, done.error) == ("2", "hello\n", "", None)
+
+
+async def test_sessions_are_independent(pods: FakePodClient) -> None:
+    async with AsyncCodeSession(Commands(pods), BOX) as one, AsyncCodeSession(Commands(pods), BOX) as two:
+        await asyncio.gather(one.run("x = 1"), two.run("x = 2"))
+        assert [(await each.run("x")).text for each in (one, two)] == ["1", "2"]
+
+
+async def test_exception_has_a_traceback_and_leaves_the_session(session: AsyncCodeSession) -> None:
+    async with session:
+        done = await session.run("x = 5\ndef f():\n    return 1 / 0\nf()")
+        assert done.error is not None
+        assert (done.error.name, done.error.value) == ("ZeroDivisionError", "division by zero")
+        assert 'File "<code>", line 3, in f\n    return 1 / 0' in done.error.traceback
+        assert "code_driver" not in done.error.traceback
+        with pytest.raises(TaskError, match="ZeroDivisionError"):
+            done.check()
+        for code in ("raise SystemExit(3)", "if", "raise KeyboardInterrupt"):
+            assert (await session.run(code)).error is not None
+        assert (await session.run("x")).text == "5"
+
+
+async def test_output_of_programs_is_captured(session: AsyncCodeSession) -> None:
+    pieces: list[Output] = []
+    async with session:
+        done = await session.run(
+            "import os, sys\nos.system('echo from sh')\nprint('err', file=sys.stderr)\nprint('last', end='')",
+            stream=pieces.append,
+        )
+    assert done.stdout in ("from sh\nlast", "lastfrom sh\n")
+    assert done.stderr == "err\n"
+    assert {piece.stream for piece in pieces} == {"stdout", "stderr"}
+
+
+async def test_output_beyond_the_limit_is_dropped_and_told(session: AsyncCodeSession) -> None:
+    async with session:
+        done = await session.run("print('x' * (3 << 20))")
+        assert (len(done.stdout), done.truncated) == (1 << 20, True)
+        assert not (await session.run("print(1)")).truncated
+
+
+async def test_objects_show_what_they_offer(session: AsyncCodeSession) -> None:
+    code = """
+class Table:
+    def _repr_html_(self): return "<b>1</b>"
+    def _repr_png_(self): return b"png"
+    def _repr_svg_(self): return "<svg/>"
+    def _repr_json_(self): return {"a": [1]}
+    def _repr_markdown_(self): raise ValueError
+    def __repr__(self): return "Table()"
+Table()
+"""
+    async with session:
+        (shown,) = (await session.run(code)).results
+    assert (shown.text, shown.html, shown.png, shown.svg) == ("Table()", "<b>1</b>", b"png", "<svg/>")
+    assert (shown.json, shown.markdown) == ({"a": [1]}, None)
+
+
+async def test_value_is_passed_as_json(session: AsyncCodeSession) -> None:
+    async with session:
+        done = await session.call("[each * 2 for each in given]", {"given": [1, 2]})
+        assert done.value == [2, 4]
+        refused = await session.call("object()", {})
+        assert refused.error is not None
+        assert "JSON" in refused.error.value
+
+
+async def test_code_past_its_timeout_is_interrupted(session: AsyncCodeSession) -> None:
+    async with session:
+        await session.run("x = 1")
+        done = await session.run("import time\nprint('begun')\ntime.sleep(600)", timeout=1.0)
+        assert done.error is not None
+        assert (done.error.name, done.stdout) == ("KeyboardInterrupt", "begun\n")
+        assert (await session.run("x")).text == "1"
+
+
+async def test_ended_process_is_told_and_replaced(session: AsyncCodeSession) -> None:
+    async with session:
+        with pytest.raises(CodeSessionEnded, match="exit code 7"):
+            await session.run("import os; os._exit(7)")
+        assert (await session.run("1 + 1")).text == "2"
+
+
+async def test_cancelled_call_does_not_answer_the_next_one(session: AsyncCodeSession) -> None:
+    async with session:
+        await session.run("1")
+        calling = asyncio.ensure_future(session.run("import time; time.sleep(600); 'late'"))
+        await asyncio.sleep(0)
+        calling.cancel()
+        await asyncio.gather(calling, return_exceptions=True)
+        assert (await session.run("'next'")).text == "'next'"
+
+
+async def test_user_code_cannot_read_the_requests(session: AsyncCodeSession) -> None:
+    async with session:
+        assert (await session.run("import sys; sys.stdin.read()")).text == "''"
