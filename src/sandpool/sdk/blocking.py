@@ -149,7 +149,7 @@ class Sandbox(_Blocking[AsyncSandbox]):
         return Code(self._async.code, self._loop)
 
 
-class Client:
+class Client(_Blocking[AsyncClient]):
     """Claims sandboxes: ``with Client().sandbox() as sb: print(sb.run("uname -a").stdout)``.
 
     Takes the arguments of ``AsyncClient``. What it still holds when the program ends is released."""
@@ -162,14 +162,16 @@ class Client:
         namespace: str | None = None,
         lease: float = LEASE,
     ) -> None:
-        self._loop = LoopThread()
+        loop = LoopThread()
         try:
-            self._async = self._loop.run(_connect(kubeconfig, context, namespace, lease))
+            super().__init__(loop.run(_connect(kubeconfig, context, namespace, lease)), loop)
         except BaseException:
-            self._loop.stop()
+            loop.stop()
             raise
         self._closed = False
         atexit.register(self.close)
+
+    map = blocking(AsyncClient.map)
 
     def __enter__(self) -> Self:
         return self

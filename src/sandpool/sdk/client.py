@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
@@ -21,7 +21,7 @@ from sandpool.service.errors import NameTaken, NotReadyInTime
 from sandpool.service.service import Service
 
 if TYPE_CHECKING:
-    pass
+    from sandpool.sdk.task_map import Progress
 
 #: The pool of sandboxes if none is named: that of ``sandpool run``.
 DEFAULT_POOL: Final = "python"
@@ -80,6 +80,33 @@ class AsyncClient:
         Calls with the same ``key`` get the same sandbox, also after a lost answer and from another program. Raises
         ``PoolExhausted`` if no sandbox is ready within ``timeout`` seconds."""
         return SandboxRequest(self, pool, name, key, keep, timeout)
+
+    async def map(
+        self,
+        task: str | Callable[[Any], Any],
+        inputs: Iterable[Any],
+        *,
+        pool: str = DEFAULT_POOL,
+        parallelism: int = 100,
+        sessions: bool = False,
+        fresh: bool = False,
+        retries: int = 2,
+        timeout: float | None = None,
+        progress: Progress | bool = False,
+        return_exceptions: bool = False,
+    ) -> list[Any]:
+        """Run a task for every input, in up to ``parallelism`` sandboxes at once. Returns the results in order.
+
+        ``task`` is a function whose source can be read and that needs nothing outside of itself, or code that uses the
+        variable ``input`` and ends with an expression. Inputs and results are passed as JSON: nothing that a sandbox
+        sends is ever executed here. Each task runs in a Python process of its own, with ``sessions`` in one that later
+        tasks of the sandbox share, with ``fresh`` in a sandbox of its own. A task that failed because its sandbox or
+        the service did is run again up to ``retries`` times. The first ``TaskError`` ends the map, unless
+        ``return_exceptions`` puts errors in the place of results."""
+        from sandpool.sdk.task_map import TaskMap, source_of
+
+        work = TaskMap(self, source_of(task), pool, sessions, fresh, retries, timeout, return_exceptions)
+        return await work.run(list(inputs), parallelism, progress)
 
     async def connect(self, name: str) -> AsyncSandbox:
         """Use the sandbox of an existing claim. It is not released with this client."""

@@ -10,7 +10,7 @@ import asyncio
 import base64
 import binascii
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Final, Self
@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 import orjson
 
 from sandpool.kube.pod_client import STDERR
-from sandpool.sdk.errors import SandboxLost, SandpoolError, TaskError
+from sandpool.sdk.errors import Diagnosis, SandboxLost, SandpoolError, TaskError
 from sandpool.sdk.results import Output
 from sandpool.service.commands import Command, Commands, RunningCommand
 from sandpool.service.sandboxes import Sandbox
@@ -92,7 +92,8 @@ class Execution:
 class AsyncCodeSession:
     """A Python session. Calls run one after the other; use several sessions for several at once."""
 
-    def __init__(self, commands: Commands, sandbox: Sandbox) -> None:
+    def __init__(self, commands: Commands, sandbox: Sandbox, diagnosed: Diagnosis = nullcontext) -> None:
+        self._diagnosed = diagnosed
         self._commands = commands
         self._sandbox = sandbox
         self._stack = AsyncExitStack()
@@ -130,7 +131,7 @@ class AsyncCodeSession:
     async def _execute(
         self, request: dict[str, Any], timeout: float | None, stream: Callable[[Output], None] | None
     ) -> Execution:
-        async with self._lock:
+        async with self._lock, self._diagnosed():
             finished = False
             try:
                 running = await self._start()
@@ -221,9 +222,10 @@ async def _messages(running: RunningCommand) -> AsyncIterator[dict[str, Any]]:
 class AsyncCode:
     """Code in one sandbox: a default session, and more with ``session``."""
 
-    def __init__(self, commands: Commands, sandbox: Sandbox) -> None:
+    def __init__(self, commands: Commands, sandbox: Sandbox, diagnosed: Diagnosis = nullcontext) -> None:
         self._commands = commands
         self._sandbox = sandbox
+        self._diagnosed = diagnosed
         self._default: AsyncCodeSession | None = None
 
     async def run(
@@ -236,7 +238,7 @@ class AsyncCode:
 
     def session(self) -> AsyncCodeSession:
         """A session of its own. It starts with its first call; close it, or use it as a context manager."""
-        return AsyncCodeSession(self._commands, self._sandbox)
+        return AsyncCodeSession(self._commands, self._sandbox, self._diagnosed)
 
     async def close(self) -> None:
         if self._default is not None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from sandpool.kube.errors import ApiError, Forbidden, Unauthorized
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sandpool.sdk.results import Result
 
 __all__ = [
+    "Diagnosis",
     "PoolExhausted",
     "Refused",
     "SandboxLost",
@@ -24,6 +25,9 @@ __all__ = [
     "TaskError",
     "service_errors",
 ]
+
+#: Makes a context in which errors of a sandbox are explained.
+Diagnosis = Callable[[], AbstractAsyncContextManager[None]]
 
 _TOO_MANY_REQUESTS = 429
 _SERVER_ERROR = 500

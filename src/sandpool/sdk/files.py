@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Final
 
+from sandpool.sdk.errors import Diagnosis
 from sandpool.service.commands import Command, Commands
 from sandpool.service.errors import FileError
 from sandpool.service.files import Files
@@ -22,7 +24,8 @@ _LIST: Final = (
 class AsyncFiles:
     """Relative paths are relative to the working directory of the image. Every method raises ``FileError``."""
 
-    def __init__(self, commands: Commands, files: Files, sandbox: Sandbox) -> None:
+    def __init__(self, commands: Commands, files: Files, sandbox: Sandbox, diagnosed: Diagnosis = nullcontext) -> None:
+        self._diagnosed = diagnosed
         self._commands = commands
         self._files = files
         self._sandbox = sandbox
@@ -47,7 +50,8 @@ class AsyncFiles:
     async def exists(self, path: str) -> bool:
         """Whether there is a file, a directory or a link."""
         command = Command(("sh", "-c", '[ -e "$0" ] || [ -L "$0" ]', path))
-        return (await self._commands.run(self._sandbox, command)).exit_code == 0
+        async with self._diagnosed():
+            return (await self._commands.run(self._sandbox, command)).exit_code == 0
 
     async def move(self, source: str, destination: str) -> None:
         """Rename a file or directory."""
@@ -65,16 +69,20 @@ class AsyncFiles:
         self, source: str | os.PathLike[str], destination: str, *, progress: Callable[[int], None] | None = None
     ) -> None:
         """Copy a local file or tree into the sandbox. ``progress`` receives the number of copied bytes."""
-        await self._files.upload(self._sandbox, source, destination, progress=progress or _ignore)
+        async with self._diagnosed():
+            await self._files.upload(self._sandbox, source, destination, progress=progress or _ignore)
 
     async def download(
         self, source: str, destination: str | os.PathLike[str], *, progress: Callable[[int], None] | None = None
     ) -> None:
         """Copy a file or tree out of the sandbox. ``progress`` receives the number of copied bytes."""
-        await self._files.download(self._sandbox, source, destination, progress=progress or _ignore)
+        async with self._diagnosed():
+            await self._files.download(self._sandbox, source, destination, progress=progress or _ignore)
 
     async def _shell(self, script: str, path: str, what: str, stdin: bytes | None = None, *arguments: str) -> bytes:
-        result = await self._commands.run(self._sandbox, Command(("sh", "-c", script, path, *arguments)), stdin=stdin)
+        command = Command(("sh", "-c", script, path, *arguments))
+        async with self._diagnosed():
+            result = await self._commands.run(self._sandbox, command, stdin=stdin)
         if result.exit_code != 0:
             reason = result.stderr.decode(errors="replace").strip() or f"exit code {result.exit_code}"
             raise FileError(f"{what} {path} in the sandbox: {reason}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from sandpool.api import conditions as api
 from sandpool.api.kinds import SANDBOX
-from sandpool.kube.errors import NotFound
+from sandpool.kube.errors import BadRequest, NotFound
 from sandpool.sdk.code import AsyncCode, CodeSessionEnded
 from sandpool.sdk.errors import SandboxLost, ServiceUnavailable, service_errors
 from sandpool.sdk.files import AsyncFiles
@@ -38,7 +38,6 @@ class AsyncSandbox:
         self._sandbox = sandbox
         self._ports = AsyncExitStack()
         self._urls: dict[int, str] = {}
-        self._resuming = asyncio.Lock()
 
     @property
     def name(self) -> str:
@@ -80,12 +79,12 @@ class AsyncSandbox:
     @cached_property
     def files(self) -> AsyncFiles:
         """Its files."""
-        return AsyncFiles(self._service.commands, self._service.files, self._sandbox)
+        return AsyncFiles(self._service.commands, self._service.files, self._sandbox, self._diagnosed)
 
     @cached_property
     def code(self) -> AsyncCode:
         """Python in it, with state that stays between calls."""
-        return AsyncCode(self._service.commands, self._sandbox)
+        return AsyncCode(self._service.commands, self._sandbox, self._diagnosed)
 
     async def url(self, port: int) -> str:
         """A local URL of a server in the sandbox. It works until the sandbox is released."""
@@ -132,6 +131,8 @@ class AsyncSandbox:
                 yield
         except (NotRunning, CommandFailed, ServiceUnavailable, CodeSessionEnded) as error:
             await self._raise_if_lost(wait=0.0 if isinstance(error, NotRunning) else _DIAGNOSIS)
+            if isinstance(error, NotRunning) and not isinstance(error.__cause__, BadRequest):
+                raise ServiceUnavailable(error.message, error.advice) from error
             raise
 
     async def _raise_if_lost(self, wait: float) -> None:

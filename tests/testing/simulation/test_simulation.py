@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from sandpool.controllers.claim.reporter import StatusReporter
 from sandpool.testing.simulation.simulation import SimulationFailure
 from tests.support.simulation.users import UserSimulation
 
+ROOT = Path(__file__).parents[3]
 SEEDS = (1, 7, 12)
 DIGESTS = f"""
 from tests.support.simulation.users import UserSimulation
@@ -31,7 +33,9 @@ def test_seed_replays_the_same_run_in_any_process() -> None:
     for hash_seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         command = [sys.executable, "-c", DIGESTS]
-        digests.add(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+        done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        digests.add(done.stdout)
     assert len(digests) == 1
     assert next(iter(digests)).split() == [UserSimulation(seed).run().digest for seed in SEEDS]
 
