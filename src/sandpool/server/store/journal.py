@@ -50,9 +50,7 @@ _CHECKPOINT_PAGES: Final = 4000
 _RESERVE_BYTES: Final = 32 << 20  # twice what the write-ahead log grows to, so that it can always be checkpointed
 _RESERVE_SHARE: Final = 8  # and at most this part of the free space
 _RESERVE_AT_REST: Final = 256 << 10  # while no server runs; the write-ahead log is empty then
-_START_BYTES: Final = (
-    256 << 10
-)  # left for the small files that a start writes: kubeconfig, token, description of the home
+_START_BYTES: Final = 256 << 10  # left for the files that a start writes: kubeconfig, token, description of the home
 # Links are not followed: who can put one into the data directory must not choose what is written.
 _OPEN_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _HEAD = struct.Struct("<QI")  # revision, CRC of its bytes
@@ -338,6 +336,8 @@ class Journal:
         while (item := self._queue.get()) is not None:
             batch, done = item
             error = self._attempt(batch)
+            if isinstance(error, DiskFull) and self._shrink():
+                error = self._attempt(batch)
             if isinstance(error, DiskFull) and batch.only_deletes() and self._release_reserve():
                 self._shrink()
                 error = self._attempt(batch)
@@ -410,6 +410,8 @@ class Journal:
             # Space that was given up is taken back before anything else can use it.
             wanted = max(free // _RESERVE_SHARE, min(self._released, free - _START_BYTES))
             size = min(_RESERVE_BYTES, max(present - max(_START_BYTES - free, 0), wanted))
+            # A checkpoint may need as much space as the write-ahead log has, before it returns the log's.
+            self._db.execute(f"PRAGMA wal_autocheckpoint={max(16, min(_CHECKPOINT_PAGES, size // _PAGE // 2))}")
             if size == present or (not present and size < disk.f_frsize):
                 return
             file = os.open(path, _OPEN_FLAGS, 0o600)
@@ -417,12 +419,10 @@ class Journal:
             try:
                 if size < present:
                     os.ftruncate(file, max(size, 0))
-                    return
-                os.posix_fallocate(file, 0, size)
+                else:
+                    os.posix_fallocate(file, 0, size)
             finally:
                 os.close(file)
-            # A checkpoint may need as much space as the write-ahead log has, before it returns the log's.
-            self._db.execute(f"PRAGMA wal_autocheckpoint={max(16, min(_CHECKPOINT_PAGES, size // _PAGE // 2))}")
 
     def _keep_small_reserve(self) -> None:
         with contextlib.suppress(OSError):
@@ -444,14 +444,19 @@ class Journal:
         _log.warning("the disk of %s is full; using the space reserved for deletions", self.directory)
         return True
 
-    def _shrink(self) -> None:
-        """Return the space of the write-ahead log to the disk.
+    def _shrink(self) -> bool:
+        """Return the space of the write-ahead log to the disk; False if nothing was returned.
 
-        The database may first have to grow by as much. Without that room the attempt would use up the rest of it."""
+        The database may first have to grow. Without the room for that, the attempt would use up the rest of it."""
         with contextlib.suppress(sqlite3.Error, OSError):
+            if not (self.directory / f"{DATABASE}-wal").stat().st_size:
+                return False
             disk = os.statvfs(self.directory)
-            if disk.f_bavail * disk.f_frsize >= (self.directory / f"{DATABASE}-wal").stat().st_size:
-                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            (pages,) = self._db.execute("PRAGMA page_count").fetchone()
+            if disk.f_bavail * disk.f_frsize >= pages * _PAGE - (self.directory / DATABASE).stat().st_size:
+                (busy, _, _) = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                return not busy
+        return False
 
     def close(self) -> None:
         """Finish the batches that were handed in, then release the directory."""
