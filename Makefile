@@ -58,7 +58,7 @@ crds: setup      ## write deploy/crds/ and deploy/lean/ from the schema definiti
 	@$(BIN)/python -m sandpool.api.schema.crds deploy/lean lean
 
 deploy: crds     ## write the other manifests, the Helm chart and the dashboard in deploy/
-	@$(BIN)/python -m sandpool.install.files deploy
+	@$(BIN)/python -m dev.deploy.files deploy
 
 bench-api: setup ## measure the embedded API; compares with kube-apiserver + etcd where their binaries are built
 	@$(BIN)/python -m benchmarks.api

@@ -31,7 +31,7 @@ from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
 from sandpool.testing.objects import new, pod_template
 from sandpool.testing.waiting import until
-from tests.install.test_chart import without_empties
+from tests.dev.deploy.test_chart import without_empties
 from tests.support.assets import Assets
 from tests.support.installed_cluster import Cluster
 

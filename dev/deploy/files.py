@@ -1,6 +1,6 @@
 """Generate the files in deploy/.
 
-    python -m sandpool.install.files DIRECTORY
+    python -m dev.deploy.files DIRECTORY
 
 writes them (``make deploy`` does so); a test fails when they differ from what is generated.
 """
@@ -12,10 +12,11 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from dev.deploy import chart, grafana
 from sandpool.api.resource import Object
 from sandpool.api.sandbox_spec import Profile
 from sandpool.api.schema import crds
-from sandpool.install import chart, grafana, monitoring, node
+from sandpool.install import monitoring, node
 from sandpool.install.manifests import InstallOptions, controller, definitions, namespace, router
 
 # Where ``make crds`` writes the definitions.

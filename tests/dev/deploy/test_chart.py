@@ -15,14 +15,14 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from dev.deploy.chart_values import FLAGS
 from sandpool.api.resource import Object
 from sandpool.cli.controller import controller as controller_command
 from sandpool.install import monitoring
-from sandpool.install.chart_values import FLAGS
 from sandpool.install.flow import FLOW_SCHEMA
 from sandpool.install.manifests import InstallOptions, controller, namespace
 
-CHART = Path(__file__).parents[2] / "deploy" / "helm" / "sandpool"
+CHART = Path(__file__).parents[3] / "deploy" / "helm" / "sandpool"
 RENDERER = Path(__file__).parent / "render.go"
 
 Render = Callable[..., dict[str, Object]]

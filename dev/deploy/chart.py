@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import yaml
 
+from dev.deploy.chart_values import FLAGS, values
 from sandpool import __version__
 from sandpool.api.resource import Object
 from sandpool.api.schema.crds import as_yaml, manifests
 from sandpool.install import monitoring
-from sandpool.install.chart_values import FLAGS, values
 from sandpool.install.flow import FLOW_SCHEMA
 from sandpool.install.manifests import DEFAULT_PROFILE, InstallOptions, controller, namespace
 from sandpool.install.names import NAMESPACE

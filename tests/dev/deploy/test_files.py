@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import yaml
 
+from dev.deploy.files import files
 from sandpool.api.resource import Object
 from sandpool.api.schema import crds
 from sandpool.install import node
-from sandpool.install.files import files
 from sandpool.install.manifests import InstallOptions, router
 from tests.support.kubectl import find_kubectls
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+DEPLOY = Path(__file__).parents[3] / "deploy"
 
 
 def documents(text: str) -> list[Object]:
