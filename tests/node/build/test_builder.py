@@ -13,7 +13,7 @@ import pytest_asyncio
 from sandpool.engine.clock import SystemClock
 from sandpool.node.build.builder import Builder, BuildOptions
 from sandpool.node.build.dockerfile import parse_dockerfile
-from sandpool.node.build.recipe import BuildFailure, Configure, Copy, Packages, Recipe, Run, Step
+from sandpool.node.build.recipe import MOUNTED, BuildFailure, Configure, Copy, Packages, Recipe, Run, Step
 from sandpool.node.build.sandbox import BuildSandbox
 from sandpool.node.images.builtin import BuiltInImages
 from sandpool.node.images.pip_settings import host_settings
@@ -81,16 +81,16 @@ async def workshop(tmp_path: Path) -> AsyncIterator[Workshop]:
     assert not sandbox.directory.exists() or not os.listdir(sandbox.directory)
 
 
-def run(script: str) -> Step:
-    return Run(f"RUN {script}", ("/bin/sh", "-c", script))
+def run(script: str, **directories: Path) -> Step:
+    return Run(f"RUN {script}", ("/bin/sh", "-c", script), directories=directories)
 
 
-def make_wheel(directory: Path, name: str) -> None:
-    """A package with one module and one program."""
+def make_wheel(directory: Path, name: str, word: str = "this") -> None:
+    """A package with one module and one program, which prints ``word``."""
     directory.mkdir(exist_ok=True)
     info = f"{name}-1.0.dist-info"
     with zipfile.ZipFile(directory / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr(f"{name}.py", f"def main(): print('this is {name}')\n")
+        wheel.writestr(f"{name}.py", f"def main(): print('{word} is {name}')\n")
         wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         wheel.writestr(
             f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
@@ -159,6 +159,36 @@ async def test_requirements_are_part_of_the_cache_key(workshop: Workshop) -> Non
     assert one.id != two.id and "Successfully installed first-1.0 second-1.0" in workshop.output
     with pytest.raises(BuildFailure, match="exit code"):
         await workshop.build(Recipe("python", (Packages("pip", pip=("missing",)),)))
+
+
+async def test_content_of_mounted_directories_is_part_of_the_cache_key(workshop: Workshop) -> None:
+    data = workshop.directory / "data"
+    data.mkdir()
+    (data / ".dockerignore").write_text("*\n")
+    recipe = Recipe("python", (run(f"cat {MOUNTED}/data/file", data=data),))
+    for content in ("old", "new"):
+        (data / "file").write_text(content)
+        await workshop.build(recipe)
+        assert workshop.output == content
+    await workshop.build(recipe)
+    assert workshop.progress.hits == 1, "an unchanged directory"
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param((Packages("pip", pip=("greeting",)), run("greeting")), id="packages"),
+        pytest.param((run(f"grep -aho 'print.*' {MOUNTED}/links-0/*"),), id="run"),
+    ],
+)
+async def test_replaced_package_of_a_local_directory_is_installed(workshop: Workshop, steps: tuple[Step, ...]) -> None:
+    workshop.pip["find-links"] = str(workshop.directory / "wheels")
+    for word in ("this", "that"):
+        make_wheel(workshop.directory / "wheels", "greeting", word)
+        await workshop.build(Recipe("python", steps))
+        assert f"{word} is greeting" in workshop.output
+    await workshop.build(Recipe("python", steps))
+    assert workshop.progress.hits == len(steps), "an unchanged directory"
 
 
 async def test_dockerfile_builds_on_an_imported_image(workshop: Workshop) -> None:

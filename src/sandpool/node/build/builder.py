@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Final, Protocol
 
@@ -19,7 +19,7 @@ import msgspec
 
 from sandpool.engine.clock import Clock
 from sandpool.node.build import packages
-from sandpool.node.build.layer_files import Context, LayerWriter, take_writes
+from sandpool.node.build.layer_files import Context, LayerWriter, directory_digest, take_writes
 from sandpool.node.build.recipe import (
     MOUNTED,
     Argument,
@@ -79,6 +79,12 @@ class _State:
     config: ImageConfig
     layers: list[Path]  # new ones, the topmost first
     arguments: dict[str, str]
+    contents: dict[Path, str] = field(default_factory=dict)  # digests of directories of the host that commands use
+
+    async def content(self, directory: Path) -> str:
+        if directory not in self.contents:
+            self.contents[directory] = await asyncio.to_thread(directory_digest, directory)
+        return self.contents[directory]
 
 
 class Builder:
@@ -207,9 +213,13 @@ class Builder:
     async def _run(self, step: Run, state: _State, image: Image, options: BuildOptions) -> None:
         user = _user(step.user or image.user)
         env = {"PATH": DEFAULT_PATH, **state.arguments, **image.env}
-        files = {name: content for name, content in step.files.items() if name != "pip.conf" and name != "ca.crt"}
-        names = sorted(step.directories)
-        key = _digest(state.key, "run", step.words, sorted(env.items()), image.working_dir, user, files, names)
+        _, pip_directories = packages.pip_files(options.pip_settings)
+        directories = {**pip_directories, **step.directories}
+        used = {
+            **{name: content for name, content in step.files.items() if name not in packages.SETTINGS},
+            **{name: await state.content(path) for name, path in directories.items() if name not in packages.SETTINGS},
+        }
+        key = _digest(state.key, "run", step.words, sorted(env.items()), image.working_dir, user, sorted(used.items()))
         if not self._cached(key, state, options):
             with self.store.incoming() as incoming:
                 await self._command(step, image, user, env, incoming, options)

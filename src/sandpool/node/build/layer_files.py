@@ -8,7 +8,7 @@ import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -104,17 +104,27 @@ class Context:
 
     def digest(self, paths: Sequence[Path]) -> str:
         """A digest of names, modes and contents."""
-        found = hashlib.sha256()
-        for top in paths:
-            for path in self.entries(top):
-                about = path.lstat()
-                found.update(f"{path.relative_to(top)}\0{path.name}\0{about.st_mode:o}\0".encode())
-                if path.is_symlink():
-                    found.update(os.fsencode(os.readlink(path)))
-                elif path.is_file():
-                    with path.open("rb") as file:
-                        found.update(hashlib.file_digest(file, "sha256").digest())
-        return found.hexdigest()
+        return digest((top, path) for top in paths for path in self.entries(top))
+
+
+def directory_digest(directory: Path) -> str:
+    """A digest of the names, modes and contents of everything in a directory."""
+    top = directory.resolve()
+    return digest((top, Path(path)) for path in sorted((str(top), *_below(str(top)))))
+
+
+def digest(entries: Iterable[tuple[Path, Path]]) -> str:
+    """A digest of names, modes and contents of paths, each with the directory that its name is relative to."""
+    found = hashlib.sha256()
+    for top, path in entries:
+        about = path.lstat()
+        found.update(os.fsencode(f"{path.relative_to(top)}\0{path.name}\0{about.st_mode:o}\0"))
+        if path.is_symlink():
+            found.update(os.fsencode(os.readlink(path)))
+        elif path.is_file():
+            with path.open("rb") as file:
+                found.update(hashlib.file_digest(file, "sha256").digest())
+    return found.hexdigest()
 
 
 class LayerWriter:

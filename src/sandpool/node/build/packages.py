@@ -22,7 +22,10 @@ from sandpool.node.images.pip_settings import settings_file
 VENV: Final = "/opt/venv"
 _REQUIREMENTS: Final = "requirements.txt"
 _PIP_CONFIGURATION: Final = "pip.conf"
+_CERTIFICATE: Final = "ca.crt"
 _SITE: Final = "site"
+# How packages are fetched, not which ones: a step is not done again when one of these changes.
+SETTINGS: Final = (_PIP_CONFIGURATION, _CERTIFICATE, _SITE)
 _DEBS: Final = "debs"
 _ROOT: Final = "0"
 _OPTIONS: Final = "--no-cache-dir --progress-bar off --no-input"
@@ -93,8 +96,8 @@ def pip_files(settings: Mapping[str, str]) -> tuple[dict[str, bytes], dict[str, 
     files: dict[str, bytes] = {}
     own = dict(settings)
     if (certificate := own.pop("cert", "")) and Path(certificate).is_file():
-        files["ca.crt"] = Path(certificate).read_bytes()
-        own["cert"] = f"{MOUNTED}/ca.crt"
+        files[_CERTIFICATE] = Path(certificate).read_bytes()
+        own["cert"] = f"{MOUNTED}/{_CERTIFICATE}"
     places = []
     for number, place in enumerate(own.pop("find-links", "").split()):
         path = Path(place.removeprefix("file://"))
@@ -128,9 +131,7 @@ def apt_steps(wanted: Packages, *, on_built_in: bool, cache: Path) -> list[Step]
     directory = _download(wanted.apt, cache)
     if directory is None:
         return []  # this machine has all of them
-    names = "\n".join(sorted(path.name for path in directory.glob("*.deb")))
-    script = f"# {names.replace(chr(10), ' ')}\n{_UNPACK}"
-    return [Run(wanted.text, ("/bin/sh", "-c", script), {}, {_DEBS: directory}, user=_ROOT)]
+    return [Run(wanted.text, ("/bin/sh", "-c", _UNPACK), {}, {_DEBS: directory}, user=_ROOT)]
 
 
 def _download(packages: Sequence[str], cache: Path) -> Path | None:
