@@ -34,6 +34,20 @@ def test_files_and_trees_go_in_and_come_out(home: Playground, box: str) -> None:
 
 
 @pytest.mark.isolation
+def test_copy_into_a_full_sandbox_fails_and_leaves_no_file(home: Playground) -> None:
+    home.works("template", "create", "small", "--image", "sandpool.local/python", "--disk", "64Mi")
+    (home.directory / "too-large").write_bytes(bytes(100_000_000))
+    name = home.works("claim", "--template", "small").strip()
+    try:
+        said = home.fails("cp", "too-large", f"{name}:")
+        assert "its disk is full" in said and "more ephemeral-storage" in said
+        assert "too-large" not in home.works("exec", name, "--", "ls", "-A")
+        assert ".sandpool" not in home.works("exec", name, "--", "ls", "-A")
+    finally:
+        home.works("release", name)
+
+
+@pytest.mark.isolation
 def test_mistakes_are_one_line_with_advice(home: Playground, box: str) -> None:
     assert "one of the two paths has to be in a sandbox" in home.fails("cp", "a", "b", code=2)
     assert "there is no file or directory nope" in home.fails("cp", "nope", f"{box}:")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import resource
+import signal
 import tarfile
 from pathlib import Path
 
@@ -35,10 +37,23 @@ def outside(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def files(inside: Path) -> Files:
+    return files_of(inside)
+
+
+def files_of(inside: Path, largest: int | None = None, user: int | None = None) -> Files:
+    """Files of a sandbox with a user in which no file may have more than ``largest`` bytes."""
+
+    def limit_files() -> None:
+        if largest is not None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
+
     async def play(session: PlayedSession) -> int:
         process = await asyncio.create_subprocess_exec(
             *session.options.command,
             cwd=inside,
+            preexec_fn=limit_files,
+            user=user,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -146,6 +161,67 @@ async def test_copy_errors_are_reported(files: Files, inside: Path, outside: Pat
     os.mkfifo(outside / "pipe")
     await files.upload(BOX, outside, "all", warn=warnings.append)
     assert warnings == [f"left out {outside}/pipe: it is neither a file, a directory nor a link"]
+
+
+@pytest.mark.parametrize("destination", ["", "new", "existing"])
+async def test_upload_that_ends_early_changes_nothing(inside: Path, outside: Path, destination: str) -> None:
+    """The room of the sandbox ends in the middle of a file: it must not stay there as if it were complete."""
+    (inside / "existing").mkdir()
+    for place in (inside, inside / "existing"):
+        (place / "large").write_text("old")
+    before = described(inside)
+    (outside / "large").write_bytes(bytes(200_000))
+    with pytest.raises(FileError, match="in the sandbox: its disk is full"):
+        await files_of(inside, largest=100_000).upload(BOX, outside / "large", destination)
+    (outside / "small").write_text("small")
+    with pytest.raises(FileError, match="in the sandbox: its disk is full"):
+        await files_of(inside, largest=100_000).upload(BOX, f"{outside}/.", destination)
+    after = {name: about for name, about in described(inside).items() if about != "directory"}
+    assert after == {name: about for name, about in before.items() if about != "directory"}
+
+
+async def test_uploaded_tree_is_merged_into_an_existing_one(files: Files, inside: Path, outside: Path) -> None:
+    make_tree(outside / "tree")
+    (outside / "tree/link to a directory").symlink_to("deep")
+    await files.upload(BOX, outside / "tree", "")
+    (inside / "tree/deep/own").write_text("stays")
+    (inside / "tree/program").write_text("replaced")
+    expected = described(outside / "tree")
+    await files.upload(BOX, outside / "tree", "")
+    stays = described(inside / "tree").pop("deep/own")
+    assert described(inside / "tree") == {**expected, "deep/own": stays}
+    assert os.listdir(inside) == ["tree"]
+
+
+async def test_read_only_directories_are_uploaded_by_a_user_without_privileges(inside: Path, outside: Path) -> None:
+    user = os.getuid() or 65534
+    os.chown(inside, user, -1)
+    for directory in ("tree", "tree/sub"):
+        (outside / directory).mkdir()
+        (outside / directory / "file").write_text("x")
+    for directory in ("tree/sub", "tree"):
+        (outside / directory).chmod(0o555)
+    box = files_of(inside, user=user)
+    await box.upload(BOX, outside / "tree", "")
+    assert described(inside / "tree") == described(outside / "tree")
+    assert [(inside / each).stat().st_mode & 0o777 for each in ("tree", "tree/sub")] == [0o555, 0o555]
+    for directory in ("tree", "tree/sub"):
+        (inside / directory).chmod(0o755)
+    await box.upload(BOX, outside / "tree", "")
+    assert described(inside / "tree") == described(outside / "tree")
+    (outside / "tree/large").write_bytes(bytes(200_000))
+    with pytest.raises(FileError, match="its disk is full"):
+        await files_of(inside, user=user, largest=100_000).upload(BOX, outside / "tree", "other")
+    assert os.listdir(inside) == ["tree"]
+
+
+async def test_file_does_not_replace_a_directory_of_a_tree(files: Files, inside: Path, outside: Path) -> None:
+    (inside / "tree/name").mkdir(parents=True)
+    (outside / "tree").mkdir()
+    (outside / "tree/name").write_text("file")
+    with pytest.raises(FileError, match="tree/name: Is a directory"):
+        await files.upload(BOX, outside / "tree", "")
+    assert (inside / "tree/name").is_dir() and os.listdir(inside) == ["tree"]
 
 
 def archive(*members: tarfile.TarInfo) -> bytes:

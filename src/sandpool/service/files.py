@@ -27,7 +27,35 @@ _PIECE: Final = 1 << 17
 _BLOCK: Final = 512
 _TYPES: Final = {"d": "directory", "f": "file", "n": "nothing"}
 _PROBE: Final = 'if [ -d "$0" ]; then echo d; elif [ -e "$0" ] || [ -L "$0" ]; then echo f; else echo n; fi'
-_UNPACK: Final = 'mkdir -p "$0" && exec tar -xof - -C "$0"'
+# Files go to their places when all are complete: a full disk or a broken connection leaves no file that looks whole.
+# Directories that exist are merged, everything else is moved, with one process for each tree that is new.
+_UNPACK: Final = """
+to=$0 new=$0/$1
+place() {  # a directory moves only while its user may write to it
+    if [ ! -d "$1" ] || [ -L "$1" ] || [ -w "$1" ]; then mv -f "$1" "$2"; return; fi
+    chmod u+w "$1" && mv -f "$1" "$2" && chmod u-w "$2"
+}
+merge() {
+    [ -w "$1" ] || chmod u+w "$1" || return
+    for one in "$1"/* "$1"/.[!.]* "$1"/..?*; do
+        if [ ! -e "$one" ] && [ ! -L "$one" ]; then continue; fi
+        if [ -L "$one" ] && [ -L "$2/${one##*/}" ]; then rm -f "$2/${one##*/}"; fi
+        if [ ! -d "$2/${one##*/}" ]; then
+            place "$one" "$2/${one##*/}" || return
+        elif [ -d "$one" ] && [ ! -L "$one" ]; then
+            merge "$one" "$2/${one##*/}" || return
+        else
+            echo "$2/${one##*/}: Is a directory" >&2
+            return 1
+        fi
+    done
+}
+mkdir -p "$to" && mkdir "$new" || exit
+trap 'rm -rf "$new" 2>/dev/null || { chmod -R u+w "$new" && rm -rf "$new"; }' EXIT
+trap 'exit 1' HUP INT TERM
+tar -xof - -C "$new" || exit
+merge "$new" "$to"
+"""
 _PACK: Final = 'cd "$0" && exec tar -cf - "$1"'
 
 # What GNU tar and BusyBox say.
@@ -87,7 +115,7 @@ class Files:
             entries = list(_walk(local, name, warn))
         except OSError as error:
             raise FileError(f"cannot read {error.filename or local}: {error.strerror}") from None
-        command = Command(("sh", "-c", _UNPACK, _safe(directory or ".")))
+        command = Command(("sh", "-c", _UNPACK, _safe(directory or "."), f".sandpool-{os.urandom(8).hex()}"))
         result = await self.commands.run(sandbox, command, stdin=_packed(entries, progress))
         _raise_unless_done(result, f"cannot write {destination or name} in the sandbox")
 
