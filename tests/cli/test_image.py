@@ -46,7 +46,10 @@ async def test_node_finds_imported_images(tmp_path: Path, started: str) -> None:
 
 
 def test_errors_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("FROM python\n")
+    no_image = "is no image: it is neither a directory, a tar of a file system, nor an archive of podman or docker save"
     for arguments, message in (
+        (("import", f"{tmp_path}/text", "a"), f"Error: {tmp_path}/text {no_image}\n"),
         (("import", "/nowhere", "a"), "Error: /nowhere: no such file or directory\n"),
         (("rm", "a"), "Error: no such image: a:latest; `sandpool image ls` lists them\n"),
         (("rm", "sandpool.local/python:x"), f"Error: sandpool.local/python:x {BUILT_IN}\n"),

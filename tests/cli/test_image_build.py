@@ -81,3 +81,24 @@ def test_a_dockerfile_of_a_registry_image_is_built_by_buildah(tmp_path: Path, mo
     assert built.startswith("build --layers --tag localhost/sandpool-build:")
     assert built.endswith(f"--file {tmp_path}/Dockerfile --build-arg A=1 {tmp_path}")
     assert pushed.split()[0] == "push" and "docker-archive:" in pushed
+
+
+@pytest.mark.parametrize(("code", "shown"), [(0, ""), (1, "step output\nstep complaint\n")])
+def test_quiet_build_shows_the_output_of_buildah_only_if_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], code: int, shown: str
+) -> None:
+    programs, layout = tmp_path / "bin", tmp_path / "layout"
+    programs.mkdir()
+    layout.mkdir()
+    (layout / "file").write_text("x")
+    (programs / "buildah").write_text(
+        "#!/bin/sh\necho step output\necho step complaint >&2\n"
+        f'[ "$1" != push ] || {{ to=${{3#docker-archive:}}; tar -cf "${{to%%:*}}" -C {layout} file; }}\nexit {code}\n'
+    )
+    (programs / "buildah").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    (tmp_path / "Dockerfile").write_text("FROM debian:12\nRUN true\n")
+    result = run(tmp_path, "build", "mine", "-q", "-f", str(tmp_path / "Dockerfile"))
+    assert result.exit_code == code
+    assert capfd.readouterr() == ("", ""), "buildah itself writes nothing to the terminal"
+    assert result.output.startswith(shown or "sha256:") and ("step output" in result.output) == bool(shown)

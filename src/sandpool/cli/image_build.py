@@ -175,7 +175,7 @@ def build(
             recipe = _recipe(base or "python", pip, requirements, apt, copies, commands, env)
             place = Path("/")
         if dockerfile is not None and _uses_buildah(builder, recipe, store):
-            stored = _build_with_buildah(store, name, dockerfile, place, build_arg, use_cache=not no_cache)
+            stored = _build_with_buildah(store, name, dockerfile, place, build_arg, use_cache=not no_cache, quiet=quiet)
         else:
             options = BuildOptions(
                 place, directory / "build", build_arg, host_settings(), os.environ, use_cache=not no_cache
@@ -271,14 +271,27 @@ def _uses_buildah(builder: str, recipe: Recipe, store: ImageStore) -> bool:
 
 
 def _build_with_buildah(
-    store: ImageStore, name: Reference, file: Path, context: Path, arguments: dict[str, str], *, use_cache: bool
+    store: ImageStore,
+    name: Reference,
+    file: Path,
+    context: Path,
+    arguments: dict[str, str],
+    *,
+    use_cache: bool,
+    quiet: bool,
 ) -> StoredImage:
     with tempfile.TemporaryDirectory(prefix="sandpool-build-") as directory:
         archive, tag = f"{directory}/image.tar", f"localhost/sandpool-build:{os.getpid()}"
         words = [_BUILDAH, "build", "--layers" if use_cache else "--no-cache", "--tag", tag, "--file", str(file)]
         words += [word for pair in arguments.items() for word in ("--build-arg", "=".join(pair))]
         for command in ([*words, str(context)], [_BUILDAH, "push", tag, f"docker-archive:{archive}:{tag}"]):
-            if subprocess.run(command, check=False, stdout=_STDERR, stdin=subprocess.DEVNULL).returncode != 0:
+            output = subprocess.PIPE if quiet else _STDERR
+            done = subprocess.run(
+                command, check=False, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+            )
+            if done.returncode != 0:
+                if quiet:
+                    click.echo(done.stdout.decode(errors="replace").rstrip(), err=True)
                 raise BuildFailure(f"buildah {command[1]} failed")
         try:
             return import_image(store, name, archive)

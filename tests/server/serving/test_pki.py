@@ -190,3 +190,21 @@ def test_old_tls_versions_are_rejected(tmp_path: Path) -> None:
     context = Authority(tmp_path, Calendar()).tls()
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
     assert context.verify_mode == ssl.CERT_OPTIONAL
+
+
+@pytest.mark.parametrize("name", ["ca.crt", "ca.key"])
+def test_broken_file_of_the_authority_is_named_with_what_to_do(tmp_path: Path, name: str) -> None:
+    Authority(tmp_path, Calendar())
+    (tmp_path / name).write_text("no PEM")
+    with pytest.raises(ValueError, match=f"{tmp_path}/{name} is damaged: restore it from a backup, or remove "):
+        Authority(tmp_path, Calendar())
+    assert (tmp_path / name).read_text() == "no PEM", "it may be all that is left of the key"
+
+
+@pytest.mark.parametrize("name", ["admin.crt", "admin.key"])
+def test_broken_certificate_of_a_client_is_issued_again(tmp_path: Path, name: str) -> None:
+    Authority(tmp_path, Calendar()).admin()
+    (tmp_path / name).write_text("no PEM")
+    authority = Authority(tmp_path, Calendar())
+    client_context(authority, certificate=True)
+    assert load(authority.admin().certificate).issuer == load(authority.ca_file).subject

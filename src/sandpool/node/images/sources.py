@@ -52,7 +52,10 @@ def unpack(source: str, directory: Path, credentials_file: bytes = b"") -> Unpac
         with tarfile.open(path) as archive:
             members = set(archive.getnames())
     except tarfile.TarError as error:
-        raise SourceFailure(f"{source} is neither a directory nor an archive: {error}") from error
+        raise SourceFailure(
+            f"{source} is no image: it is neither a directory, a tar of a file system, nor an archive of podman or "
+            "docker save"
+        ) from error
     if "oci-layout" in members or "./oci-layout" in members:
         return _from_layout(_fetch(f"oci-archive:{path}", directory), directory)
     if "manifest.json" in members:

@@ -43,6 +43,14 @@ class Identity:
     key: Path
 
 
+class DamagedFile(Exception):
+    """A file that is no certificate or key."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(f"{file} is damaged")
+        self.file = file
+
+
 class Authority:
     """The certificates in one directory."""
 
@@ -50,7 +58,13 @@ class Authority:
         self._directory = directory
         self._clock = clock
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._ca, self._ca_key = self._load("ca") or self._make_ca()
+        try:
+            self._ca, self._ca_key = self._load("ca") or self._make_ca()
+        except DamagedFile as error:
+            raise ValueError(
+                f"{error.file} is damaged: restore it from a backup, or remove {directory} to issue all certificates "
+                "again; clients then need the new kubeconfig"
+            ) from error
 
     @property
     def ca_pem(self) -> str:
@@ -78,8 +92,7 @@ class Authority:
 
     def client(self, name: str, user: str, *groups: str) -> Identity:
         """The client certificate of a user, stored under a name."""
-        present = self._load(name)
-        if present is None or not self._is_good(present[0]):
+        if self._load_issued(name) is None:
             self._issue(name, _name(user, *groups), ExtendedKeyUsageOID.CLIENT_AUTH)
         return self._identity(name)
 
@@ -90,8 +103,8 @@ class Authority:
     # -- issuing and storing ------------------------------------------------------------------------------------------
 
     def _serving(self, name: str, subject: x509.Name, wanted: set[str]) -> Identity:
-        present = self._load(name)
-        if present is None or not self._is_good(present[0]) or not wanted <= _names(present[0]):
+        present = self._load_issued(name)
+        if present is None or not wanted <= _names(present):
             alternatives = x509.SubjectAlternativeName([_general_name(each) for each in sorted(wanted)])
             self._issue(name, subject, ExtendedKeyUsageOID.SERVER_AUTH, alternatives)
         return self._identity(name)
@@ -100,16 +113,28 @@ class Authority:
         return Identity(self._directory / f"{name}.crt", self._directory / f"{name}.key")
 
     def _load(self, name: str) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None:
-        """Load a certificate and its key; None if one is missing or they do not match."""
+        """Load a certificate and its key; None if one is missing or they do not match. Raises ``DamagedFile``."""
         identity = self._identity(name)
+        file = identity.certificate
         try:
-            certificate = x509.load_pem_x509_certificate(identity.certificate.read_bytes())
-            key = serialization.load_pem_private_key(identity.key.read_bytes(), None)
+            certificate = x509.load_pem_x509_certificate(file.read_bytes())
+            file = identity.key
+            key = serialization.load_pem_private_key(file.read_bytes(), None)
         except FileNotFoundError:
             return None
+        except (ValueError, TypeError) as error:  # TypeError: the key is encrypted
+            raise DamagedFile(file) from error
         if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
             return None
         return certificate, key
+
+    def _load_issued(self, name: str) -> x509.Certificate | None:
+        """Load a certificate that this CA can issue again; None if it has to."""
+        try:
+            present = self._load(name)
+        except DamagedFile:
+            return None
+        return present[0] if present is not None and self._is_good(present[0]) else None
 
     def _is_good(self, certificate: x509.Certificate) -> bool:
         now = self._clock.now()
