@@ -80,3 +80,18 @@ def test_mistakes_are_one_line_with_advice(home: Playground) -> None:
     assert "0 documents of kind SandboxTemplate" in home.fails("template", "create", "-f", "-", stdin=b"a: 1")
     assert "the API refused" in home.fails("template", "create", "Bad_Name", "--image", "x")
     assert "there is no claim or sandbox" in home.fails("suspend", "missing")
+
+
+@pytest.mark.isolation
+def test_template_with_a_volume_that_is_mounted_nowhere_is_made_with_a_warning(home: Playground) -> None:
+    pod = {"containers": [{"name": "main", "image": "x"}], "volumes": [{"name": "data", "emptyDir": {}}]}
+    document = {
+        "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
+        "kind": "SandboxTemplate",
+        "metadata": {"name": "unmounted"},
+        "spec": {"podTemplate": {"spec": pod}},
+    }
+    result = home.run("template", "create", "-f", "-", stdin=json.dumps(document).encode())
+    assert (result.returncode, result.stderr) == (0, b'warning: volume "data" is mounted in no container\n')
+    assert 'volume "data" of the template is mounted in no container' in home.works("why", "template", "unmounted")
+    home.works("template", "rm", "unmounted")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from sandpool.api.kinds import SANDBOX, SANDBOX_WARM_POOL
-from sandpool.explain.objects import explain_pod, explain_pool, explain_sandbox, explain_template
+from sandpool.explain.claim import Link
+from sandpool.explain.objects import _in_order, explain_pod, explain_pool, explain_sandbox, explain_template
 from sandpool.kube.errors import NotFound
 from sandpool.node.simulated import NO_NODE, Fate
 from sandpool.service.service import Service
@@ -111,3 +113,29 @@ async def test_a_pod_that_failed(world: World, service: Service) -> None:
     await world.until(ended)
     explanation = await explain_sandbox(world.client, world.namespace, "own", world.clock.now())
     assert explanation.sentence == 'Sandbox "own" is not ready: its pod has ended: Pod failed.'
+
+
+async def test_volume_that_is_mounted_nowhere_is_named(world: World, service: Service) -> None:
+    volumes = [{"name": "data", "emptyDir": {}}, {"name": "used", "emptyDir": {}}, {"name": "early", "emptyDir": {}}]
+    image = "example.com/image:1"
+    main = {"name": "main", "image": image, "volumeMounts": [{"name": "used", "mountPath": "/used"}]}
+    first = {"name": "first", "image": image, "volumeMounts": [{"name": "early", "mountPath": "/early"}]}
+    pod = {"spec": {"containers": [main], "initContainers": [first], "volumes": volumes}}
+    claims = [{"metadata": {"name": "disk"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]
+    await world.template(podTemplate=pod, volumeClaimTemplates=claims)
+    await service.pools.create("python", "python", 0)
+    template = await explain_template(world.client, world.namespace, "python")
+    pool = await explain_pool(world.client, world.namespace, "python", world.clock.now())
+    for explained in (template, pool):
+        told = [line for line in texts(explained).splitlines() if line.startswith("warning: ")]
+        assert told == [
+            f'warning: volume "{name}" of the template is mounted in no container' for name in ("data", "disk")
+        ]
+    assert template.advice == "add volumeMounts to a container of the template, or remove the volume"
+
+
+def test_links_of_one_second_keep_the_order_of_cause_and_effect() -> None:
+    second = datetime(2026, 1, 1, tzinfo=UTC)
+    event, condition = Link(second + timedelta(microseconds=900_000), "Scheduled"), Link(second, "Ready is True")
+    earlier, untimed = Link(second - timedelta(seconds=1), "created"), Link(None, "2 members are not ready")
+    assert _in_order([untimed, event, condition, earlier]) == [earlier, event, condition, untimed]

@@ -11,7 +11,7 @@ import click
 from sandpool.cli.execution import parse_environment
 from sandpool.cli.flags import BYTES, CPUS
 from sandpool.cli.option_groups import GroupedCommand, option
-from sandpool.cli.output import Column, age, output_option, show, show_document
+from sandpool.cli.output import Column, age, output_option, plain, show, show_document
 from sandpool.cli.sessions import Target, target_options
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ def create(
     sandpool template create sleeper --image my/image -- sleep infinity
     sandpool template create -f template.yaml
     """
+    from sandpool.api.views import TemplateView
     from sandpool.service.templates import NewTemplate
 
     if (image is None) == (file is None):
@@ -120,7 +121,10 @@ def create(
         document = NewTemplate(image=image or "", command=command, env=parse_environment(env), **options).document(name)
 
     async def work(service: Service) -> Template:
-        return await service.templates.create(document)
+        made = await service.templates.create(document)
+        for volume in TemplateView.from_object(document).unmounted_volumes:
+            click.echo(f'warning: volume "{plain(volume)}" is mounted in no container', err=True)
+        return made
 
     made = target.run(work)
     click.echo(f"created template {made.name}; make a pool of it with: sandpool pool create {made.name}")

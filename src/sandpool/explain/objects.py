@@ -17,7 +17,7 @@ from sandpool.api.conditions import FALSE, TRUE, Condition, find_condition
 from sandpool.api.events import WARNING
 from sandpool.api.kinds import CORE_EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
-from sandpool.api.views import ClaimView, SandboxView, WarmPoolView, parse_time
+from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView, parse_time
 from sandpool.explain.blockers import Blocker, pod_blocker
 from sandpool.explain.claim import Explanation, Link
 from sandpool.explain.observe import Reader
@@ -40,8 +40,8 @@ async def explain_sandbox(client: Client, namespace: str, name: str, now: dateti
     what = f'Sandbox "{name}"'
     sentence = f"{what} is ready{_owned(sandbox)}." if blocked is None else f"{what} is not ready: {_line(blocked)}."
     chain = [Link(sandbox.creation_timestamp, f"created{_made_from(found)}")]
-    chain += _transitions(sandbox.status.conditions)
     chain += _told(events, {sandbox.uid, *([] if pod is None else [pod["metadata"]["uid"]])})
+    chain += _transitions(sandbox.status.conditions)
     return Explanation(sentence, tuple(_in_order(chain)), "" if blocked is None else blocked.advice, _unknown(reader))
 
 
@@ -70,12 +70,12 @@ async def explain_pod(client: Client, namespace: str, name: str) -> Explanation:
     else:
         why = f"is not ready: its phase is {status.get('phase', 'Pending')}"
     chain = [Link(parse_time(metadata.get("creationTimestamp")), "created")]
-    chain += _transitions(conditions)
+    chain += _told(await _events(reader, name), {metadata["uid"]})
     for each in status.get("containerStatuses") or ():
         if ended := (each.get("lastState") or {}).get("terminated"):
             text = f'container "{each["name"]}" ended before with exit code {ended["exitCode"]} ({ended.get("reason")})'
             chain.append(Link(parse_time(ended.get("finishedAt")), text))
-    chain += _told(await _events(reader, name), {metadata["uid"]})
+    chain += _transitions(conditions)
     sentence = f'Pod "{name}" {" ".join(why.split())}.'
     return Explanation(sentence, tuple(_in_order(chain)), advice, _unknown(reader))
 
@@ -112,13 +112,15 @@ async def explain_pool(client: Client, namespace: str, name: str, now: datetime)
         why = f"{why}; {common[0]}" if why else why
     sentence = f'Pool "{name}": {ready}{": " + _plain(why) if why else ""}.'
     chain = [Link(pool.creation_timestamp, f'created, with sandboxes of template "{pool.template}"')]
+    chain += _told(await _events(reader, name), {pool.uid})
     chain += _transitions(status.conditions)
+    if template is not None:
+        chain += _unmounted(template)
     for text in common:
         count = sum(each == text for each in problems)
         chain.append(Link(None, f"{count} {'member is' if count == 1 else 'members are'} not ready: {text}"))
     if outdated := status.replicas - status.updated_replicas:
         chain.append(Link(None, f"{outdated} of {status.replicas} members have an older revision of the template"))
-    chain += _told(await _events(reader, name), {pool.uid})
     return Explanation(sentence, tuple(_in_order(chain)), advice, _unknown(reader))
 
 
@@ -144,6 +146,9 @@ async def explain_template(client: Client, namespace: str, name: str) -> Explana
         updated = f"{pool.status.updated_replicas} of {pool.status.replicas} members"
         text = f'pool "{pool.name}": {updated} have its current revision'
         chain.append(Link(None, text))
+    if unmounted := _unmounted(template):
+        chain += unmounted
+        advice = advice or "add volumeMounts to a container of the template, or remove the volume"
     chain += _told(events, {uid})
     return Explanation(f'Template "{name}" {state}.', tuple(_in_order(chain)), advice, _unknown(reader))
 
@@ -215,10 +220,21 @@ def _transitions(conditions: Iterable[Condition]) -> Iterator[Link]:
         yield Link(parse_time(each.get("lastTransitionTime")), f"{each['type']} is {each['status']}{reason}{message}")
 
 
+def _unmounted(template: Object) -> list[Link]:
+    names = TemplateView.from_object(template).unmounted_volumes
+    return [Link(None, f'warning: volume "{name}" of the template is mounted in no container') for name in names]
+
+
 def _in_order(chain: Iterable[Link]) -> list[Link]:
-    links = list(chain)
-    timed = sorted((link for link in links if link.at is not None), key=lambda link: str(link.at))
-    return [*timed, *(link for link in links if link.at is None)]
+    """Sort by time. Times of conditions are whole seconds: links of one second stay in the order of the chain."""
+    timed: list[tuple[datetime, Link]] = []
+    untimed: list[Link] = []
+    for link in chain:
+        if link.at is None:
+            untimed.append(link)
+        else:
+            timed.append((link.at.replace(microsecond=0), link))
+    return [*(link for _, link in sorted(timed, key=lambda each: each[0])), *untimed]
 
 
 def _owned(sandbox: SandboxView) -> str:

@@ -26,6 +26,20 @@ class TemplateView(View):
         """Whether the controller manages a NetworkPolicy for the sandboxes. An empty value means Managed."""
         return self.network_policy_management != UNMANAGED
 
+    @property
+    def unmounted_volumes(self) -> tuple[str, ...]:
+        """Names of the volumes that no container mounts: files that are written there are not on the volume."""
+        pod = self.pod_template.get("spec") or {}
+        containers = [*(pod.get("initContainers") or ()), *(pod.get("containers") or ())]
+        used = {
+            mount.get("name")
+            for container in containers
+            for mount in (*(container.get("volumeMounts") or ()), *(container.get("volumeDevices") or ()))
+        }
+        names = [volume.get("name") for volume in pod.get("volumes") or ()]
+        names += [(volume.get("metadata") or {}).get("name") for volume in self.volume_claim_templates]
+        return tuple(name for name in dict.fromkeys(names) if name and name not in used)
+
     @classmethod
     def from_object(cls, obj: SharedObject) -> TemplateView:
         spec = obj.get("spec") or {}
