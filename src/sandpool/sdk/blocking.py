@@ -9,13 +9,14 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cached_property, update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from sandpool.sdk.client import DEFAULT_POOL, LEASE, AsyncClient
 from sandpool.sdk.code import AsyncCode, AsyncCodeSession
 from sandpool.sdk.files import AsyncFiles
+from sandpool.sdk.process import AsyncProcess
 from sandpool.sdk.sandbox import AsyncSandbox
 from sandpool.service.claims import PATIENCE
 
@@ -104,6 +105,22 @@ class Code(_Blocking[AsyncCode]):
         return CodeSession(self._async.session(), self._loop)
 
 
+class Process(_Blocking[AsyncProcess]):
+    """See ``AsyncProcess``."""
+
+    wait = blocking(AsyncProcess.wait)
+    logs = blocking(AsyncProcess.logs)
+    running = blocking(AsyncProcess.running)
+    send = blocking(AsyncProcess.send)
+    end_input = blocking(AsyncProcess.end_input)
+    kill = blocking(AsyncProcess.kill)
+
+    @property
+    def id(self) -> str:
+        """Finds the process again, with ``Sandbox.process``."""
+        return self._async.id
+
+
 class Sandbox(_Blocking[AsyncSandbox]):
     """A sandbox of this program: a context manager that releases it. See ``AsyncSandbox``."""
 
@@ -127,6 +144,25 @@ class Sandbox(_Blocking[AsyncSandbox]):
             self.detach()
         else:
             self.release()
+
+    def start(
+        self,
+        command: str | Sequence[str],
+        *,
+        id: str | None = None,  # noqa: A002
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> Process:
+        """Start a command in the background and return at once. See ``AsyncSandbox.start``."""
+        return Process(self._loop.run(self._async.start(command, id=id, env=env, cwd=cwd)), self._loop)
+
+    def process(self, id: str) -> Process:  # noqa: A002
+        """The background process with this ID."""
+        return Process(self._async.process(id), self._loop)
+
+    def processes(self) -> list[Process]:
+        """The background processes, also those that have ended."""
+        return [Process(found, self._loop) for found in self._loop.run(self._async.processes())]
 
     @property
     def name(self) -> str:

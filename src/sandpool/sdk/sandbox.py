@@ -14,6 +14,7 @@ from sandpool.kube.errors import BadRequest, NotFound
 from sandpool.sdk.code import AsyncCode, CodeSessionEnded
 from sandpool.sdk.errors import SandboxLost, ServiceUnavailable, service_errors
 from sandpool.sdk.files import AsyncFiles
+from sandpool.sdk.process import AsyncProcess, AsyncProcesses
 from sandpool.sdk.results import MAX_OUTPUT, Output, Result
 from sandpool.service.commands import Command
 from sandpool.service.errors import CommandFailed, NotRunning
@@ -75,6 +76,30 @@ class AsyncSandbox:
             if done.exit_code == _KILLED:
                 await self._raise_if_lost(wait=_DIAGNOSIS / 3)
         return Result(done.exit_code, done.stdout, done.stderr, done.timed_out, done.truncated)
+
+    async def start(
+        self,
+        command: str | Sequence[str],
+        *,
+        id: str | None = None,  # noqa: A002
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> AsyncProcess:
+        """Start a command in the background and return at once. It goes on when this program ends or loses its
+        connection; ``process(id)`` finds it again."""
+        return await self._processes.start(command, id=id, env=env, cwd=cwd)
+
+    def process(self, id: str) -> AsyncProcess:  # noqa: A002
+        """The background process with this ID."""
+        return self._processes.get(id)
+
+    async def processes(self) -> list[AsyncProcess]:
+        """The background processes, also those that have ended."""
+        return await self._processes.list()
+
+    @cached_property
+    def _processes(self) -> AsyncProcesses:
+        return AsyncProcesses(self._service.commands, self._sandbox, self._diagnosed)
 
     @cached_property
     def files(self) -> AsyncFiles:
