@@ -245,8 +245,11 @@ async def test_pods_restart_with_their_data_after_a_reboot(tmp_path: Path) -> No
         await here.create("stays", containers=[main], initContainers=[init], volumes=volumes)
         await here.create("once", "sleep", "6001", restartPolicy="Never")
         await here.ready("stays", "once")
-        assert here.commands() == ["sleep 5004", "sleep 6001"]
 
+        async def all_run() -> bool:
+            return here.commands() == ["sleep 5004", "sleep 6001"]  # the shell of "stays" runs a while before it
+
+        await until(all_run)
         await here.reboot()
         assert here.commands() == []
         await here.node.start()

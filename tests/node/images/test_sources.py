@@ -66,7 +66,7 @@ def test_missing_source_is_reported(tmp_path: Path, target: Path) -> None:
 
 def test_source_that_is_no_image_is_reported(tmp_path: Path, target: Path) -> None:
     (tmp_path / "text").write_text("hello")
-    with pytest.raises(SourceFailure, match="is neither a directory nor an archive"):
+    with pytest.raises(SourceFailure, match="is no image: it is neither a directory, a tar of a file system, nor"):
         unpack(str(tmp_path / "text"), target)
 
 
