@@ -91,10 +91,12 @@ def test_failed_import_leaves_nothing(store: ImageStore) -> None:
     assert list((store.directory / "incoming").iterdir()) == []
 
 
-def test_incomplete_imports_of_a_crash_are_removed(store: ImageStore) -> None:
-    (store.directory / "incoming/1234").mkdir(parents=True)
-    store.remove_incomplete()
-    assert not (store.directory / "incoming").exists()
+def test_next_import_removes_what_a_killed_one_left_and_no_other(store: ImageStore) -> None:
+    abandoned = store.directory / "incoming/1234"
+    (abandoned / ROOTFS).mkdir(parents=True)
+    with store.incoming() as first, store.incoming() as second:
+        assert {first, second} == set((store.directory / "incoming").iterdir())
+    assert not abandoned.exists()
 
 
 def test_image_with_containers_is_kept(store: ImageStore) -> None:

@@ -2,7 +2,7 @@
 
 An image is a directory with its files and metadata; a name is a symbolic link to it. Each of them appears and
 disappears atomically, so a reader sees an image complete or not at all, and a crash leaves at most files in
-``incoming``, which are removed at the next start. Writers, threads of the agent and commands of the operator alike,
+``incoming``, which the next import removes. Writers, threads of the agent and commands of the operator alike,
 hold a lock: an image that has no name yet must not be taken for an unused one.
 
 An image that was built has no files of its own. It consists of layers, which images share, above an imported or a
@@ -30,6 +30,7 @@ from sandpool.node.images.reference import Reference
 
 ROOTFS: Final = "rootfs"
 _METADATA: Final = "image.json"
+_IF_FREE: Final = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 
 class ImageInUse(Exception):
@@ -93,14 +94,23 @@ class ImageStore:
 
     @contextlib.contextmanager
     def incoming(self) -> Iterator[Path]:
-        """An empty directory on the same file system. It is removed afterwards unless ``add`` has moved it."""
+        """An empty directory on the same file system. It is removed afterwards unless ``add`` has moved it.
+
+        Its lock tells it from the directories of writers that were killed, which are removed first."""
         self._incoming.mkdir(parents=True, exist_ok=True, mode=0o700)
-        directory = self._incoming / secrets.token_hex(8)
-        directory.mkdir()
-        try:
+        with contextlib.ExitStack() as stack:
+            with self._locked():  # a directory without a lock is abandoned, unless it was created just now
+                self._remove_abandoned()
+                directory = self._incoming / secrets.token_hex(8)
+                directory.mkdir()
+                stack.callback(shutil.rmtree, directory, ignore_errors=True)
+                stack.enter_context(_flock(directory, fcntl.LOCK_EX))
             yield directory
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
+
+    def _remove_abandoned(self) -> None:
+        for directory in self._incoming.iterdir():
+            with contextlib.suppress(BlockingIOError, FileNotFoundError), _flock(directory, _IF_FREE):
+                shutil.rmtree(directory, ignore_errors=True)
 
     def add(self, reference: Reference, incoming: Path, image_id: str, config: ImageConfig, source: str) -> StoredImage:
         """Move a directory with the image's files in ``rootfs`` into the store, and name the image."""
@@ -206,10 +216,6 @@ class ImageStore:
         self._remove_unnamed()
         return True
 
-    def remove_incomplete(self) -> None:
-        """Remove incomplete images that a crash has left."""
-        shutil.rmtree(self._incoming, ignore_errors=True)
-
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         with _flock(self.directory, fcntl.LOCK_EX):
@@ -222,7 +228,7 @@ class ImageStore:
             if directory not in kept and not self._is_needed(directory):
                 shutil.rmtree(directory)
         if self._layers.is_dir():
-            with contextlib.suppress(BlockingIOError), _flock(self._layers, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            with contextlib.suppress(BlockingIOError), _flock(self._layers, _IF_FREE):
                 for directory in self._layers.iterdir():
                     if directory not in kept and not self._is_needed(directory):
                         shutil.rmtree(directory)
