@@ -21,8 +21,9 @@ from urllib.parse import urlsplit
 import uvloop
 
 from benchmarks.steps import patch_steps
+from benchmarks.stored_figures import save
 from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION, NAMESPACE, SANDBOX
-from sandpool.bench.figures import Figure, percentile, save, table
+from sandpool.bench.figures import Figure, percentile, table
 from sandpool.bench.server_process import ServerProcess
 from sandpool.bench.subjects import client_of, cpu_seconds, definitions, resident_bytes, sandbox, starved_seconds
 from sandpool.kube.client import Client, MergePatch

@@ -22,10 +22,11 @@ import yaml
 from benchmarks.data_client import Job
 from benchmarks.data_exec import exec_path
 from benchmarks.data_sdk import burst, commands, end, serial
+from benchmarks.stored_figures import save
 from sandpool.api.labels import SANDBOX_NAME_HASH, WARM_POOL
-from sandpool.bench.figures import Figure, percentile, save, table
+from sandpool.bench.figures import Figure, percentile, table
 from sandpool.bench.sdk_process import SdkProcess, Speaker
-from sandpool.bench.subjects import cpu_seconds, router_and, starved_seconds
+from sandpool.bench.subjects import cpu_seconds, starved_seconds
 from tests.support.private_network import PrivateHome
 from tests.support.sdk_scripts import pool
 
@@ -38,6 +39,13 @@ _FILE_MEGABYTES = 256
 def say(text: str) -> None:
     sys.stderr.write(f"bench-data: {text}\n")
     sys.stderr.flush()
+
+
+def router_and(pid: int) -> list[int]:
+    """Return the PID of a ``sandpool up`` and that of its router process, if it has one."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    routers = [int(child) for child in children if b"sandpool.router" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return [pid, *routers]
 
 
 @dataclass(slots=True)

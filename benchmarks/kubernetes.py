@@ -23,13 +23,14 @@ import uvloop
 
 from benchmarks.installation import installation
 from benchmarks.restart import Restart, count, restart
+from benchmarks.stored_figures import stored_figures
 from benchmarks.targets import Measured, failures, figures
 from sandpool.api.sandbox_spec import Profile
 from sandpool.bench.claims import Report, measure
 from sandpool.bench.figures import table
 from sandpool.bench.html_report import page
 from sandpool.bench.load import Tell
-from sandpool.bench.report import document, stored_figures, tables
+from sandpool.bench.report import document, tables
 from sandpool.bench.scenarios import Bursts, Scenario, Stream
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.logging import TEXT, configure_logging

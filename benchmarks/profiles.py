@@ -20,9 +20,10 @@ from typing import Any, Final, get_args
 import orjson
 import uvloop
 
+from benchmarks.stored_figures import save
 from sandpool.api.kinds import NAMESPACE, SANDBOX
 from sandpool.api.sandbox_spec import Profile
-from sandpool.bench.figures import Figure, percentile, save, table
+from sandpool.bench.figures import Figure, percentile, table
 from sandpool.bench.subjects import client_of, cpu_seconds, sandbox, starved_seconds
 from sandpool.engine.clock import SystemClock
 from sandpool.install.installer import Installer

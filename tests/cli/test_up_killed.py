@@ -24,6 +24,7 @@ from sandpool.node.cgroups.mounts import discover
 from sandpool.node.network.netns import NetworkNamespace
 from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
+from tests.support.cgroups import is_populated
 from tests.support.real_node import IMAGE
 
 pytestmark = [pytest.mark.isolation, pytest.mark.long]
@@ -88,7 +89,7 @@ async def at_rest(client: Client, cgroups: Cgroups, wanted: set[str]) -> bool:
         and len(pods) == len(wanted) + POOL
         and all(map(is_ready, pods))
         and {pod["metadata"]["uid"] for pod in pods} == set(running.children())
-        and all(cgroups.group(uid).is_populated() for uid in running.children())
+        and all(is_populated(cgroups.group(uid)) for uid in running.children())
     )
 
 

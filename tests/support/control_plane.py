@@ -41,7 +41,7 @@ def kubelet_flags(authority: Authority) -> tuple[str, ...]:
     """Return the flags with which kube-apiserver connects to kubelets that trust clients of ``authority``."""
     identity = authority.kubelet_client()
     return (
-        f"--client-ca-file={authority.ca_file}",
+        f"--client-ca-file={identity.certificate.with_name('ca.crt')}",
         f"--kubelet-client-certificate={identity.certificate}",
         f"--kubelet-client-key={identity.key}",
         "--kubelet-preferred-address-types=InternalIP",

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import platform
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -63,13 +59,3 @@ def grid(rows: Sequence[Sequence[str]]) -> str:
     padded = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
     padded.insert(1, ["-" * width for width in widths])
     return "\n".join("| " + " | ".join(row) + " |" for row in padded)
-
-
-def save(figures: Sequence[Figure], path: Path, **context: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    document = {
-        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
-        **context,
-        "figures": [asdict(figure) for figure in figures],
-    }
-    path.write_text(json.dumps(document, indent=2) + "\n")

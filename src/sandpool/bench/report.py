@@ -13,7 +13,7 @@ from typing import Any, Final
 from sandpool import __version__
 from sandpool.bench.accounting import CONTROLLERS, NODES, WRITERS
 from sandpool.bench.claims import PERCENTILES, Departure, Report
-from sandpool.bench.figures import Figure, grid
+from sandpool.bench.figures import grid
 
 #: Shown for an unknown value.
 UNKNOWN: Final = "-"
@@ -251,19 +251,3 @@ def _departure(departure: Departure) -> dict[str, Any]:
         "requests": [{"writer": who, "what": what, "count": n} for (who, what), n in sorted(asked.items())],
         "cpu_seconds": departure.used.cpu,
     }
-
-
-def stored_figures(figures: Sequence[Figure]) -> list[dict[str, Any]]:
-    """As ``page`` shows them."""
-    return [
-        {
-            "name": figure.name,
-            "value": figure.value,
-            "unit": figure.unit,
-            "shown": figure.shown,
-            "target": figure.target,
-            "verdict": figure.verdict,
-            "details": figure.details,
-        }
-        for figure in figures
-    ]

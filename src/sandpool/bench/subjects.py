@@ -68,13 +68,6 @@ def cpu_seconds(pid: int) -> float:
     return ticks / _TICKS
 
 
-def router_and(pid: int) -> list[int]:
-    """Return the PID of a ``sandpool up`` and that of its router process, if it has one."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    routers = [int(child) for child in children if b"sandpool.router" in Path(f"/proc/{child}/cmdline").read_bytes()]
-    return [pid, *routers]
-
-
 def starved_seconds(pid: int) -> float:
     """Return how long the threads of a process waited for a CPU: the share of its latencies that others on the machine
     caused. Ended threads do not count."""

@@ -58,16 +58,6 @@ def ensure_running(
         return _start(directory, options, cwd, progress, within, environ)
 
 
-def last_lines(log: Path, count: int = _LINES) -> str:
-    """Return the end of a log file."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - 64 * 1024))
-            return "\n".join(file.read().decode(errors="replace").splitlines()[-count:])
-    except OSError as error:
-        return f"{log}: {error.strerror}"
-
-
 def _find(data_dir: Path | None, environ: Mapping[str, str]) -> Home | None:
     return discovery.running(environ) if data_dir is None else discovery.home_of(data_dir, environ)
 

@@ -18,11 +18,9 @@ RST_STREAM: Final = 3
 SETTINGS: Final = 4
 PING: Final = 6
 GOAWAY: Final = 7
-WINDOW_UPDATE: Final = 9
 
 FIN: Final = 1  # flag: the sender sends no more on this stream
 PROTOCOL_ERROR: Final = 1
-REFUSED_STREAM: Final = 3
 CANCEL: Final = 5
 
 _VERSION: Final = 3

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -95,8 +94,3 @@ def sockets(descriptors: Sequence[int]) -> list[socket.socket]:
     for sock in made:
         sock.setblocking(False)
     return made
-
-
-def close_all(descriptors: Sequence[int]) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)

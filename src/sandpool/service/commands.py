@@ -18,8 +18,7 @@ from sandpool.kube.pod_client import STDERR, STDOUT, ExecError, ExecOptions, Exe
 from sandpool.service.errors import CommandFailed
 from sandpool.service.sandboxes import Sandbox, not_running
 
-# Exit codes of a shell for a command that is not executable or does not exist.
-NOT_EXECUTABLE = 126
+# Exit code of a shell for a command that does not exist.
 NOT_FOUND = 127
 
 

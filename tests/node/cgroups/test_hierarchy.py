@@ -15,6 +15,7 @@ import pytest
 from sandpool.node.cgroups.hierarchy import Cgroup, Cgroups
 from sandpool.node.cgroups.limits import Limits
 from sandpool.node.cgroups.mounts import discover
+from tests.support.cgroups import is_populated
 
 pytestmark = pytest.mark.isolation
 
@@ -82,10 +83,10 @@ async def test_check_passes_on_this_machine(cgroups: Cgroups) -> None:
 async def test_processes_are_listed_and_killed(group: Cgroup) -> None:
     process = run(group, "sh", "-c", "sleep 100 & sleep 100 & echo there; wait")
     assert process.stdout is not None and process.stdout.readline() == "there\n"
-    assert group.is_populated() and process.pid in group.processes()
+    assert is_populated(group) and process.pid in group.processes()
     assert group.usage().pids == 3
     await group.kill()
-    assert not group.is_populated() and group.processes() == []
+    assert not is_populated(group) and group.processes() == []
     ended(process)
     assert process.returncode == -signal.SIGKILL
 
@@ -103,7 +104,7 @@ async def test_frozen_processes_do_not_run_and_can_be_killed(group: Cgroup) -> N
     await group.freeze()
     await group.kill()
     ended(process)
-    assert not group.is_populated()
+    assert not is_populated(group)
 
 
 async def test_oom_kill_is_counted_and_reported(group: Cgroup) -> None:
@@ -151,7 +152,7 @@ async def test_remove_kills_and_is_idempotent(cgroups: Cgroups, group: Cgroup) -
     await cgroups.group("pod").remove()
     ended(process)
     assert not group.exists
-    assert group.processes() == [] and not group.is_populated() and group.oom_kills() == 0
+    assert group.processes() == [] and not is_populated(group) and group.oom_kills() == 0
 
 
 async def test_waiter_for_a_removed_cgroup_is_woken(cgroups: Cgroups, group: Cgroup) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.node.network.cluster_dns import DnsPod, DnsService, OutsideClusterDomain, resolve, search_domains
+from sandpool.node.network.cluster_dns import DnsPod, DnsService, OutsideClusterDomain, resolve
 
 PODS = (
     DnsPod("default", "one", "10.0.0.1", {"app": "box"}, ready=True, hostname="one", subdomain="box"),
@@ -48,7 +48,3 @@ def test_cluster_name_resolves(name: str, addresses: list[str] | None) -> None:
 def test_other_names_are_outside_the_cluster_domain(name: str) -> None:
     with pytest.raises(OutsideClusterDomain):
         resolve(name, find, PODS)
-
-
-def test_short_names_are_looked_up_in_the_own_namespace_first() -> None:
-    assert search_domains("red") == ["red.svc.cluster.local", "svc.cluster.local", "cluster.local"]

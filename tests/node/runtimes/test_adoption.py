@@ -19,6 +19,7 @@ from sandpool.node.runtimes import stdin_once
 from sandpool.node.runtimes.confined import ConfinedRuntime
 from sandpool.node.runtimes.container import LaunchedContainer
 from sandpool.node.runtimes.runtime import Container, ContainerSpec, PodSandbox
+from tests.support.cgroups import is_populated
 from tests.support.isolation import RUNTIMES, Rig
 
 pytestmark = pytest.mark.isolation
@@ -65,7 +66,7 @@ async def test_container_that_ended_meanwhile_is_adopted_with_its_exit_code(boxe
         assert found is not None
         result = await found.wait()
         assert (result.code, result.ended_at) == (6, 1_000_000.0)
-        assert not cgroup.is_populated(), "nor does what it left in the background"
+        assert not is_populated(cgroup), "nor does what it left in the background"
         await found.delete()
 
 
@@ -140,7 +141,7 @@ async def test_container_that_lost_a_process_to_oom_is_ended_at_adoption(boxes: 
         os.close(stdin)
         cgroup = boxes.cgroups.group(pod.uid, "main")
         for _ in range(3000):
-            if b"survived" in boxes.output_of(first).stdout or not cgroup.is_populated():
+            if b"survived" in boxes.output_of(first).stdout or not is_populated(cgroup):
                 break
             await asyncio.sleep(0.01)
         found = await runtime.adopt(pod, "main")

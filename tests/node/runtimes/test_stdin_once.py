@@ -8,6 +8,7 @@ import pytest
 
 from sandpool.node.runtimes import stdin_once
 from sandpool.node.runtimes.runtime import Container
+from tests.support.cgroups import is_populated
 from tests.support.isolation import Rig
 
 pytestmark = pytest.mark.isolation
@@ -60,4 +61,4 @@ async def test_stdin_holder_ends_with_the_container(boxes: Rig) -> None:
     container = await started(boxes)
     await container.kill()
     await container.wait()
-    assert not boxes.cgroups.group(container.pod_uid, "main").is_populated()
+    assert not is_populated(boxes.cgroups.group(container.pod_uid, "main"))

@@ -6,7 +6,7 @@ from sandpool.api.kinds import POD
 from sandpool.api.resource import Object
 from sandpool.kube.errors import ApiError, BadRequest
 from sandpool.server.kinds.pod_status import default_pod_status, keep_unknown_status_fields
-from sandpool.server.kinds.pods import bind, validate_ephemeral_containers_update, with_ephemeral_containers
+from sandpool.server.kinds.pods import bind
 from sandpool.server.kinds.resource_requirements import qos_class
 from sandpool.server.kinds.strategies import strategy_for
 
@@ -87,22 +87,6 @@ def test_invalid_bindings_are_rejected(subject: Object, target: Object, code: in
         bind(subject, {"target": target}, NOW)
     assert caught.value.code == code
     assert message in caught.value.message
-
-
-def test_ephemeral_containers_can_only_be_added() -> None:
-    old = pod()
-    added = {"name": "debug", "image": "y", "targetContainerName": "c"}
-    new = with_ephemeral_containers({**old, "spec": {"ephemeralContainers": [added], "hostname": "ignored"}}, old)
-    assert "hostname" not in new["spec"]
-    assert new["spec"]["ephemeralContainers"][0]["imagePullPolicy"] == "Always"
-    assert validate_ephemeral_containers_update(new, old) == []
-    removed = with_ephemeral_containers(old, new)
-    assert [cause.message for cause in validate_ephemeral_containers_update(removed, new)] == [
-        'Forbidden: existing ephemeral containers "debug" may not be removed\n'
-    ]
-    changed = with_ephemeral_containers({**old, "spec": {"ephemeralContainers": [{**added, "image": "z"}]}}, new)
-    (cause,) = validate_ephemeral_containers_update(changed, new)
-    assert cause.message.startswith('Forbidden: existing ephemeral containers "debug" may not be changed\n')
 
 
 def test_container_that_ended_for_good_does_not_run_again() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from sandpool.api.kinds import BUILT_IN, DEPLOYMENT, NAMESPACE, POD, SELF_SUBJECT_ACCESS_REVIEW
 from sandpool.api.resource import ResourceType
-from sandpool.server.openapi.operations import Operation, operations, path_parameters
+from sandpool.server.openapi.operations import Operation, operations
 from sandpool.server.resources import Resource
 
 BuiltIn = Callable[[ResourceType], Resource]
@@ -64,9 +64,3 @@ def test_subresources_exchange_their_own_kind(built_in: BuiltIn) -> None:
 def test_operation_ids_are_unique(built_in: BuiltIn) -> None:
     found = [operation.id for type in BUILT_IN for operation in operations(built_in(type))]
     assert len(found) == len(set(found))
-
-
-def test_path_declares_its_parameters() -> None:
-    names = [name for name, _, _ in path_parameters("/api/v1/namespaces/{namespace}/pods/{name}")]
-    assert names == ["namespace", "name", "pretty"]
-    assert [name for name, _, _ in path_parameters("/api/v1/namespaces/{name}")] == ["name", "pretty"]

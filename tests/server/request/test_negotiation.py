@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from sandpool.kube.errors import NotAcceptable
 from sandpool.kube.transport import JSON
-from sandpool.server.request.negotiation import DISCOVERY_FORMS, NO_FORMS, OBJECT_FORMS, YAML, Negotiated, negotiate
+from sandpool.server.request.negotiation import DISCOVERY_FORMS, OBJECT_FORMS, YAML, Negotiated, negotiate
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 KUBECTL_GET = f"{TABLE},application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
@@ -99,7 +99,7 @@ def test_discovery_has_the_requested_version() -> None:
     assert new.content_type == "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     old = negotiate(KUBECTL_DISCOVERY.split(",", 1)[1], forms=DISCOVERY_FORMS)
     assert old.api_version == "apidiscovery.k8s.io/v2beta1"
-    assert negotiate(KUBECTL_DISCOVERY, forms=NO_FORMS) == Negotiated()
+    assert negotiate(KUBECTL_DISCOVERY, forms=frozenset()) == Negotiated()
 
 
 def test_content_type_of_a_table_does_not_name_it() -> None:

@@ -207,4 +207,4 @@ def test_broken_certificate_of_a_client_is_issued_again(tmp_path: Path, name: st
     (tmp_path / name).write_text("no PEM")
     authority = Authority(tmp_path, Calendar())
     client_context(authority, certificate=True)
-    assert load(authority.admin().certificate).issuer == load(authority.ca_file).subject
+    assert load(authority.admin().certificate).issuer == load(tmp_path / "ca.crt").subject

@@ -42,13 +42,19 @@ async def claims_without_a_pause(world: World) -> None:
     end = clock.monotonic() + _DURATION
     claims = 0
     while clock.monotonic() < end:
-        if world.claims_in_progress < _CONCURRENT_CLAIMS:
+        if _claims_in_progress(world) < _CONCURRENT_CLAIMS:
             claims += 1
             await world.claim(f"c{claims}")
         await clock.sleep(_INTERVAL)
         watched.check()
     if watched.members <= _REPLICAS:
         raise Violation("refill makes progress", f"{claims} claims were created and no pool member was replaced")
+
+
+def _claims_in_progress(world: World) -> int:
+    """The number of claims in the work queue or being reconciled."""
+    queue = world.simulation.processes[-1].controllers.claims.controller.queue
+    return len(queue) + queue.processing
 
 
 class RefillCheck:

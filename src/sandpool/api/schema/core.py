@@ -31,12 +31,6 @@ def _definitions() -> Definitions:
     return Definitions(_document()["definitions"])
 
 
-def kubernetes_version() -> str:
-    """The release the data was taken from, e.g. ``1.36.3``."""
-    version: str = _document()["kubernetes"]
-    return version
-
-
 def schemas() -> Mapping[str, Mapping[str, Any]]:
     """The definitions themselves, by their full names, references being full names too."""
     schemas: Mapping[str, Mapping[str, Any]] = _document()["definitions"]

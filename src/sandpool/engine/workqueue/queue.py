@@ -97,10 +97,6 @@ class WorkQueue(Generic[K]):
         return len(self._processing)
 
     @property
-    def is_shut_down(self) -> bool:
-        return self._shut_down
-
-    @property
     def is_busy(self) -> bool:
         """Whether there is work that will be done. After ``shut_down`` only the keys that workers have count."""
         return bool(self._processing) or bool(self._waiting and not self._shut_down)

@@ -89,11 +89,6 @@ class Cgroup:
             return [int(pid) for pid in (self.directory / CGROUP_PROCS).read_text().split()]
         return []
 
-    def is_populated(self) -> bool:
-        with suppress(FileNotFoundError):
-            return "populated 1" in self._events.read_text()
-        return False
-
     def is_frozen(self) -> bool:
         with suppress(FileNotFoundError):
             return "frozen 1" in self._events.read_text()

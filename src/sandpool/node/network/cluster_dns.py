@@ -38,10 +38,6 @@ class OutsideClusterDomain(Exception):
     """The name is not in the cluster's domain: a name server outside may know it."""
 
 
-def search_domains(namespace: str) -> list[str]:
-    return [f"{namespace}.svc.{DOMAIN}", f"svc.{DOMAIN}", DOMAIN]
-
-
 def resolve(name: str, find: Callable[[str, str], DnsService | None], pods: Iterable[DnsPod]) -> list[str] | None:
     """Return the addresses of a name; None if the name does not exist, which differs from a name without addresses.
 

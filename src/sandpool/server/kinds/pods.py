@@ -197,25 +197,3 @@ def _too_late(name: str, why: str) -> Conflict:
     return Conflict(
         f'Operation cannot be fulfilled on pods/binding "{name}": {why}', details={"name": name, "kind": "pods/binding"}
     )
-
-
-def with_ephemeral_containers(new: Object, old: Object) -> Object:
-    """Return the old pod with the ephemeral containers of the new one."""
-    spec = keep(old["spec"], new.get("spec") or {}, "ephemeralContainers")
-    return {**old, "spec": default_pod_spec(spec)}
-
-
-def validate_ephemeral_containers_update(new: Object, old: Object) -> list[Cause]:
-    """Validate that an update only adds ephemeral containers."""
-    found = list(_validate_spec(new))
-    now = {container.get("name"): container for container in new["spec"].get("ephemeralContainers") or ()}
-    for container in old["spec"].get("ephemeralContainers") or ():
-        name = container.get("name")
-        if name not in now:
-            why = f"existing ephemeral containers {quoted(name)} may not be removed\n"
-            found.append(forbidden("spec.ephemeralContainers", why))
-        elif now[name] != container:
-            changes = differences(container, now[name])
-            why = f"existing ephemeral containers {quoted(name)} may not be changed\n{changes}"
-            found.append(forbidden("spec.ephemeralContainers", why))
-    return found

@@ -118,12 +118,6 @@ def operations(resource: Resource) -> Iterator[Operation]:
         yield from _of_subresource(resource, sub, f"{item}/{sub}", ids)
 
 
-def path_parameters(path: str) -> list[tuple[str, str, str]]:
-    """(name, type, location) of the parameters that all operations on a path share."""
-    named = [(name, "string", "path") for name in ("namespace", "name") if f"{{{name}}}" in path]
-    return [*named, ("pretty", "string", "query")]
-
-
 def _of_one(
     resource: Resource, verb: str, path: str, identifier: str, kind: tuple[str, str, str], name: str
 ) -> Operation:

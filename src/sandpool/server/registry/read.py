@@ -90,11 +90,6 @@ def select(
     return filter(selection.matches, context.store.scan(resource.storage, namespace))
 
 
-def list_page(context: RegistryContext, resource: Resource, namespace: str | None, options: ListOptions) -> Page:
-    """One page of a list. Raises ``Expired`` for a revision that was compacted."""
-    return listing(context, resource, namespace, options)()
-
-
 def listing(
     context: RegistryContext, resource: Resource, namespace: str | None, options: ListOptions, *, later: bool = False
 ) -> Callable[[], Page]:

@@ -37,7 +37,6 @@ OBJECT_FORMS: frozenset[Form] = frozenset(
 DISCOVERY_FORMS: frozenset[Form] = frozenset(
     ("apidiscovery.k8s.io", version, "APIGroupDiscoveryList") for version in ("v2", "v2beta1")
 )
-NO_FORMS: frozenset[Form] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

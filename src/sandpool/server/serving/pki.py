@@ -70,10 +70,6 @@ class Authority:
     def ca_pem(self) -> str:
         return _pem(self._ca).decode()
 
-    @property
-    def ca_file(self) -> Path:
-        return self._identity("ca").certificate
-
     def server(self, names: Iterable[str] = ()) -> Identity:
         """The serving certificate, valid for loopback, the cluster names and these names."""
         return self._serving("server", _name("kube-apiserver"), {*LOOPBACK_NAMES, *CLUSTER_NAMES, *names})

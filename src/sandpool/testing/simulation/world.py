@@ -75,12 +75,6 @@ class World:
                 raise TimeoutError(f"pool {name} has {ready} ready sandboxes after {within:g} s")
             await self.clock.sleep(_INTERVAL)
 
-    @property
-    def claims_in_progress(self) -> int:
-        """The number of claims in the work queue or being reconciled."""
-        queue = self.simulation.processes[-1].controllers.claims.controller.queue
-        return len(queue) + queue.processing
-
     # --- failures -----------------------------------------------------------------------------------------------------
 
     def kill_controllers(self) -> None:
