@@ -15,7 +15,7 @@ import pytest
 
 from sandpool.engine.clock import SystemClock
 from sandpool.process.control import ControlSender
-from sandpool.process.supervisor import LogRelay, ProcessFailed, SupervisedProcess, printable
+from sandpool.process.supervisor import LogRelay, ProcessFailed, SupervisedProcess, log_line
 from sandpool.testing.waiting import until
 
 CHILD = (str(Path(__file__).parents[1] / "support" / "supervised_child.py"),)
@@ -174,8 +174,8 @@ async def test_log_of_a_child_that_writes_too_much_is_cut(capfd: pytest.CaptureF
 
 
 def test_long_lines_of_a_log_are_cut() -> None:
-    assert len(printable(b"x" * 100_000)) == 8192
-    assert printable("für\tdich\x00\x9b".encode()) == "für\tdich\\x00\\x9b"
+    assert len(log_line(b"x" * 100_000)) == 8192
+    assert log_line("für\tdich\x00\x9b".encode()) == "für\tdich\\x00\\x9b"
 
 
 def test_child_ends_with_its_parent() -> None:

@@ -9,6 +9,7 @@ import resource
 import signal
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -371,3 +372,66 @@ async def test_full_local_disk_leaves_no_partial_file(outside: Path, monkeypatch
     with pytest.raises(FileError, match="No space left on device"):
         await Files(Commands(FakePodClient(play))).download(BOX, "file", outside / "copy")
     assert not (outside / "copy").exists()
+
+
+def played(output: bytes, errors: bytes = b"", code: int = 0) -> Files:
+    """Files of a sandbox whose programs all write the same."""
+
+    async def play(session: PlayedSession) -> int:
+        for start in range(0, len(output), 1 << 16):
+            session.write(output[start : start + (1 << 16)])
+        session.write(errors, stream=2)
+        return code
+
+    return Files(Commands(FakePodClient(play)))
+
+
+def headers(kind: bytes, count: int, size: int) -> bytes:
+    info = tarfile.TarInfo("tree/x")
+    info.type, info.size = kind, size
+    return (info.tobuf(tarfile.GNU_FORMAT) + b"x" * size + bytes(-size % 512)) * count
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
+async def test_long_headers_of_an_archive_are_refused_before_they_are_read(outside: Path, kind: bytes) -> None:
+    sent = archive(member("tree/good"))[:1024] + headers(kind, 1, 4 << 20)
+    with pytest.raises(FileError, match="broken archive: its headers are too long"):
+        await played(sent).download(BOX, "tree", outside / "into")
+
+
+async def test_long_contents_are_no_headers(outside: Path) -> None:
+    sent = archive(member("tree/one", size=3 << 20), member("tree/two", size=3 << 20))
+    await played(sent).download(BOX, "tree", outside / "into")
+    assert size_of(outside) == 6 << 20
+
+
+async def test_members_of_an_archive_are_not_collected(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[int] = []
+    plain_next = tarfile.TarFile.next
+
+    def counting_next(opened: Any) -> tarfile.TarInfo | None:
+        kept.append(len(opened.members) + len(opened.pax_headers))
+        return plain_next(opened)
+
+    monkeypatch.setattr(tarfile.TarFile, "next", counting_next)
+    await played(archive(*(member(f"tree/{number}") for number in range(50)))).download(BOX, "tree", outside / "into")
+    assert len(kept) > 50
+    assert max(kept) <= 1
+
+
+async def test_endless_errors_of_a_sandbox_are_cut(outside: Path) -> None:
+    (outside / "file").write_text("x")
+    flood = played(b"", b"x" * (8 << 20), code=2)
+    with pytest.raises(FileError) as failed:
+        await flood.download(BOX, "tree", outside / "into")
+    assert len(str(failed.value)) < 1 << 17
+    with pytest.raises(FileError) as failed:
+        await flood.upload(BOX, outside / "file", "")
+    assert len(str(failed.value)) < 1 << 17
+
+
+@pytest.mark.parametrize("answer", [b"what?", b"\xff"])
+async def test_odd_answer_about_a_destination_is_an_error(outside: Path, answer: bytes) -> None:
+    (outside / "file").write_text("x")
+    with pytest.raises(FileError, match="cannot look at there in the sandbox"):
+        await played(answer).upload(BOX, outside / "file", "there")

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sandpool.api.printable import one_line
 from sandpool.cli.execution import parse_duration
 from sandpool.cli.option_groups import GroupedCommand, option
-from sandpool.cli.output import Column, age, output_option, plain, show
+from sandpool.cli.output import Column, age, output_option, show
 from sandpool.cli.pool_choice import choose_pool, pool_options
 from sandpool.cli.sessions import Target, target_options
 
@@ -97,9 +98,9 @@ class _Row:
         if sandbox is not None and sandbox.suspended:
             return "Suspended"
         if claim is not None:
-            return "Ready" if claim.ready else plain(claim.reason) or "Pending"
+            return "Ready" if claim.ready else one_line(claim.reason) or "Pending"
         assert sandbox is not None
-        return "Ready" if sandbox.ready else plain(sandbox.reason) or "Pending"
+        return "Ready" if sandbox.ready else one_line(sandbox.reason) or "Pending"
 
     @property
     def origin(self) -> str:
@@ -138,7 +139,7 @@ def ls(everything: bool, all_namespaces: bool, output: str, target: Target) -> N
         Column[_Row]("SANDBOX", lambda row: row.sandbox.name if row.sandbox else "", wide=True),
         Column[_Row]("LAUNCH", lambda row: row.sandbox.launch if row.sandbox else "", wide=True),
         Column[_Row]("NODE", lambda row: row.sandbox.node if row.sandbox else "", wide=True),
-        Column[_Row]("MESSAGE", lambda row: "" if row.state == "Ready" else plain(_message(row)), wide=True),
+        Column[_Row]("MESSAGE", lambda row: "" if row.state == "Ready" else one_line(_message(row)), wide=True),
     ]
     if all_namespaces:
         columns.insert(0, Column("NAMESPACE", lambda row: row.namespace))

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sandpool.api.printable import one_line
 from sandpool.cli.option_groups import GroupedCommand, option
-from sandpool.cli.output import plain, size
+from sandpool.cli.output import size
 from sandpool.cli.sessions import Target, target_options
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def cp(source: str, destination: str, quiet: bool, target: Target) -> None:
     progress = _Progress(show=not quiet and sys.stderr.isatty())
 
     def warn(line: str) -> None:
-        click.echo(f"warning: {plain(line)}", err=True)
+        click.echo(f"warning: {one_line(line)}", err=True)
 
     async def work(service: Service) -> None:
         if remote_destination is not None:

@@ -15,6 +15,7 @@ from typing import Any, Final, TextIO
 import click
 
 from sandpool import __version__
+from sandpool.api.printable import printable
 
 # Group -> command -> its module and its line in ``sandpool --help``. The first group has the commands of every day.
 GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
@@ -140,7 +141,10 @@ def _failures() -> Iterator[None]:
     """Turn expected failures into one-line messages, and a reader that is gone into success."""
     try:
         yield
-    except (click.ClickException, click.exceptions.Exit, click.Abort):
+    except click.ClickException as error:
+        error.message = printable(error.message)  # type: ignore[misc]  # it may quote an object or a sandbox
+        raise
+    except (click.exceptions.Exit, click.Abort):
         raise
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _is_unread(sys.stdout):
@@ -152,7 +156,7 @@ def _failures() -> Iterator[None]:
         message = explain(error)
         if message is None or os.environ.get(TRACEBACK):
             raise
-        raise click.ClickException(message) from error
+        raise click.ClickException(printable(message)) from error
 
 
 def _is_unread(output: TextIO) -> bool:

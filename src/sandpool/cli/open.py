@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sandpool.api.printable import one_line
 from sandpool.cli.option_groups import GroupedCommand, option
-from sandpool.cli.output import plain
 from sandpool.cli.sessions import Target, interrupted_is_success, target_options
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def open(name: str, port: int, local_port: int, browser: bool, target: Target) -
     """
 
     def problem(line: str) -> None:
-        click.echo(plain(line), err=True)
+        click.echo(one_line(line), err=True)
 
     async def work(service: Service) -> None:
         sandbox = await service.sandboxes.find(name)

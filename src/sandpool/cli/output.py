@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import click
 
+from sandpool.api.printable import one_line, printable
 from sandpool.api.resource import Object
 from sandpool.cli.option_groups import option
 
@@ -17,8 +17,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 FORMATS = ("table", "wide", "json", "yaml", "name")
-# Control characters of a name or message from the API could rewrite the user's terminal.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ def show(
     for an empty table, printed to standard error so that scripts see an empty list."""
     if output == "name":
         for row in rows:
-            click.echo(name(row))
+            click.echo(one_line(name(row)))
     elif output in ("json", "yaml"):
         items = [_without_managed_fields(document(row)) for row in rows]
         show_document({"apiVersion": "v1", "kind": "List", "items": items}, output)
@@ -90,24 +88,23 @@ def show_document(document: Object, output: str) -> None:
     if output == "json":
         import json
 
-        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        text = json.dumps(document, indent=2, ensure_ascii=False)
+        click.echo(text if printable(text) == text else json.dumps(document, indent=2))
     else:
         import yaml
 
-        click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), nl=False)
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+        if printable(text) != text:
+            text = yaml.safe_dump(document, sort_keys=False)
+        click.echo(text, nl=False)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Lay out a table. The head is bold on a terminal; click removes the style in pipes."""
-    lines = [list(head), *([_CONTROL.sub("?", cell) for cell in row] for row in rows)]
+    lines = [list(head), *([printable(cell, keep="") for cell in row] for row in rows)]
     widths = [max(len(line[index]) for line in lines) for index in range(len(head))]
     text = ["   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     return "\n".join([click.style(text[0], bold=True), *text[1:]])
-
-
-def plain(text: str) -> str:
-    """Text of the API in one line, without control characters."""
-    return _CONTROL.sub("?", " ".join(text.split()))
 
 
 def age(created: str, now: datetime | None = None) -> str:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sandpool.api.printable import one_line
 from sandpool.cli.execution import parse_duration
 from sandpool.cli.option_groups import GroupedCommand, option
-from sandpool.cli.output import Column, age, output_option, plain, show
+from sandpool.cli.output import Column, age, output_option, show
 from sandpool.cli.sessions import Target, target_options
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def ls(all_namespaces: bool, output: str, target: Target) -> None:
         Column("AGE", lambda pool: age(pool.created)),
         Column("UPDATED", lambda pool: f"{pool.updated}/{pool.members}", wide=True),
         Column("STRATEGY", lambda pool: pool.strategy, wide=True),
-        Column("STATE", lambda pool: plain(pool.problem or pool.progress), wide=True),
+        Column("STATE", lambda pool: one_line(pool.problem or pool.progress), wide=True),
     ]
     if all_namespaces:
         columns.insert(0, Column("NAMESPACE", lambda pool: pool.namespace))
@@ -165,7 +166,7 @@ def _progress(pool: Pool) -> str:
         line += f", {outdated} {'has' if outdated == 1 else 'have'} an older one"
         if pool.strategy == "OnReplenish":
             line += " and stay until they are claimed (strategy OnReplenish)"
-    return f"{line}: {plain(pool.problem)}" if pool.problem else line
+    return f"{line}: {one_line(pool.problem)}" if pool.problem else line
 
 
 async def _filled(service: Service, name: str, count: int, wait: float | None) -> None:

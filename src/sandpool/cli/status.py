@@ -14,6 +14,7 @@ import uvloop
 
 from sandpool.api.conditions import READY, condition_of, is_ready
 from sandpool.api.kinds import NODE, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
+from sandpool.api.printable import one_line
 from sandpool.api.quantity import parse
 from sandpool.api.resource import Object
 from sandpool.cli.output import age, document_option, show_document, size
@@ -165,7 +166,7 @@ def _screen(found: Mapping[str, Any]) -> Iterator[str]:
 def _list(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     if not rows:
         return
-    shown = [head, *rows[:_LINES]]
+    shown = [head, *(list(map(one_line, row)) for row in rows[:_LINES])]
     widths = [max(len(row[index]) for row in shown) for index in range(len(head))]
     yield ""
     for row in shown:

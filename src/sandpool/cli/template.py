@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sandpool.api.printable import one_line
 from sandpool.cli.execution import parse_environment
 from sandpool.cli.flags import BYTES, CPUS
 from sandpool.cli.option_groups import GroupedCommand, option
-from sandpool.cli.output import Column, age, output_option, plain, show, show_document
+from sandpool.cli.output import Column, age, output_option, show, show_document
 from sandpool.cli.sessions import Target, target_options
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def create(
     async def work(service: Service) -> Template:
         made = await service.templates.create(document)
         for volume in TemplateView.from_object(document).unmounted_volumes:
-            click.echo(f'warning: volume "{plain(volume)}" is mounted in no container', err=True)
+            click.echo(f'warning: volume "{one_line(volume)}" is mounted in no container', err=True)
         return made
 
     made = target.run(work)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sandpool.api.printable import one_line
 from sandpool.cli.execution import parse_duration
 from sandpool.cli.option_groups import GroupedCommand, option
-from sandpool.cli.output import age, plain, size, table
+from sandpool.cli.output import age, size, table
 from sandpool.cli.sessions import Target, interrupted_is_success, target_options
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def _screen(now: _State, before: _State) -> list[str]:
         lines += [table(["CLAIM", "STATE", "CPU", "MEMORY", "AGE"], rows), ""]
     if not lines:
         lines = ["no pools and no claims", ""]
-    lines += [f"CPU and memory are incomplete: {plain(problem)}" for problem in now.sample.problems]
+    lines += [f"CPU and memory are incomplete: {one_line(problem)}" for problem in now.sample.problems]
     return lines if lines[-1] else lines[:-1]
 
 
@@ -118,7 +119,7 @@ def _pool(pool: Pool, now: _State, before: _State) -> list[str]:
 
 def _claim(claim: Claim, now: _State, before: _State) -> list[str]:
     sandbox = now.sandboxes.get((claim.namespace, claim.sandbox))
-    state = "Ready" if claim.ready else plain(claim.reason) or "Pending"
+    state = "Ready" if claim.ready else one_line(claim.reason) or "Pending"
     if sandbox is None:
         return [claim.name, state, "-", "-", age(claim.created)]
     key = (sandbox.namespace, sandbox.pod)

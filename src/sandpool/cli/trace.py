@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from sandpool.api.kinds import SANDPOOL
+from sandpool.api.printable import one_line
 from sandpool.explain.calls import Call, NotAnAuditLog, is_reconcile
 from sandpool.explain.request import AuditedRequest
 from sandpool.explain.timeline import Lines, RelatedObjects, Step, objects_of_claim, objects_of_sandbox, timeline
@@ -114,7 +115,7 @@ def _tell(
 
 
 def table(steps: Sequence[Step]) -> Iterator[str]:
-    rows = [_HEAD, *(_row(step) for step in steps)]
+    rows = [_HEAD, *(tuple(map(one_line, _row(step))) for step in steps)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
     for row in rows:
         cells = (

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
+from sandpool.api.printable import one_line
 from sandpool.api.times import timestamp
 from sandpool.cli.cluster import change
 from sandpool.engine.clock import SystemClock
@@ -145,15 +146,15 @@ async def _explain(client: Client, kind: str, namespace: str, name: str) -> Expl
 
 
 def lines(explanation: Explanation) -> Iterator[str]:
-    yield explanation.sentence
+    yield one_line(explanation.sentence)
     yield ""
     for link in explanation.chain:
-        yield f"  {_moment(link):<27}  {link.text}"
+        yield f"  {_moment(link):<27}  {one_line(link.text)}"
     if explanation.advice:
-        yield from ("", f"To do: {explanation.advice}.")
+        yield from ("", f"To do: {one_line(explanation.advice)}.")
     if explanation.unknown:
         yield from ("", "Unknown, because reading it is forbidden:")
-        yield from (f"  {each}" for each in explanation.unknown)
+        yield from (f"  {one_line(each)}" for each in explanation.unknown)
 
 
 def _moment(link: Link) -> str:

@@ -23,6 +23,7 @@ from contextlib import suppress
 from random import Random
 from typing import Any, Final
 
+from sandpool.api.printable import printable
 from sandpool.engine.clock import Clock
 from sandpool.engine.ratelimit import Backoff
 from sandpool.node.descriptors import readable
@@ -285,11 +286,10 @@ class LogRelay:
                 _log.warning("dropped %d lines of the log of a child process, which writes too many", self._dropped)
                 self._dropped = 0
             self._budget -= len(line) + 1
-            sys.stderr.write(f"{printable(line)}\n")
+            sys.stderr.write(f"{log_line(line)}\n")
         sys.stderr.flush()
 
 
-def printable(line: bytes) -> str:
+def log_line(line: bytes) -> str:
     """Return a line of a log without control characters, cut to a bounded length."""
-    text = line[:_MAX_LINE].decode(errors="backslashreplace")
-    return "".join(each if each.isprintable() or each == "\t" else repr(each)[1:-1] for each in text)
+    return printable(line[:_MAX_LINE].decode(errors="backslashreplace"), keep="\t")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, cast
 
 from sandpool.kube.pod_client import STDERR
 from sandpool.service.commands import NOT_FOUND, Command, Commands, Result
@@ -25,7 +25,7 @@ from sandpool.service.sandboxes import Sandbox
 
 _PIECE: Final = 1 << 17
 _BLOCK: Final = 512
-_TYPES: Final = {"d": "directory", "f": "file", "n": "nothing"}
+_TYPES: Final = {b"d": "directory", b"f": "file", b"n": "nothing", b"": "nothing"}
 _PROBE: Final = 'if [ -d "$0" ]; then echo d; elif [ -e "$0" ] || [ -L "$0" ]; then echo f; else echo n; fi'
 # Files go to their places when all are complete: a full disk or a broken connection leaves no file that looks whole.
 # Directories that exist are merged, everything else is moved, with one process for each tree that is new.
@@ -57,6 +57,11 @@ tar -xof - -C "$new" || exit
 merge "$new" "$to"
 """
 _PACK: Final = 'cd "$0" && exec tar -cf - "$1"'
+
+# Bytes of the output of a sandbox's tar or sh that are kept.
+_MAX_OUTPUT: Final = 1 << 16
+# Bytes of all headers between the contents of two members; tarfile holds them in memory.
+_MAX_HEADERS: Final = 1 << 20
 
 # What GNU tar and BusyBox say.
 _DISK_FULL: Final = ("No space left", "Wrote only")
@@ -116,7 +121,7 @@ class Files:
         except OSError as error:
             raise FileError(f"cannot read {error.filename or local}: {error.strerror}") from None
         command = Command(("sh", "-c", _UNPACK, _safe(directory or "."), f".sandpool-{os.urandom(8).hex()}"))
-        result = await self.commands.run(sandbox, command, stdin=_packed(entries, progress))
+        result = await self.commands.run(sandbox, command, stdin=_packed(entries, progress), max_output=_MAX_OUTPUT)
         _raise_unless_done(result, f"cannot write {destination or name} in the sandbox")
 
     async def download(
@@ -141,13 +146,13 @@ class Files:
             ("sh", "-c", _PACK, _safe(directory or ("/" if source.startswith("/") else ".")), _safe(name))
         )
         unpacker = _Unpacker(into, name, renamed, progress, warn)
-        errors: list[bytes] = []
+        errors = bytearray()
         async with self.commands.start(sandbox, command) as running:
             unpacking = asyncio.create_task(asyncio.to_thread(unpacker.run))
             try:
                 async for piece in running.output():
                     if piece.stream == STDERR:
-                        errors.append(piece.data)
+                        errors += piece.data[: _MAX_OUTPUT - len(errors)]
                     elif not unpacker.write(piece.data):
                         break  # it has failed; the reason is below
             finally:
@@ -156,16 +161,20 @@ class Files:
             if isinstance(outcome, OSError):
                 raise FileError(f"cannot write {outcome.filename or local}: {outcome.strerror or outcome}") from None
             code = await running.wait() if outcome is None else 0
-        # GNU tar ends with 1 if a file changed while it was read, which is not for us to judge.
-        if code not in (0, 1) or not unpacker.members:
-            _raise_unless_done(Result(code or 1, b"", b"".join(errors)), f"cannot read {source} in the sandbox")
         if isinstance(outcome, BaseException):
             raise FileError(f"the sandbox sent a broken archive: {outcome}") from None
+        # GNU tar ends with 1 if a file changed while it was read, which is not for us to judge.
+        if code not in (0, 1) or not unpacker.members:
+            _raise_unless_done(Result(code or 1, b"", bytes(errors)), f"cannot read {source} in the sandbox")
 
     async def _kind(self, sandbox: Sandbox, path: str) -> str:
-        result = await self.commands.run(sandbox, Command(("sh", "-c", _PROBE, _safe(path))))
+        probe = Command(("sh", "-c", _PROBE, _safe(path)))
+        result = await self.commands.run(sandbox, probe, max_output=_MAX_OUTPUT)
         _raise_unless_done(result, f"cannot look at {path} in the sandbox")
-        return _TYPES[result.stdout.decode().strip() or "n"]
+        kind = _TYPES.get(result.stdout.strip())
+        if kind is None:
+            raise FileError(f"cannot look at {path} in the sandbox: its sh answered something else than was asked for")
+        return kind
 
 
 def _local_source(path: str) -> tuple[str, bool]:
@@ -327,6 +336,33 @@ def _leads_into(top: str, path: str) -> bool:
     return not top or plain == top or plain.startswith(f"{top}/")
 
 
+class _LongHeaders(tarfile.TarError):
+    """The headers before a member take more than ``_MAX_HEADERS`` bytes."""
+
+
+class _BoundedHeaders:
+    """The stream of an archive, with a limit on what is read for one member beyond its content.
+
+    The limit covers every header that tarfile collects in memory: extended and global ones, long names, maps of sparse
+    files, and any number of them in a row."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._position = 0
+        self._limit = _MAX_HEADERS
+
+    def next_member_at(self, offset: int) -> None:
+        """Start counting where the content of a member ends."""
+        self._limit = offset + _MAX_HEADERS
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        self._position += len(data)
+        if self._position > self._limit:
+            raise _LongHeaders("its headers are too long")
+        return data
+
+
 class _Unpacker:
     """Extracts a tar stream in a thread. ``write`` passes bytes on and blocks while the disk is slower."""
 
@@ -358,9 +394,15 @@ class _Unpacker:
     def run(self) -> None:
         with os.fdopen(self._read, "rb") as stream:
             try:
-                with tarfile.open(fileobj=stream, mode="r|", errorlevel=1) as archive:
-                    for member in archive:
+                headers = _BoundedHeaders(stream)
+                with tarfile.open(fileobj=cast(IO[bytes], headers), mode="r|", errorlevel=1) as archive:
+                    while (member := archive.next()) is not None:
+                        headers.next_member_at(archive.offset)
                         self._extract(archive, member)
+                        # tarfile keeps all members and global headers, of which there may be any number.
+                        collected: Any = archive  # the type of a TarFile lacks its members
+                        collected.members.clear()
+                        collected.pax_headers.clear()
             except tarfile.ReadError:
                 if self.members:
                     raise
