@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import orjson
@@ -11,7 +12,13 @@ from hypothesis import strategies as st
 
 from sandpool.api import kinds
 from sandpool.api.resource import Object
-from sandpool.api.schema.admit import Admitted, Undecodable, compile_admission, compile_defaults
+from sandpool.api.schema.admit import (
+    Admission,
+    Admitted,
+    Undecodable,
+    compile_admission,
+    compile_defaults,
+)
 from sandpool.api.schema.core import shape_of
 from sandpool.api.schema.shape import from_openapi
 
@@ -77,7 +84,8 @@ SCHEMA: dict[str, Any] = {
         "status": {"type": "object", "properties": {"s": {"type": "string"}}},
     },
 }
-admit = compile_admission(from_openapi(SCHEMA))
+SHAPE = from_openapi(SCHEMA)
+admit = compile_admission(SHAPE)
 
 
 def probe(**spec: Any) -> Object:
@@ -407,6 +415,38 @@ def test_admission_of_any_json_is_idempotent(spec: dict[str, Any], status: Any) 
     assert against_itself.causes == []
 
 
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(st.sampled_from([*SPEC, "zz"]), json_values, max_size=3), json_values, json_values)
+def test_object_with_an_admitted_spec_is_admitted_like_the_first(spec: dict[str, Any], one: Any, other: Any) -> None:
+    """An admission that has seen the spec in another object answers like one that has not."""
+    used = compile_admission(SHAPE)
+    admission_of(used, {**probe(**spec), "status": one})
+    copy = {**probe(**deepcopy(spec)), "status": other}
+
+    assert repr(admission_of(used, copy)) == repr(admission_of(compile_admission(SHAPE), copy))
+
+
+def admission_of(admit: Admission, obj: Object) -> Admitted | str:
+    try:
+        return admit(obj)
+    except Undecodable as error:
+        return str(error)
+
+
+def test_objects_with_equal_specs_share_the_admitted_one() -> None:
+    first = admit(probe(m=[{"k": "shared"}])).object
+    second = admit(probe(m=[{"k": "shared"}])).object
+    assert second["spec"] is first["spec"]
+    assert first["spec"]["m"] == [{"k": "shared", "d": "x"}]
+
+
+def test_admitted_specs_distinguish_numbers_that_python_calls_equal() -> None:
+    assert complaints(admit(probe(n=1))) == []
+    assert complaints(admit(probe(n=True))) != []
+    assert type(admit(probe(f=1)).object["spec"]["f"]) is int
+    assert type(admit(probe(f=1.0)).object["spec"]["f"]) is float
+
+
 def deep(levels: int) -> Any:
     value: Any = {"type": "object"}
     for _ in range(levels):
@@ -427,7 +467,7 @@ def test_nesting_is_unlimited_in_preserved_fields() -> None:
 
 
 def test_defaulting_changes_nothing_else() -> None:
-    fill = compile_defaults(from_openapi(SCHEMA))
+    fill = compile_defaults(SHAPE)
     assert fill(FULL) is FULL
     bare = {"spec": {"zz": None, "m": [{"k": "a"}, {"k": "b", "d": "2"}]}, "other": 1}
     filled = fill(bare)

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from copy import deepcopy
+
 import pytest
 
+from sandpool.api.causes import Cause
 from sandpool.api.kinds import POD
 from sandpool.api.resource import Object
 from sandpool.kube.errors import ApiError, BadRequest
+from sandpool.server.kinds import pods
+from sandpool.server.kinds.pod_spec import validate_pod_spec
 from sandpool.server.kinds.pod_status import default_pod_status, keep_unknown_status_fields
 from sandpool.server.kinds.pods import bind
 from sandpool.server.kinds.resource_requirements import qos_class
@@ -53,6 +59,42 @@ def test_unchanged_spec_is_not_validated_again() -> None:
     new = {**old, "metadata": {**old["metadata"], "labels": {"a": "c"}}}
     assert STRATEGY.default(new, old)["spec"] is old["spec"]
     assert STRATEGY.validate(new, old) == []
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_spec_with_ephemeral_volumes_is_validated_for_each_name(names: tuple[str, str]) -> None:
+    template = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
+    volumes = [
+        {"name": "data", "ephemeral": {"volumeClaimTemplate": template}},
+        {"name": "other", "persistentVolumeClaim": {"claimName": "a-data"}},
+    ]
+    obj = pod({"volumes": volumes})
+    refused = {
+        name: [cause.field for cause in STRATEGY.validate({**obj, "metadata": {"name": name}}, None)] for name in names
+    }
+    assert refused == {"a": ["spec.volumes[1].persistentVolumeClaim.claimName"], "b": []}
+
+
+def test_valid_spec_is_validated_once_for_all_pods_and_an_invalid_one_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inspected: list[Object] = []
+
+    def validate_and_count(spec: Object, path: str, *, pod_name: str, pod: bool) -> Iterator[Cause]:
+        inspected.append(spec)
+        return validate_pod_spec(spec, path, pod_name=pod_name, pod=pod)
+
+    monkeypatch.setattr(pods, "validate_pod_spec", validate_and_count)
+    good, bad = pod({"hostname": "validated-once"}), pod({"hostname": "Not_A_Label"})
+    refused = [[cause.field for cause in STRATEGY.validate(deepcopy(each), None)] for each in (good, bad, good, bad)]
+    assert refused == [[], ["spec.hostname"], [], ["spec.hostname"]]
+    assert inspected == [good["spec"], bad["spec"], bad["spec"]]
+
+
+def test_new_pods_with_equal_specs_share_the_defaults() -> None:
+    first, second = (STRATEGY.default({"metadata": {}, "spec": {"hostname": "shares-defaults"}}) for _ in range(2))
+    assert first["spec"] is second["spec"]
+    assert first["spec"]["restartPolicy"] == "Always"
 
 
 def test_binding_assigns_the_node_and_sets_the_condition() -> None:

@@ -1,11 +1,13 @@
 """Admission by schema: prune, default and validate an object in one pass.
 
 A shape is compiled once into closures, one per node. A closure takes a value, the value stored there before, and the
-findings; it returns the value to store. Three things make it fast:
+findings; it returns the value to store. Four things make it fast:
 
 * Nothing is copied until something changes (copy-on-write), so an object that needs no change is returned itself.
 * A value that *is* the old value (the same Python object) was admitted before and is not checked again. A patch shares
   every subtree it does not touch, so the cost of admission depends on the change, not on the object.
+* The spec of a new object counts as admitted if one with the same JSON was admitted before (``_AdmittedSpecs``), so the
+  specs of the thousands of objects of one template are checked once.
 * Valid values take the short path: the loop of a container recognises strings and booleans by one type test, and paths
   and messages are built only for errors (see ``findings`` and ``scalars``).
 
@@ -19,6 +21,7 @@ from typing import Any, Protocol
 
 from sandpool.api import causes
 from sandpool.api.causes import Cause
+from sandpool.api.json_cache import UNCHANGED, JsonCache, text_of
 from sandpool.api.resource import Object
 from sandpool.api.schema.checks import Check, Checks
 from sandpool.api.schema.decode import Decoding
@@ -53,17 +56,51 @@ def compile_admission(shape: Shape) -> Admission:
     return _built_in(shape) if shape.name else _custom(shape)
 
 
+class _AdmittedSpecs:
+    """Specs of new objects that were admitted without a finding, by their JSON text.
+
+    Admission without an old object is a function of that text, and another schema has another instance, so an entry
+    is never outdated. Rules are no part of it: they are evaluated for every object, because they may compare the spec
+    with other fields.
+    """
+
+    def __init__(self) -> None:
+        self._specs = JsonCache[Object]()
+
+    def look_up(self, new: Object) -> tuple[Object, Any, bytes]:
+        """The object with the admitted form of its spec, and what counts as admitted of it. For a spec that was not
+        admitted before: the object itself, MISSING, and the text to remember its spec by (empty: do not remember)."""
+        spec = new.get("spec") if new.__class__ is dict else None
+        if spec.__class__ is not dict:
+            return new, MISSING, b""
+        text = text_of(spec)
+        admitted = self._specs.get(text)
+        if admitted is None:
+            return new, MISSING, text
+        if admitted is UNCHANGED:
+            return new, {"spec": spec}, b""
+        return {**new, "spec": admitted}, {"spec": admitted}, b""
+
+    def remember(self, text: bytes, new: Object, result: Object) -> None:
+        if "spec" in result:
+            self._specs.put(text, UNCHANGED if result["spec"] is new["spec"] else result["spec"])
+
+
 def _built_in(shape: Shape) -> Admission:
     decode = Decoding().compile(shape)
+    specs = _AdmittedSpecs()
 
     def admit(new: Object, old: Object | None = None) -> Admitted:
         found = Findings()
+        new, before, text = specs.look_up(new) if old is None else (new, old, b"")
         try:
-            result = decode(new, MISSING if old is None else old, found)
+            result = decode(new, before, found)
         except Mismatch as mismatch:
             raise mismatch.undecodable() from None
         except RecursionError:
             raise TooDeep from None
+        if text and not found:
+            specs.remember(text, new, result)
         return Admitted(result, found.unknown_fields() if found else [])
 
     return admit
@@ -72,11 +109,15 @@ def _built_in(shape: Shape) -> Admission:
 def _custom(shape: Shape) -> Admission:
     check = Checks().resource(shape)
     rules = compile_rules(shape)
+    specs = _AdmittedSpecs()
 
     def admit(new: Object, old: Object | None = None) -> Admitted:
         found = Findings()
+        new, before, text = specs.look_up(new) if old is None else (new, old, b"")
         try:
-            result = check(new, MISSING if old is None else old, found)
+            result = check(new, before, found)
+            if text and not found:
+                specs.remember(text, new, result)
             admitted = _explained(check, result, old, found) if found else Admitted(result)
             if rules is not None:
                 if any(cause.reason in _BLOCKING for cause in admitted.causes):

@@ -7,6 +7,7 @@ from typing import Final
 
 from sandpool.api import causes
 from sandpool.api.causes import Cause, forbidden, quoted, required
+from sandpool.api.json_cache import JsonCache, edited_once_per_json, once_per_json, text_of
 from sandpool.api.kinds import POD
 from sandpool.api.resource import Object
 from sandpool.kube.errors import Conflict, invalid
@@ -56,14 +57,14 @@ class PodStrategy(KindStrategy):
     def default(self, obj: Object, old: Object | None = None) -> Object:
         obj = fill_absent(obj, {"spec": {}, "status": {}})
         if old is None or obj["spec"] is not old.get("spec"):
-            obj = inside(obj, "spec", lambda spec: default_own_pod_spec(default_pod_spec(spec)))
+            obj = inside(obj, "spec", _new_spec_with_defaults if old is None else _with_defaults)
         return inside(obj, "status", default_pod_status)
 
     def admit(self, obj: Object, old: Object | None, cluster: ClusterReader) -> Object:
         return obj if old is not None and obj["spec"] is old["spec"] else admit_pod(obj, old, cluster)
 
     def prepare_create(self, obj: Object) -> Object:
-        status: Object = {"phase": "Pending", "qosClass": qos_class(obj["spec"])}
+        status: Object = {"phase": "Pending", "qosClass": _qos_class(obj["spec"])}
         if obj["spec"].get("schedulingGates"):
             status["conditions"] = [scheduling_gated_condition(obj["metadata"].get("creationTimestamp"))]
         return {**obj, "status": status}
@@ -75,7 +76,7 @@ class PodStrategy(KindStrategy):
     def validate(self, new: Object, old: Object | None) -> list[Cause]:
         if old is not None and new["spec"] is old["spec"]:
             return []
-        found = list(_validate_spec(new))
+        found = _validate_spec_once(new)
         return [*found, *(_validate_create(new) if old is None else _validate_update(new["spec"], old["spec"]))]
 
     def validate_status(self, new: Object, old: Object) -> list[Cause]:
@@ -101,6 +102,29 @@ class PodStrategy(KindStrategy):
             "status.podIP": addresses[0].get("ip", ""),
             "status.nominatedNodeName": status.get("nominatedNodeName", ""),
         }
+
+
+def _with_defaults(spec: Object) -> Object:
+    return default_own_pod_spec(default_pod_spec(spec))
+
+
+# The pods of one template have equal specs, so each rule inspects them once.
+_new_spec_with_defaults: Final = edited_once_per_json(_with_defaults)
+_qos_class: Final = once_per_json(qos_class)
+_valid: Final = JsonCache[bool]()
+
+
+def _validate_spec_once(pod: Object) -> list[Cause]:
+    """Validate the spec of a pod, unless an equal one is known to be valid. The names of ephemeral volumes contain that
+    of the pod, so specs with such volumes are always validated."""
+    spec = pod["spec"]
+    text = text_of(spec)
+    if _valid.get(text):
+        return []
+    found = list(_validate_spec(pod))
+    if text and not found and not any("ephemeral" in volume for volume in spec.get("volumes") or ()):
+        _valid.put(text, True)
+    return found
 
 
 def _validate_spec(pod: Object) -> Iterator[Cause]:
