@@ -46,7 +46,7 @@ class Ports:
         async with AsyncExitStack() as stack:
             forwarder = await stack.enter_async_context(_Forwarder(self.pods, sandbox, port, problem))
             try:
-                server = await asyncio.start_server(forwarder.serve, host, local_port)
+                server = await asyncio.start_server(forwarder.accept, host, local_port)
             except OSError as error:
                 raise PortInUse(
                     f"cannot listen on {host}:{local_port}: {error.strerror}", "Choose another local port."
@@ -87,18 +87,19 @@ class _Forwarder:
                 self._session = await self._stack.enter_async_context(PortForward(tunnel))
             return self._session
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Not a coroutine: asyncio reports the cancellation of a task that it made itself as an error.
+        connection = asyncio.create_task(self._serve(reader, writer))
+        self._connections.add(connection)
+        connection.add_done_callback(self._connections.discard)
+        connection.add_done_callback(lambda _: writer.close())
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             session = await self._current()
             await self._relay(await session.connect(self.port), reader, writer)
         except (ServiceError, ApiError, OSError) as error:
             self.problem(str(error).splitlines()[0])
-        finally:
-            self._connections.discard(task)
-            writer.close()
 
     async def _relay(
         self, connection: ForwardedConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -176,6 +176,17 @@ async def test_overlong_tcp_query_closes_the_connection() -> None:
         assert not await client.send((513).to_bytes(2) + bytes(513))
 
 
+async def test_open_tcp_connections_end_quietly_with_the_server() -> None:
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    async with RunningServer() as server:
+        client = await server.connect()
+        assert await client.query()
+        await server.server.stop()
+        assert await client.reader.read() == b""
+    assert errors == []
+
+
 async def test_forwarded_queries_of_one_client_are_limited() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.1", 0))

@@ -12,11 +12,11 @@ import contextlib
 import logging
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import SystemRandom
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from dnslib import QTYPE, RCODE, RR, A, DNSError, DNSRecord
 from dnslib.label import DNSBuffer, DNSLabelError
@@ -91,7 +91,7 @@ class DnsServer:
         """Serve on bound sockets, which may be in another network namespace."""
         loop = asyncio.get_running_loop()
         self._transport, _ = await loop.create_datagram_endpoint(lambda: _UdpProtocol(self), sock=datagrams)
-        self._server = await asyncio.start_server(self._serve_tcp, sock=stream, limit=self.limits.tcp_query_bytes)
+        self._server = await asyncio.start_server(self._accept, sock=stream, limit=self.limits.tcp_query_bytes)
 
     async def stop(self) -> None:
         if self._transport is not None:
@@ -129,9 +129,13 @@ class DnsServer:
             if reply is not None:
                 send(reply)
 
-        task = asyncio.create_task(work())
+        self._start(work())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
+        return task
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -148,21 +152,15 @@ class DnsServer:
         refusal.header.rcode = RCODE.SERVFAIL if self.upstream else RCODE.NXDOMAIN
         return bytes(refusal.pack())
 
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Not a coroutine: asyncio reports the cancellation of a task that it made itself as an error.
+        self._start(self._serve_tcp(reader, writer)).add_done_callback(lambda _: _close(writer))
+
     async def _serve_tcp(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         client = str((writer.get_extra_info("peername") or ("",))[0])
-        task = cast("asyncio.Task[None]", asyncio.current_task())
-        self._tasks.add(task)
-        try:
-            with self._connections.hold(client) as is_within_limits:
-                if is_within_limits:
-                    await self._answer_stream(reader, writer, client)
-        finally:
-            self._tasks.discard(task)
-            # close() would keep the connection of a client that does not read its replies.
-            if writer.transport.get_write_buffer_size():
-                writer.transport.abort()
-            else:
-                writer.close()
+        with self._connections.hold(client) as is_within_limits:
+            if is_within_limits:
+                await self._answer_stream(reader, writer, client)
 
     async def _answer_stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client: str) -> None:
         limits = self.limits
@@ -179,6 +177,14 @@ class DnsServer:
                         return
                     writer.write(len(reply).to_bytes(_TCP_LENGTH_BYTES) + reply)
                     await writer.drain()
+
+
+def _close(writer: asyncio.StreamWriter) -> None:
+    # close() would keep the connection of a client that does not read its replies.
+    if writer.transport.get_write_buffer_size():
+        writer.transport.abort()
+    else:
+        writer.close()
 
 
 def _is_valid(query: DNSRecord) -> bool:
