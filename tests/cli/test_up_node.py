@@ -95,15 +95,15 @@ def exposed_files(directory: Path) -> list[str]:
     left out: the users of sandboxes read them."""
     found = []
     device = directory.stat().st_dev
-    for entry in os.scandir(directory):
-        status = entry.stat(follow_symlinks=False)
+    for entry in directory.iterdir():
+        status = entry.lstat()
         if stat.S_ISLNK(status.st_mode) or status.st_dev != device:  # mounts: root file systems, namespaces
             continue
         if stat.S_ISDIR(status.st_mode):
             if status.st_mode & 0o001 and entry.name != "images":
-                found += exposed_files(Path(entry.path))
+                found += exposed_files(entry)
         elif status.st_mode & 0o007:
-            found.append(f"{entry.path} {stat.S_IMODE(status.st_mode):o}")
+            found.append(f"{entry} {stat.S_IMODE(status.st_mode):o}")
     return found
 
 

@@ -49,8 +49,8 @@ class EmulatedGroup(ABC):
         return []
 
     def children(self) -> list[str]:
-        with suppress(FileNotFoundError):
-            return sorted(entry.name for entry in os.scandir(self.directory) if entry.is_dir())
+        with suppress(FileNotFoundError), os.scandir(self.directory) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
         return []
 
     def is_frozen(self) -> bool:

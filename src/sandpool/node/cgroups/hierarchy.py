@@ -78,8 +78,8 @@ class Cgroup:
         return [self.directory / CGROUP_PROCS, *self.cgroups.controllers.join_files(self.path)]
 
     def children(self) -> list[str]:
-        with suppress(FileNotFoundError):
-            return sorted(entry.name for entry in os.scandir(self.directory) if entry.is_dir())
+        with suppress(FileNotFoundError), os.scandir(self.directory) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
         return []
 
     def processes(self) -> list[int]:

@@ -69,7 +69,8 @@ class PidNamespaceGroup(EmulatedGroup):
         if namespace is None:
             return []
         own = os.geteuid()
-        found = [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit() and _owner(entry) == own]
+        with os.scandir("/proc") as entries:
+            found = [int(entry.name) for entry in entries if entry.name.isdigit() and _owner(entry) == own]
         return [pid for pid in found if namespace_of(pid) == namespace and _runs(pid)]
 
     def _namespace(self, recorded: list[int]) -> str | None:

@@ -90,6 +90,6 @@ def files_of(directory: Path, run: int) -> list[Path]:
 def _all(directory: Path) -> Iterator[tuple[int, int, Path]]:
     """Yield (run, age, path); age 0 is the file being written."""
     with suppress(FileNotFoundError):
-        for entry in list(os.scandir(directory)):
-            if (found := _NAME.fullmatch(entry.name)) is not None:
-                yield int(found[1]), int(found[2] or 0), Path(entry.path)
+        for name in os.listdir(directory):
+            if (found := _NAME.fullmatch(name)) is not None:
+                yield int(found[1]), int(found[2] or 0), directory / name
