@@ -320,7 +320,7 @@ async def test_429_when_the_queue_of_a_user_is_full(make_bench: MakeBench) -> No
     wires[0].request("GET", "/slow")
     await bench.until(lambda: len(bench.handler.requests) == 1)
     wires[1].request("GET", "/slow")
-    await bench.until(lambda: len(bench.server.fairness.flow("admin").waiting) == 1)
+    await bench.until(lambda: bench.server.fairness.waiting(bench.server.fairness.flow("admin")) == 1)
     wires[2].request("GET", "/x")
     answer = await wires[2].answer()
     assert (answer.status, answer.headers["retry-after"]) == (429, "1")

@@ -10,7 +10,7 @@ with these bounds:
   nothing: the next turn follows at once.
 * **A pause after a long step.** No step can be interrupted. After one that took more than ``LONG`` seconds, the flow
   pauses ``PAUSE`` times as long, if another user was served in the last second. Large work is not expected on the
-  event loop at all (see ``request.offload``); the pause bounds the harm of what is left.
+  event loop at all (see ``registry.offload``); the pause bounds the harm of what is left.
 * **Streams, connections and body bytes** are counted per user.
 
 CPU time is that of the thread, not time of the clock: other processes of a busy machine are not charged to the user.
@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from types import coroutine
 from typing import Any, Final, TypeVar
 
 from sandpool.kube.errors import TooManyRequests
 from sandpool.server.http.limits import HttpLimits
+from sandpool.server.turn_queue import TurnQueue
 
 #: CPU seconds that the requests of one user may take in one turn of the event loop.
 SLICE: Final = 0.002
@@ -59,7 +60,6 @@ class Flow:
         "spent",
         "streams",
         "timer",
-        "waiting",
     )
 
     def __init__(self, key: str) -> None:
@@ -68,7 +68,6 @@ class Flow:
         self.streams = 0  # watches and upgraded connections
         self.in_flight = 0  # requests that are being served, without streams
         self.buffered = 0  # bytes of request bodies
-        self.waiting: deque[tuple[asyncio.Future[None], bool]] = deque()  # and whether it is a request or a stream
         self.spent = 0.0  # CPU seconds in this turn
         self.average = 0.0  # CPU seconds of a request
         self.paused_until = 0.0
@@ -77,7 +76,7 @@ class Flow:
 
     @property
     def unused(self) -> bool:
-        return not (self.connections or self.streams or self.in_flight or self.buffered or self.waiting)
+        return not (self.connections or self.streams or self.in_flight or self.buffered)
 
 
 class FairQueue:
@@ -90,6 +89,7 @@ class FairQueue:
         self._now = now
         self._cpu = cpu
         self._flows: dict[str, Flow] = {}
+        self._turns: TurnQueue[Flow] = TurnQueue()
         self._spenders: dict[Flow, None] = {}  # flows that used CPU in this turn or have requests waiting
         self._turn: asyncio.Handle | None = None
         self._latest: Flow | None = None  # the flow that was served last
@@ -106,41 +106,39 @@ class FairQueue:
 
     def release(self, flow: Flow) -> None:
         """Forget a flow that occupies nothing. A pause outlives its connections until it has passed."""
-        if flow.unused and flow.paused_until <= self._now():
+        if flow.unused and flow not in self._turns and flow.paused_until <= self._now():
             self._flows.pop(flow.key, None)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def must_wait(self, flow: Flow) -> bool:
         return (
-            bool(flow.waiting)
+            flow in self._turns
             or flow.spent >= SLICE
             or flow.in_flight >= self.limits.requests_per_user
             or flow.paused_until > self._now()
         )
 
+    def waiting(self, flow: Flow) -> int:
+        return self._turns.count(flow)
+
     async def wait(self, flow: Flow) -> None:
         """Wait for the flow's turn, and count the request as being served. Raises ``TooManyRequests`` if too many
         requests of the flow wait already."""
-        if len(flow.waiting) >= self.limits.queued_per_user + flow.streams:
-            raise too_many(f"{flow.key} has {len(flow.waiting)} requests waiting, which is the limit")
-        await self._wait(flow, is_request=True)
-
-    async def _wait(self, flow: Flow, *, is_request: bool) -> None:
-        admitted = asyncio.get_running_loop().create_future()
-        flow.waiting.append((admitted, is_request))
+        waiting = self.waiting(flow)
+        if waiting >= self.limits.queued_per_user + flow.streams:
+            raise too_many(f"{flow.key} has {waiting} requests waiting, which is the limit")
         self._schedule(flow)
-        try:
-            await admitted
-        except asyncio.CancelledError:
-            if is_request and admitted.done() and not admitted.cancelled():
-                self.leave(flow)  # admitted and cancelled in the same turn
-            raise
+        await self._turns.wait(flow, partial(self._enter, flow), partial(self.leave, flow))
+
+    @staticmethod
+    def _enter(flow: Flow) -> None:
+        flow.in_flight += 1
 
     def leave(self, flow: Flow) -> None:
         """Count a request as served."""
         flow.in_flight -= 1
-        if flow.waiting:
+        if flow in self._turns:
             self._schedule(flow)
         elif not flow.connections:
             self.release(flow)
@@ -148,7 +146,8 @@ class FairQueue:
     async def next_turn(self, flow: Flow) -> None:
         """Make a stream wait if the flow's slice of this turn is used up."""
         if flow.spent >= SLICE or flow.paused_until > self._now():
-            await self._wait(flow, is_request=False)
+            self._schedule(flow)
+            await self._turns.wait(flow)
 
     def metered(self, flow: Flow, work: Coroutine[Any, Any, T], *, learn: bool = True) -> Coroutine[Any, Any, T]:
         """Run a coroutine and charge the CPU time of its steps to the flow. Its sum counts in the average of the flow's
@@ -188,13 +187,13 @@ class FairQueue:
         now = self._now()
         for flow in spenders:
             flow.spent = 0.0
-            if not flow.waiting:
+            if flow not in self._turns:
                 continue
             if flow.paused_until > now:
                 self._continue_later(flow, flow.paused_until - now)
                 continue
             self._admit(flow)
-            if flow.waiting and flow.in_flight < self.limits.requests_per_user:
+            if flow in self._turns and flow.in_flight < self.limits.requests_per_user:
                 self._schedule(flow)
 
     def _continue_later(self, flow: Flow, seconds: float) -> None:
@@ -208,12 +207,8 @@ class FairQueue:
 
     def _admit(self, flow: Flow) -> None:
         count = max(1, int(SLICE / flow.average) if flow.average > 0 else 1)
-        while flow.waiting and count and flow.in_flight < self.limits.requests_per_user:
-            admitted, is_request = flow.waiting.popleft()
-            if not admitted.done():
-                flow.in_flight += is_request
-                count -= 1
-                admitted.set_result(None)
+        while count and flow.in_flight < self.limits.requests_per_user and self._turns.admit(flow):
+            count -= 1
 
     # -- other resources ---------------------------------------------------------------------------------------------
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from sandpool.api.resource import Object
 from sandpool.server.registry.context import Neighbours, RegistryContext
+from sandpool.server.turn_queue import TurnQueue
 
 #: Seconds that the thread may keep the interpreter while the event loop waits for it. The default of Python is 5 ms.
 SWITCH_SECONDS: Final = 0.0002
@@ -71,11 +71,13 @@ class OffloadWorker:
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(1, "offloaded requests")
         self._busy = False
-        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        self._turns: TurnQueue[str] = TurnQueue()
 
     async def call(self, user: str, function: Callable[[], T]) -> T:
         """Call a function in the thread."""
-        await self._turn(user)
+        if self._busy:
+            await self._turns.wait(user, give_back=self._next)
+        self._busy = True
         switch = sys.getswitchinterval()
         try:
             sys.setswitchinterval(SWITCH_SECONDS)
@@ -102,34 +104,12 @@ class OffloadWorker:
     def close(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    async def _turn(self, user: str) -> None:
-        if not self._busy:
-            self._busy = True
-            return
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(user, deque()).append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._next()
-            raise
-
     def _done(self, switch: float) -> None:
         sys.setswitchinterval(switch)
         self._next()
 
     def _next(self) -> None:
-        """Give the thread to the next user's first waiting request."""
-        while self._waiting:
-            user, queue = self._waiting.popitem(last=False)
-            turn = queue.popleft()
-            if queue:
-                self._waiting[user] = queue  # behind the other users
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._busy = False
+        self._busy = self._turns.admit_next()
 
 
 @coroutine
