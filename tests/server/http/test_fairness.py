@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 
 from sandpool.kube.errors import TooManyRequests
 from sandpool.server.http import HttpLimits
-from sandpool.server.http.fairness import LONG, LONGEST_PAUSE, PAUSE, SLICE, FairQueue, Flow
+from sandpool.server.http.fairness import LONG, LONGEST_PAUSE, PAUSE, SHARED_SLICE, SLICE, FairQueue, Flow
 from sandpool.server.request.messages import Response, ServerRequest, WatchLine, WatchStream
 
 if TYPE_CHECKING:
@@ -86,6 +87,20 @@ async def test_a_request_of_another_user_overtakes_a_queue() -> None:
     rig = Rig()
     await rig.run(*(rig.request("hostile", SLICE) for _ in range(100)), rig.request("quiet", SLICE / 10))
     assert rig.order.index("quiet") == 1
+
+
+async def test_user_beside_others_has_a_smaller_slice_and_pays_its_debts() -> None:
+    rig = Rig()
+    await rig.run(rig.request("quiet", SHARED_SLICE / 10), *(rig.request("busy", SHARED_SLICE * 3) for _ in range(5)))
+    turns = [turn for turn, users in rig.by_turn.items() if "busy" in users]
+    assert [later - earlier for earlier, later in pairwise(turns[1:])] == [3] * 2
+
+
+async def test_user_that_is_alone_has_no_debts() -> None:
+    rig = Rig()
+    await rig.run(*(rig.request("busy", SLICE * 3) for _ in range(5)))
+    turns = [turn for turn, users in rig.by_turn.items() if "busy" in users]
+    assert [later - earlier for earlier, later in pairwise(turns[1:])] == [1] * 3
 
 
 async def test_requests_of_a_user_keep_their_order() -> None:

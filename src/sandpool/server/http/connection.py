@@ -113,6 +113,8 @@ class Connection(Accepted):
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
+        fairness = self._server.fairness
+        began = fairness.cpu()
         try:
             if not self._reader.feed(data):
                 self._deaf = True
@@ -124,6 +126,9 @@ class Connection(Accepted):
         except Exception:
             logger.exception("reading a request from %s failed", self._source)
             self._transport.abort()
+        finally:
+            if self._flow is not None:
+                fairness.charge(self._flow, fairness.cpu() - began)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
@@ -241,7 +246,10 @@ class Connection(Accepted):
     def _start(self, cycle: RequestCycle) -> None:
         self._current = cycle
         self.deadline = math.inf
-        self._task = self._server.loop.create_task(self._serve(cycle))
+        work = self._serve(cycle)
+        if cycle.flow is not None:
+            work = self._server.fairness.metered(cycle.flow, work)
+        self._task = self._server.loop.create_task(work)
 
     def _refuse(self, error: ApiError) -> None:
         self._deaf = True
@@ -305,9 +313,10 @@ class Connection(Accepted):
             await queue.wait(flow)
         else:
             flow.in_flight += 1
+            flow.admitted += 1
         cycle.superseded = self._server.unread.superseded()
         try:
-            response = await queue.metered(flow, self._server.handler.handle(cycle.request))
+            response = await self._server.handler.handle(cycle.request)
             if response.stream is not None or response.upgrade is not None:
                 await self._open_stream(cycle, flow, response)
             elif response.encoded is None and response.parts is None:

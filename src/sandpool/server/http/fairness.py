@@ -5,9 +5,10 @@ with these bounds:
 
 * **Concurrency.** ``limits.requests_per_user`` requests are served at once. Up to ``limits.queued_per_user`` more wait
   in arrival order. Further ones get 429 with Retry-After.
-* **A slice per turn.** In one turn of the event loop a flow starts requests until they have used ``SLICE`` seconds of
-  CPU. The others wait for the next turn, and requests of other users come in between. A user that is alone loses
-  nothing: the next turn follows at once.
+* **A slice per turn.** In one turn of the event loop a flow starts as many requests as fit into a slice of CPU time, by
+  their average cost. The others wait for the next turn, and requests of other users come in between. Reading a
+  request, serving it and writing its response count. CPU time beyond the slice is a debt that later slices pay
+  (deficit round robin). A user that is alone has ``SLICE`` and no debts; one beside others has ``SHARED_SLICE``.
 * **A pause after a long step.** No step can be interrupted. After one that took more than ``LONG`` seconds, the flow
   pauses ``PAUSE`` times as long, if another user was served in the last second. Large work is not expected on the
   event loop at all (see ``registry.offload``); the pause bounds the harm of what is left.
@@ -30,8 +31,13 @@ from sandpool.kube.errors import TooManyRequests
 from sandpool.server.http.limits import HttpLimits
 from sandpool.server.turn_queue import TurnQueue
 
-#: CPU seconds that the requests of one user may take in one turn of the event loop.
+#: CPU seconds that one user may take in one turn of the event loop, alone.
 SLICE: Final = 0.002
+#: The same if another user was served in the last second. A request passes through several turns, up to seven for a
+#: write, so it waits for several slices of each other user.
+SHARED_SLICE: Final = 0.0005
+#: The largest debt in slices.
+MOST_DEBT: Final = 20
 #: A step of a request that takes longer than this many CPU seconds is followed by a pause.
 LONG: Final = 0.010
 #: The length of the pause, as a multiple of the step.
@@ -40,7 +46,7 @@ PAUSE: Final = 10.0
 LONGEST_PAUSE: Final = 2.0
 # A user counts as active for this long after its last request.
 _ACTIVE_SECONDS: Final = 1.0
-# Weight of the newest request in the average cost of a flow's requests.
+# Weight of the newest turn in the average cost of a flow's requests.
 _NEWEST: Final = 0.2
 
 T = TypeVar("T")
@@ -50,13 +56,16 @@ class Flow:
     """What one user occupies."""
 
     __slots__ = (
+        "admitted",
         "average",
         "buffered",
         "connections",
+        "debt",
         "in_flight",
         "key",
         "last_served",
         "paused_until",
+        "slice",
         "spent",
         "streams",
         "timer",
@@ -68,7 +77,10 @@ class Flow:
         self.streams = 0  # watches and upgraded connections
         self.in_flight = 0  # requests that are being served, without streams
         self.buffered = 0  # bytes of request bodies
-        self.spent = 0.0  # CPU seconds in this turn
+        self.slice = SLICE  # CPU seconds per turn
+        self.debt = 0.0  # CPU seconds of earlier turns that count in this one
+        self.spent = 0.0  # CPU seconds in this turn, with the debt
+        self.admitted = 0  # requests that were started in this turn
         self.average = 0.0  # CPU seconds of a request
         self.paused_until = 0.0
         self.last_served = 0.0
@@ -87,7 +99,7 @@ class FairQueue:
     ) -> None:
         self.limits = limits
         self._now = now
-        self._cpu = cpu
+        self.cpu = cpu
         self._flows: dict[str, Flow] = {}
         self._turns: TurnQueue[Flow] = TurnQueue()
         self._spenders: dict[Flow, None] = {}  # flows that used CPU in this turn or have requests waiting
@@ -114,7 +126,7 @@ class FairQueue:
     def must_wait(self, flow: Flow) -> bool:
         return (
             flow in self._turns
-            or flow.spent >= SLICE
+            or flow.spent >= flow.slice
             or flow.in_flight >= self.limits.requests_per_user
             or flow.paused_until > self._now()
         )
@@ -145,14 +157,15 @@ class FairQueue:
 
     async def next_turn(self, flow: Flow) -> None:
         """Make a stream wait if the flow's slice of this turn is used up."""
-        if flow.spent >= SLICE or flow.paused_until > self._now():
+        if flow.spent >= flow.slice or flow.paused_until > self._now():
             self._schedule(flow)
             await self._turns.wait(flow)
+        else:
+            flow.admitted += 1
 
-    def metered(self, flow: Flow, work: Coroutine[Any, Any, T], *, learn: bool = True) -> Coroutine[Any, Any, T]:
-        """Run a coroutine and charge the CPU time of its steps to the flow. Its sum counts in the average of the flow's
-        requests, unless ``learn`` is unset."""
-        return _metered(self, flow, work, learn)
+    def metered(self, flow: Flow, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """Run a coroutine and charge the CPU time of its steps to the flow."""
+        return _metered(self, flow, work)
 
     def charge(self, flow: Flow, seconds: float) -> None:
         """Count CPU seconds of one step."""
@@ -164,10 +177,6 @@ class FairQueue:
         if seconds > LONG and self._others_active(flow, now):
             flow.paused_until = max(flow.paused_until, now + min(PAUSE * seconds, LONGEST_PAUSE))
         self._schedule(flow)
-
-    def charged(self, flow: Flow, seconds: float) -> None:
-        """Learn what a whole request has cost."""
-        flow.average += (_NEWEST if flow.average else 1.0) * (seconds - flow.average)
 
     def _others_active(self, flow: Flow, now: float) -> bool:
         other = self._before if flow is self._latest else self._latest
@@ -186,15 +195,28 @@ class FairQueue:
         spenders, self._spenders = self._spenders, {}
         now = self._now()
         for flow in spenders:
-            flow.spent = 0.0
-            if flow not in self._turns:
-                continue
+            self._settle(flow, now)
+            waits = flow in self._turns
             if flow.paused_until > now:
-                self._continue_later(flow, flow.paused_until - now)
+                if waits:
+                    self._continue_later(flow, flow.paused_until - now)
                 continue
-            self._admit(flow)
-            if flow in self._turns and flow.in_flight < self.limits.requests_per_user:
+            if waits and flow.spent < flow.slice:
+                self._admit(flow)
+                waits = flow in self._turns and flow.in_flight < self.limits.requests_per_user
+            if waits or flow.debt:
                 self._schedule(flow)
+
+    def _settle(self, flow: Flow, now: float) -> None:
+        """Learn what a request costs, and carry what the flow has spent beyond its slice."""
+        if flow.admitted:
+            cost = (flow.spent - flow.debt) / flow.admitted
+            flow.average += (_NEWEST if flow.average else 1.0) * (cost - flow.average)
+            flow.admitted = 0
+        shared = self._others_active(flow, now)
+        flow.slice = SHARED_SLICE if shared else SLICE
+        flow.debt = min(max(flow.spent - flow.slice, 0.0), MOST_DEBT * flow.slice) if shared else 0.0
+        flow.spent = flow.debt
 
     def _continue_later(self, flow: Flow, seconds: float) -> None:
         def proceed() -> None:
@@ -206,8 +228,9 @@ class FairQueue:
             asyncio.get_running_loop().call_later(seconds, proceed)
 
     def _admit(self, flow: Flow) -> None:
-        count = max(1, int(SLICE / flow.average) if flow.average > 0 else 1)
+        count = max(1, int((flow.slice - flow.spent) / flow.average) if flow.average > 0 else 1)
         while count and flow.in_flight < self.limits.requests_per_user and self._turns.admit(flow):
+            flow.admitted += 1
             count -= 1
 
     # -- other resources ---------------------------------------------------------------------------------------------
@@ -230,9 +253,8 @@ def too_many(message: str) -> TooManyRequests:
 
 
 @coroutine
-def _metered(queue: FairQueue, flow: Flow, work: Coroutine[Any, Any, T], learn: bool) -> Generator[Any, Any, T]:
-    cpu = queue._cpu
-    total = 0.0
+def _metered(queue: FairQueue, flow: Flow, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    cpu = queue.cpu
     value: Any = None
     error: BaseException | None = None
     try:
@@ -241,9 +263,7 @@ def _metered(queue: FairQueue, flow: Flow, work: Coroutine[Any, Any, T], learn: 
             try:
                 awaited = work.send(value) if error is None else work.throw(error)
             finally:
-                seconds = cpu() - began
-                total += seconds
-                queue.charge(flow, seconds)
+                queue.charge(flow, cpu() - began)
             value = error = None
             try:
                 value = yield awaited
@@ -253,6 +273,4 @@ def _metered(queue: FairQueue, flow: Flow, work: Coroutine[Any, Any, T], learn: 
         result: T = stop.value
         return result
     finally:
-        if learn:
-            queue.charged(flow, total)
         work.close()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import orjson
 
@@ -154,11 +154,10 @@ class ResponseWriter:
         framing = b"" if cycle.legacy else b"Transfer-Encoding: chunked\r\n"
         try:
             self._transport.write(self._head(cycle, response.status, response.content_type, response.headers, framing))
-            batches = aiter(events)
-            while (batch := await queue.metered(flow, _next_batch(batches), learn=False)) is not None:
+            async for batch in events:
                 # One change wakes all watches of its objects: they write in turns, and meanwhile changes collect.
                 await queue.next_turn(flow)
-                await queue.metered(flow, self._write_batch(cycle, batch, events))
+                await self._write_batch(cycle, batch, events)
                 batch.clear()
                 if self._waiter is not None:
                     await self.drained(cycle, holds_states=events.holds_states())
@@ -240,10 +239,6 @@ def _pieces(parts: Sequence[bytes | memoryview]) -> Iterator[bytes]:
                 small, size = [], 0
     if small:
         yield b"".join(small)
-
-
-async def _next_batch(batches: AsyncIterator[list[WatchLine]]) -> list[WatchLine] | None:
-    return await anext(batches, None)
 
 
 def _error_line(error: ApiError) -> bytes:
