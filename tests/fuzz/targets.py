@@ -12,12 +12,14 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import orjson
 
 from sandpool.api.kinds import POD
-from sandpool.api.schema.shape import Shape
+from sandpool.api.schema.core import OBJECT_META, definition
+from sandpool.api.schema.shape import Shape, from_openapi
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.kube import spdy
 from sandpool.kube.errors import ApiError, BadRequest, PatchError, TooLarge
@@ -33,6 +35,7 @@ from sandpool.router.headers import RequestHeaders
 from sandpool.router.metrics import RouterMetrics
 from sandpool.sandboxd import http1 as sandboxd_http1
 from sandpool.sandboxd import process_messages
+from sandpool.server.apply import apply
 from sandpool.server.http.target import parse_query
 from sandpool.server.request import body
 from sandpool.server.request.options import list_options
@@ -40,6 +43,7 @@ from sandpool.server.streams.options import StdStreams
 from sandpool.server.streams.port_forward import forward
 from sandpool.server.streams.remote_command import over_websocket
 from sandpool.server.streams.websocket import WebSocket
+from tests.server.apply.conftest import SPEC, STATUS
 from tests.server.http.test_reader import read as read_api_requests
 from tests.server.streams.test_hostile_streams import Dialler, Script, lived, work
 
@@ -322,6 +326,55 @@ def check_patches(data: bytes, rng: random.Random) -> None:
         _check_patch(lambda target, patch: strategic_merge_patch(target, patch, _SHAPE), target, patch)
 
 
+_APPLIED = from_openapi({"type": "object", "properties": {"spec": SPEC, "status": STATUS}})
+_APPLIED.properties |= {"apiVersion": _TEXT, "kind": _TEXT, "metadata": definition(OBJECT_META)}
+_IDENTITY = {"apiVersion": "example.com/v1", "kind": "Example"}
+
+
+def _without_empty(value: Any) -> Any:
+    """A value without the empty members of its objects: removing a field may leave null where applying leaves {}."""
+    if isinstance(value, dict):
+        members = {key: _without_empty(member) for key, member in value.items() if key != "managedFields"}
+        return {key: member for key, member in members.items() if member not in (None, {}, [])}
+    return [_without_empty(item) for item in value] if isinstance(value, list) else value
+
+
+def check_apply(data: bytes, rng: random.Random) -> None:
+    """The input is a JSON list of configurations that two managers apply in turns, with or without force."""
+    try:
+        configurations = orjson.loads(data)
+    except ValueError:
+        return
+    if not isinstance(configurations, list):
+        return
+    live: dict[str, Any] | None = None
+    for number, fields in enumerate(configurations[:8]):
+        if not isinstance(fields, dict) or not isinstance(fields.get("metadata") or {}, dict):
+            continue  # refused before it is applied
+        applied = {**fields, **_IDENTITY, "metadata": {**(fields.get("metadata") or {}), "name": "a"}}
+
+        apply_it = partial(
+            apply,
+            shape=_APPLIED,
+            manager=f"manager-{number % 2}",
+            force=rng.random() < 0.5,
+            subresource="",
+            now="2026-01-01T00:00:00Z",
+            reset=None,
+        )
+        before = deepcopy((live, applied))
+        try:
+            result: Any = apply_it(live, applied)
+        except ApiError:
+            result = live
+        else:
+            again = apply_it(result, applied)
+            assert _without_empty(again) == _without_empty(result), "applying the same again changes the object"
+        assert (live, applied) == before, "an apply changed its arguments"
+        assert len(orjson.dumps(result)) <= 16 * len(data) + 4096, "an apply multiplied its input"
+        live = result
+
+
 # --- streams ---------------------------------------------------------------------------------------------------------
 
 
@@ -430,6 +483,12 @@ _PATCH = (
     *(b'"$setElementOrder/items":[{"name":"x"}]', b"{}"),
     *(b'"$deleteFromPrimitiveList/finalizers":["x"]', b'"items":[{"name":"x","value":"y"}]', b'"finalizers":["x"]'),
 )
+_APPLY = (
+    *(*_JSON, b'{"spec":{"tags":["a","b"]}}', b'"tags":["a"]', b'"tags":["a","a"]', b'"steps":["a"]', b'"size":1'),
+    *(b'"parts":[{"name":"a","slot":2}]', b'{"name":"a"}', b'"limits":{"a":"1"}', b'"pair":{"left":"a"}', b'"spec":'),
+    *(b'"anything":{"a":{"b":1}}', b'"metadata":{"labels":{"a":"b"}}', b'"managedFields":[]', b'"color":null', b"{}"),
+    *(b'"ratios":[1,1.0,-0]', b'"groups":{"a":{"a":"b"}}', b'"status":{"conditions":[{"type":"a"}]}', b"[{},{}]"),
+)
 _PROTOBUF = (
     b"k8s\x00",
     b"\x0a\x02v1",
@@ -478,6 +537,7 @@ TARGETS = (
     Target("protobuf", check_protobuf, _PROTOBUF),
     Target("process-messages", check_process_messages, _PROTOBUF),
     Target("patches", check_patches, _PATCH),
+    Target("apply", check_apply, _APPLY),
     Target("spdy", check_spdy, _SPDY),
     Target("port-forward", check_port_forward, _SPDY),
     Target("websocket", check_websocket, _WEBSOCKET),
