@@ -8,7 +8,7 @@ from sandpool.api import labels
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.names import name_hash
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.kube.errors import InternalError
 from sandpool.kube.transport import Request
 from sandpool.node.simulated import Stage
@@ -27,7 +27,7 @@ async def set_ready(world: World, pod: str) -> None:
     await world.patch(POD, pod, {"status": {"conditions": changed}}, "status")
 
 
-def sandbox_of(claim: Object) -> str:
+def sandbox_of(claim: SharedObject) -> str:
     name: str = ((claim.get("status") or {}).get("sandbox") or {}).get("name", "")
     return name
 

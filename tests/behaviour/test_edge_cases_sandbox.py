@@ -20,7 +20,7 @@ from sandpool.api.labels import (
     WARM_POOL,
 )
 from sandpool.api.names import name_hash
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.controllers.options import ControllerOptions, SandboxOptions
 from sandpool.engine.clock import timestamp
 from sandpool.kube.errors import InternalError
@@ -40,7 +40,7 @@ NEVER = 1e6  # seconds
 LASTING = 11  # seconds; what a launch that is under way says is written when it has lasted
 
 
-async def pod(world: World, name: str = "box", **metadata: Any) -> Object:
+async def pod(world: World, name: str = "box", **metadata: Any) -> SharedObject:
     return await world.create(POD, name, metadata=metadata, spec=pod_template()["spec"])
 
 

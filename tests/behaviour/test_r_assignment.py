@@ -24,7 +24,7 @@ from sandpool.api.kinds import (
 )
 from sandpool.api.labels import LAUNCH_TYPE, SANDBOX_NAME, TEMPLATE_HASH, TEMPLATE_REF_HASH, WARM_POOL
 from sandpool.api.names import name_hash
-from sandpool.api.resource import Key, Object
+from sandpool.api.resource import Key, Object, SharedObject
 from sandpool.api.warmpool import RECREATE, ROLLING_UPDATE
 from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import AlreadyExists, InternalError
@@ -497,7 +497,7 @@ READY_CONDITION: Object = {
 }
 
 
-def free_sandbox(name: str, pool: Object) -> Object:
+def free_sandbox(name: str, pool: SharedObject) -> Object:
     identity = {
         WARM_POOL: name_hash("pool"),
         TEMPLATE_REF_HASH: name_hash("python"),

@@ -9,7 +9,7 @@ import pytest
 from sandpool.api.kinds import CONFIG_MAP, POD, SANDBOX
 from sandpool.api.labels import ADOPTABLE, POD_NAME, SANDBOX_NAME_HASH
 from sandpool.api.names import name_hash
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.kube.client import MergePatch
 from sandpool.kube.transport import Request
 from sandpool.node.simulated import Fate
@@ -22,7 +22,7 @@ HASH = name_hash("box")
 READY = ("True", "DependenciesReady", "Pod is Ready")
 
 
-async def pod(world: World, name: str = "box", **metadata: Any) -> Object:
+async def pod(world: World, name: str = "box", **metadata: Any) -> SharedObject:
     return await world.create(POD, name, metadata=metadata, spec=pod_template()["spec"])
 
 

@@ -6,7 +6,7 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import SANDBOX_NAME_HASH
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.bench.child_process import Component
 from sandpool.bench.server_process import ServerProcess
 from sandpool.cli.main import main
@@ -76,7 +76,7 @@ async def pods(client: Client, count: int) -> dict[str, Object]:
 async def claimed(client: Client, name: str) -> str:
     """The sandbox of a claim, once it is ready."""
 
-    async def ready() -> Object | None:
+    async def ready() -> SharedObject | None:
         claim = await client.get(SANDBOX_CLAIM, name, "default")
         return claim if is_ready(claim) else None
 
@@ -85,7 +85,7 @@ async def claimed(client: Client, name: str) -> str:
     return str(claim["status"]["sandbox"]["name"])
 
 
-def runs(found: dict[str, Object]) -> dict[str, tuple[str, int]]:
+def runs(found: Mapping[str, SharedObject]) -> dict[str, tuple[str, int]]:
     states = {name: pod["status"]["containerStatuses"][0] for name, pod in found.items()}
     return {name: (state["containerID"], state["restartCount"]) for name, state in states.items()}
 
@@ -148,7 +148,7 @@ async def test_imported_image_runs_and_survives_a_restart_with_keep(options: tup
     copy_programs(tmp_path / "tree", "/bin/sleep", "/bin/cat")
     (tmp_path / "tree/words").write_text("mine\n")
 
-    async def ready() -> Object | None:
+    async def ready() -> SharedObject | None:
         found = await client.get(POD, "own", "default")
         return found if is_ready(found) else None
 

@@ -18,7 +18,7 @@ import pytest
 
 from sandpool.api.conditions import condition_of
 from sandpool.api.kinds import CLUSTER_ROLE, POD, ROLE, ROLE_BINDING, SANDBOX, SECRET, SUBJECT_ACCESS_REVIEW
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import ResourceType, SharedObject
 from sandpool.bench.server_process import ServerProcess
 from sandpool.kube.client import Client
 from sandpool.kube.credentials import Fixed
@@ -219,7 +219,7 @@ async def gateway_url(client: Client) -> str:
             return False  # the kinds are being installed
         return True
 
-    async def programmed() -> Object | None:
+    async def programmed() -> SharedObject | None:
         found = await client.get(GATEWAY, "gateway", "default")
         condition = condition_of(found, "Programmed")
         return found if condition is not None and condition["status"] == "True" else None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sandpool.api.kinds import CONFIG_MAP, DEPLOYMENT, SERVICE
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.kube.client import ApplyPatch, Client, MergePatch
 from sandpool.kube.errors import Conflict, Invalid, NotFound
 from sandpool.kube.transport import APPLY_PATCH
@@ -18,12 +18,12 @@ from tests.support.api_access import Raw
 
 async def apply(
     client: Client, namespace: str, data: dict[str, str] | None, manager: str = "one", *, force: bool = False
-) -> Object:
+) -> SharedObject:
     wanted = new(CONFIG_MAP, "a") if data is None else new(CONFIG_MAP, "a", data=data)
     return await client.patch(CONFIG_MAP, "a", ApplyPatch(wanted), namespace, field_manager=manager, force=force)
 
 
-def owners(object: Object) -> dict[str, Any]:
+def owners(object: SharedObject) -> dict[str, Any]:
     """Manager to owned fields, of objects on which each manager has one entry."""
     return {each["manager"]: each["fieldsV1"] for each in object["metadata"].get("managedFields", [])}
 
@@ -182,7 +182,7 @@ async def test_status_is_applied_through_its_subresource(client: Client, namespa
     }
 
 
-def managed(object: Object) -> list[Object]:
+def managed(object: SharedObject) -> list[Object]:
     fields: list[Object] = object["metadata"]["managedFields"]
     return fields
 

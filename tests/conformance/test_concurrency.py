@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from sandpool.api.kinds import CONFIG_MAP, LEASE, SECRET
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import ResourceType, SharedObject
 from sandpool.kube.client import ApplyPatch, Client, JsonPatch, MergePatch
 from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound
 from sandpool.testing.objects import new
@@ -110,7 +110,7 @@ async def test_patch_with_a_resource_version_succeeds_once(client: Client, names
 
 
 async def test_concurrent_applies_create_once(client: Client, namespace: str) -> None:
-    async def apply(number: int) -> Object:
+    async def apply(number: int) -> SharedObject:
         wanted = ApplyPatch(new(CONFIG_MAP, "a", data={f"k{number}": str(number)}))
         while True:
             try:

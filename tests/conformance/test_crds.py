@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError, Invalid, NotFound, TooManyRequests
 from sandpool.kube.transport import Request
@@ -105,7 +105,7 @@ async def test_definition_with_a_taken_kind_is_not_served(client: Client, group:
     other = ResourceType(group, "v1", "Widget", "otherwidgets", list_kind="OtherList", singular="otherwidget")
     await client.create(CRD, definition(other))
 
-    async def refused() -> Object | None:
+    async def refused() -> SharedObject | None:
         current = await client.get(CRD, other.group_resource)
         return current if condition(current, "NamesAccepted") == "False" else None
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from sandpool.api.kinds import CONFIG_MAP, POD, SECRET
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError, BadRequest, Conflict, Invalid, NotFound
 from sandpool.kube.transport import Request
@@ -26,7 +26,7 @@ async def gone(client: Client, type: ResourceType, name: str, namespace: str) ->
     return False
 
 
-async def release(client: Client, type: ResourceType, name: str, namespace: str) -> Object:
+async def release(client: Client, type: ResourceType, name: str, namespace: str) -> SharedObject:
     return await client.patch(type, name, MergePatch({"metadata": {"finalizers": None}}), namespace)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandpool.api.kinds import CONFIG_MAP, DEPLOYMENT, POD, REPLICA_SET, SECRET
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import Invalid, NotFound
 from sandpool.testing.objects import new, owner_reference, pod
@@ -15,7 +15,7 @@ from sandpool.testing.waiting import until
 WITHIN = 60.0
 
 
-async def found(client: Client, type: ResourceType, name: str, namespace: str) -> Object | None:
+async def found(client: Client, type: ResourceType, name: str, namespace: str) -> SharedObject | None:
     try:
         return await client.get(type, name, namespace)
     except NotFound:
@@ -29,7 +29,9 @@ async def gone(client: Client, type: ResourceType, name: str, namespace: str) ->
     await until(probe, within=WITHIN)
 
 
-async def family(client: Client, namespace: str, *, block: bool = False) -> tuple[Object, Object, Object]:
+async def family(
+    client: Client, namespace: str, *, block: bool = False
+) -> tuple[SharedObject, SharedObject, SharedObject]:
     """An owner, its child in another kind, and the child's child."""
     owner = await client.create(CONFIG_MAP, new(CONFIG_MAP, "owner"), namespace)
     reference = owner_reference(owner, controller=True, block=block)

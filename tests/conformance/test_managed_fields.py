@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from sandpool.api.kinds import CONFIG_MAP, DEPLOYMENT, POD
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import ResourceType, SharedObject
 from sandpool.kube.client import ApplyPatch, Client, JsonPatch, MergePatch
 from sandpool.testing.objects import new, pod
 from tests.support.api_access import Raw
 from tests.support.extra_verbs import replace
 
 
-def entries(object: Object) -> list[dict[str, Any]]:
+def entries(object: SharedObject) -> list[dict[str, Any]]:
     """The entries without the times."""
     return [
         {key: value for key, value in entry.items() if key != "time"}

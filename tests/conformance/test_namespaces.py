@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandpool.api.kinds import CONFIG_MAP, NAMESPACE, POD, SECRET, SERVICE_ACCOUNT
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import ResourceType, SharedObject
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, Forbidden, NotFound
 from sandpool.testing.objects import new, pod
@@ -16,7 +16,7 @@ from tests.support.extra_verbs import replace
 WITHIN = 60.0
 
 
-async def found(client: Client, type: ResourceType, name: str, namespace: str | None = None) -> Object | None:
+async def found(client: Client, type: ResourceType, name: str, namespace: str | None = None) -> SharedObject | None:
     try:
         return await client.get(type, name, namespace)
     except NotFound:
@@ -49,7 +49,7 @@ async def test_name_label_of_a_namespace_is_restored(client: Client, namespace: 
 
 
 async def test_namespace_gets_a_default_service_account(client: Client, namespace: str) -> None:
-    async def account() -> Object | None:
+    async def account() -> SharedObject | None:
         return await found(client, SERVICE_ACCOUNT, "default", namespace)
 
     assert await until(account)
@@ -131,7 +131,7 @@ async def test_spec_finalizer_is_removed_through_finalize(client: Client, namesp
     assert sorted(created["spec"]["finalizers"]) == ["example.com/hold", "kubernetes"]
     await client.delete(NAMESPACE, name)
 
-    async def only_ours() -> Object | None:
+    async def only_ours() -> SharedObject | None:
         current = await client.get(NAMESPACE, name)
         return current if current["spec"]["finalizers"] == ["example.com/hold"] else None
 

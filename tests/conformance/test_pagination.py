@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from sandpool.api.kinds import SECRET
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import ResourceType, SharedObject
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import BadRequest, Expired
 from sandpool.testing.objects import new
@@ -21,11 +21,11 @@ async def fill(client: Client, namespace: str, count: int) -> list[str]:
     return names
 
 
-def names(listed: Object) -> list[str]:
+def names(listed: SharedObject) -> list[str]:
     return [item["metadata"]["name"] for item in listed["items"]]
 
 
-def token(listed: Object) -> str | None:
+def token(listed: SharedObject) -> str | None:
     found: str | None = listed["metadata"].get("continue")
     return found
 

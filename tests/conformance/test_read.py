@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from sandpool.api.kinds import CONFIG_MAP, NAMESPACE, NODE, SECRET
-from sandpool.api.resource import ResourceType
+from sandpool.api.resource import ResourceType, SharedObject
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError, NotFound
 from sandpool.testing.objects import custom_type, new
 from tests.support.api_access import Endpoint, Raw
 
 
-def names(listed: dict[str, object]) -> list[str]:
+def names(listed: SharedObject) -> list[str]:
     items = listed["items"]
     assert isinstance(items, list)
     return [item["metadata"]["name"] for item in items]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.kube.client import ApplyPatch, Client, MergePatch, StrategicPatch
 from sandpool.kube.errors import Invalid, UnsupportedMediaType
 from sandpool.testing.objects import new
@@ -30,7 +30,7 @@ VOLUME: Object = {
 }
 
 
-async def create(client: Client, namespace: str, type: ResourceType, **spec: Any) -> Object:
+async def create(client: Client, namespace: str, type: ResourceType, **spec: Any) -> SharedObject:
     return await client.create(type, new(type, "a", spec={**SPECS[type], **spec}), namespace)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from sandpool.api.kinds import CONFIG_MAP, CORE_EVENT, NAMESPACE, NODE, POD, SECRET, SERVICE_ACCOUNT
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import ResourceType, SharedObject
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import BadRequest
 from sandpool.testing.objects import new, pod
 
 
-def names(listed: Object) -> str:
+def names(listed: SharedObject) -> str:
     return " ".join(item["metadata"]["name"] for item in listed["items"])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sandpool.api.kinds import CONFIG_MAP, NAMESPACE, POD
-from sandpool.api.resource import Object, ResourceType, SharedObject
+from sandpool.api.resource import ResourceType, SharedObject
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError, BadRequest, Expired
 from sandpool.kube.transport import WatchEvent
@@ -156,7 +156,7 @@ async def test_object_entering_or_leaving_a_selector_is_added_or_deleted(client:
     start = await now(client, namespace)
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"labels": {"l": "no"}}), namespace)
 
-    async def label(value: str | None) -> Object:
+    async def label(value: str | None) -> SharedObject:
         return await client.patch(CONFIG_MAP, "a", MergePatch({"metadata": {"labels": {"l": value}}}), namespace)
 
     entered = await label("yes")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_TEMPLATE
-from sandpool.api.resource import Key, Object
+from sandpool.api.resource import Key, SharedObject
 from sandpool.api.views import TemplateView
 from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.writer import ApiWriter, Create, Delete, OwnerLivenessCheck, Patch
@@ -41,7 +41,7 @@ def writer(client: Client, caches: Caches) -> ApiWriter:
     return ApiWriter(client, caches, field_manager="tester")
 
 
-async def other_box(client: Client) -> Object:
+async def other_box(client: Client) -> SharedObject:
     """A sandbox that another client created and the cache does not show."""
     return await client.create(SANDBOX, CREATE.object, "default")
 

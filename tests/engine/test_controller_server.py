@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from sandpool.api.kinds import CONFIG_MAP
-from sandpool.api.resource import Key, Object
+from sandpool.api.resource import Key, SharedObject
 from sandpool.engine.cache.reflector import Reflector
 from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import SystemClock
@@ -30,7 +30,7 @@ class Item(NamedTuple):
     copy: str | None
 
 
-def item(object: Object) -> Item:
+def item(object: SharedObject) -> Item:
     data = object.get("data", {})
     return Item(object["metadata"]["name"], data.get("value"), data.get("copy"))
 

@@ -19,7 +19,7 @@ from sandpool.api.kinds import (
     SANDBOX_TEMPLATE,
     SANDBOX_WARM_POOL,
 )
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.explain.claim import explain_claim
 from sandpool.explain.observe import observe_claim
 from sandpool.kube.client import Client, MergePatch
@@ -58,7 +58,7 @@ async def allow(client: Client, *types: ResourceType) -> None:
 
 async def make(
     client: Client, type: ResourceType, name: str, status: Object | None = None, /, **fields: object
-) -> Object:
+) -> SharedObject:
     made = await client.create(type, new(type, name, **fields), NS)
     if status is not None:
         made = await client.patch(type, name, MergePatch({"status": status}), NS, subresource="status")

@@ -19,7 +19,7 @@ from sandpool.api.kinds import (
     SANDBOX_WARM_POOL,
     SANDPOOL,
 )
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.api.sandbox_spec import Profile
 from sandpool.api.schema.crds import crd
 from sandpool.cli.install import chosen
@@ -140,7 +140,7 @@ async def test_profiles_are_switched_while_pools_serve_claims(cluster: Cluster, 
 async def test_template_can_be_applied_again_after_a_switch(client: Client) -> None:
     """A list is merged by key in one profile and replaced in the other; field ownership survives the switch."""
 
-    async def apply(image: str) -> Object:
+    async def apply(image: str) -> SharedObject:
         template = new(SANDBOX_TEMPLATE, "mine", spec={"podTemplate": pod(image=image)})
         return await client.patch(SANDBOX_TEMPLATE, "mine", ApplyPatch(template), SPACE, field_manager="me")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandpool.api.kinds import POD, SANDBOX
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.install.owners import renew_owners, renewed
 from sandpool.kube.client import Client
 from sandpool.kube.errors import Conflict
@@ -26,7 +26,7 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
     await server.stop()
 
 
-def owned(name: str, owner: Object, version: str) -> Object:
+def owned(name: str, owner: SharedObject, version: str) -> Object:
     reference = {**owner_reference(owner, controller=True), "apiVersion": f"agents.x-k8s.io/{version}"}
     return pod(name, metadata={"ownerReferences": [reference]})
 

@@ -29,7 +29,7 @@ from sandpool.api.kinds import (
 )
 from sandpool.api.labels import ADOPTABLE, LAUNCH_TYPE
 from sandpool.api.names import network_policy_name
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.bench.child_process import Component
 from sandpool.cli.install import chosen
 from sandpool.engine.clock import SystemClock
@@ -77,13 +77,13 @@ class Scenario:
     def __init__(self, client: Client) -> None:
         self.client = client
 
-    async def create(self, type: ResourceType, name: str, **fields: Any) -> Object:
+    async def create(self, type: ResourceType, name: str, **fields: Any) -> SharedObject:
         return await self.client.create(type, new(type, name, **fields), SPACE)
 
     async def patch(self, type: ResourceType, name: str, **spec: Any) -> None:
         await self.client.patch(type, name, MergePatch({"spec": spec}), SPACE)
 
-    async def get(self, type: ResourceType, name: str) -> Object | None:
+    async def get(self, type: ResourceType, name: str) -> SharedObject | None:
         try:
             return await self.client.get(type, name, SPACE)
         except NotFound:

@@ -17,7 +17,7 @@ from sandpool.api.kinds import (
     SERVICE,
 )
 from sandpool.api.names import name_hash, network_policy_name
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.install.owners import renew_owners, renewed
 from sandpool.kube.client import Client, MergePatch
 from sandpool.testing.backend import Backend, new_namespace
@@ -39,14 +39,14 @@ class Go:
         self.client = client
         self.namespace = namespace
 
-    async def leave(self, type: ResourceType, name: str, status: Object | None = None, **fields: Any) -> Object:
+    async def leave(self, type: ResourceType, name: str, status: Object | None = None, **fields: Any) -> SharedObject:
         made = await self.client.create(type, new(type, name, **fields), self.namespace, field_manager=GO)
         if status is None:
             return made
         patch = MergePatch({"status": status})
         return await self.client.patch(type, name, patch, self.namespace, subresource="status", field_manager=GO)
 
-    async def template(self) -> Object:
+    async def template(self) -> SharedObject:
         template = await self.leave(
             SANDBOX_TEMPLATE,
             "python",
@@ -60,7 +60,7 @@ class Go:
         await self.leave(NETWORK_POLICY, network_policy_name("python"), metadata=_owned(template), spec=spec)
         return template
 
-    async def pool(self, replicas: int) -> Object:
+    async def pool(self, replicas: int) -> SharedObject:
         """Create a pool that would replace every member it does not recognise as current."""
         return await self.leave(
             SANDBOX_WARM_POOL,
@@ -73,7 +73,7 @@ class Go:
             },
         )
 
-    async def member(self, name: str, pool: Object) -> Object:
+    async def member(self, name: str, pool: SharedObject) -> SharedObject:
         kept = {labels.WARM_POOL: name_hash("pool"), labels.TEMPLATE_REF_HASH: name_hash("python"), **_ITS_HASHES}
         own = {labels.LAUNCH_TYPE: labels.LAUNCH_WARM, labels.CREATED_BY: labels.CREATED_BY_CONTROLLER}
         evictable = {labels.SAFE_TO_EVICT: "true"}
@@ -85,7 +85,7 @@ class Go:
             {**evictable, labels.PROPAGATED_ANNOTATIONS: labels.SAFE_TO_EVICT},
         )
 
-    async def adopted(self, name: str, claim: Object) -> Object:
+    async def adopted(self, name: str, claim: SharedObject) -> SharedObject:
         """A member that a claim has taken."""
         kept = {labels.TEMPLATE_REF_HASH: name_hash("python"), labels.CLAIM_UID: claim["metadata"]["uid"]}
         annotations = {labels.TEMPLATE_REF: "python", labels.POD_NAME: name}
@@ -97,10 +97,10 @@ class Go:
             {labels.PROPAGATED_ANNOTATIONS: "", labels.PROPAGATED_LABELS: ""},
         )
 
-    async def claim(self, name: str) -> Object:
+    async def claim(self, name: str) -> SharedObject:
         return await self.leave(SANDBOX_CLAIM, name, spec={"warmPoolRef": {"name": "pool"}})
 
-    async def served(self, claim: Object, sandbox: Object) -> None:
+    async def served(self, claim: SharedObject, sandbox: SharedObject) -> None:
         name, box = claim["metadata"]["name"], sandbox["metadata"]["name"]
         annotations = {
             labels.SANDBOX_NAME: box,
@@ -118,7 +118,7 @@ class Go:
 
     async def sandbox(
         self, name: str, metadata: Object, template: Object, pod_labels: Object, pod_annotations: Object
-    ) -> Object:
+    ) -> SharedObject:
         box = await self.leave(SANDBOX, name, metadata=metadata, spec={"podTemplate": template})
         tracked = {labels.SANDBOX_NAME_HASH: name_hash(name)}
         pod = {**_owned(box), "labels": {**tracked, **pod_labels}, "annotations": pod_annotations}
@@ -155,7 +155,7 @@ def _secured() -> Object:
     return {"spec": {**_written()["spec"], **secured}}
 
 
-def _owned(owner: Object) -> Object:
+def _owned(owner: SharedObject) -> Object:
     """Add an owner reference with the old API version, as earlier releases wrote it."""
     reference = owner_reference(owner, controller=True, block=True)
     group, _, _ = reference["apiVersion"].partition("/")
@@ -166,7 +166,7 @@ def _by(creator: str) -> dict[str, str]:
     return {labels.CREATED_BY: creator}
 
 
-def _ready(object: Object) -> Object:
+def _ready(object: SharedObject) -> Object:
     return {
         "type": "Ready",
         "status": "True",

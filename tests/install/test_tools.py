@@ -22,7 +22,7 @@ from sandpool.api.kinds import (
     SANDBOX_TEMPLATE,
     SANDBOX_WARM_POOL,
 )
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.engine.clock import SystemClock
 from sandpool.install import names
 from sandpool.install.definitions import served
@@ -83,7 +83,7 @@ async def fill_a_pool(cluster: Cluster, space: str) -> None:
         await until(filled, within=60)
 
 
-async def _deployment(client: Client) -> Object:
+async def _deployment(client: Client) -> SharedObject:
     return await client.get(DEPLOYMENT, names.CONTROLLER, names.NAMESPACE)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from sandpool.api.conditions import condition_of
 from sandpool.api.kinds import EVENT, POD
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request
@@ -83,7 +83,7 @@ class NodeRig:
     async def passes(self, seconds: float) -> None:
         await pass_time(self.clock, seconds, self.wire)
 
-    async def create(self, name: str = "pod", *, spec: Object | None = None, **fields: Any) -> Object:
+    async def create(self, name: str = "pod", *, spec: Object | None = None, **fields: Any) -> SharedObject:
         created = await self.client.create(
             POD, pod(name, spec={"nodeName": "node-1", **(spec or {})}, **fields), "default"
         )
@@ -94,7 +94,7 @@ class NodeRig:
         await self.client.delete(POD, name, "default", grace_period_seconds=grace)
         await self.settle()
 
-    async def get(self, name: str = "pod") -> Object:
+    async def get(self, name: str = "pod") -> SharedObject:
         return await self.client.get(POD, name, "default")
 
     async def status(self, name: str = "pod") -> Object:

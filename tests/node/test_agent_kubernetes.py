@@ -10,7 +10,7 @@ import pytest
 
 from sandpool.api.conditions import condition_of
 from sandpool.api.kinds import LEASE, NODE, POD, SERVICE_ACCOUNT
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
@@ -45,11 +45,11 @@ class Cluster:
         body = {"automountServiceAccountToken": False, "tolerations": [OURS | {"operator": "Equal"}], **spec}
         await self.client.create(POD, pod(name, spec=body), self.namespace)
 
-    async def get(self, name: str) -> Object:
+    async def get(self, name: str) -> SharedObject:
         return await self.client.get(POD, name, self.namespace)
 
-    async def ready(self, name: str) -> Object:
-        async def reached() -> Object | None:
+    async def ready(self, name: str) -> SharedObject:
+        async def reached() -> SharedObject | None:
             found = await self.get(name)
             condition = condition_of(found, "Ready")
             return found if condition is not None and condition["status"] == "True" else None
@@ -58,8 +58,8 @@ class Cluster:
         assert found is not None
         return found
 
-    async def phase(self, name: str, phase: str) -> Object:
-        async def reached() -> Object | None:
+    async def phase(self, name: str, phase: str) -> SharedObject:
+        async def reached() -> SharedObject | None:
             found = await self.get(name)
             return found if found["status"].get("phase") == phase else None
 

@@ -10,7 +10,7 @@ import pytest
 
 from sandpool.api.conditions import condition_of
 from sandpool.api.kinds import POD
-from sandpool.api.resource import Key, Object
+from sandpool.api.resource import Key, SharedObject
 from sandpool.api.views.pod import SUCCEEDED
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound, ServiceUnavailable
@@ -44,12 +44,12 @@ class Rig:
     async def passes(self, seconds: float) -> None:
         await pass_time(self.clock, seconds, self.wire)
 
-    async def create(self, name: str = "pod") -> Object:
+    async def create(self, name: str = "pod") -> SharedObject:
         created = await self.client.create(POD, pod(name), "default")
         await self.settle()
         return created
 
-    async def get(self, name: str = "pod") -> Object:
+    async def get(self, name: str = "pod") -> SharedObject:
         return await self.client.get(POD, name, "default")
 
     async def conditions(self, name: str = "pod") -> dict[str, str]:

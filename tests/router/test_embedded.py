@@ -15,7 +15,7 @@ from yarl import URL
 
 from sandpool.api.conditions import condition_of
 from sandpool.api.kinds import POD, SANDBOX, SERVICE
-from sandpool.api.resource import Key, Object
+from sandpool.api.resource import Key, Object, SharedObject
 from sandpool.api.views import PodView
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.metrics.registry import MetricsRegistry
@@ -94,7 +94,7 @@ class TestRegistration:
             before = await client.get(POD, POD_NAME, "default")
             await client.delete(POD, POD_NAME, "default", grace_period_seconds=grace)
 
-            async def again() -> Object | None:
+            async def again() -> SharedObject | None:
                 try:
                     found = await client.get(POD, POD_NAME, "default")
                 except NotFound:
@@ -194,8 +194,8 @@ class Gatekeeper:
 
         await until(create)
 
-    async def programmed(self, client: Client, status: str) -> Object:
-        async def told() -> Object | None:
+    async def programmed(self, client: Client, status: str) -> SharedObject:
+        async def told() -> SharedObject | None:
             found = await client.get(GATEWAY, "gateway", "default")
             condition = condition_of(found, "Programmed")
             return found if condition is not None and condition["status"] == status else None

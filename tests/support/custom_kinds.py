@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound, TooManyRequests
 from sandpool.testing.waiting import until
@@ -17,7 +17,7 @@ _PATIENCE = 60.0  # seconds; an API server publishes definitions one after the o
 Provide = Callable[[Object], Awaitable[None]]
 
 
-async def install(client: Client, definition: Object) -> Object:
+async def install(client: Client, definition: Object) -> SharedObject:
     """Create a CustomResourceDefinition; returns it once it is established and its storage version answers.
 
     Kubernetes establishes a definition before each of its handlers has noticed, so the condition alone is too early.
@@ -33,7 +33,7 @@ async def install(client: Client, definition: Object) -> Object:
         if version["served"]
     ]
 
-    async def established() -> Object | None:
+    async def established() -> SharedObject | None:
         current = await client.get(CUSTOM_RESOURCE_DEFINITION, name)
         return current if condition(current, "Established") == "True" else None
 
@@ -51,7 +51,7 @@ async def install(client: Client, definition: Object) -> Object:
     return installed
 
 
-def condition(object: Object, type: str) -> str | None:
+def condition(object: SharedObject, type: str) -> str | None:
     """Return the status of a condition; None if it is absent."""
     conditions = object.get("status", {}).get("conditions") or []
     return next((each["status"] for each in conditions if each["type"] == type), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.kube.client import Client
 from sandpool.kube.transport import Request
 
@@ -12,7 +12,7 @@ from sandpool.kube.transport import Request
 async def replace(
     client: Client,
     type: ResourceType,
-    object: Object,
+    object: SharedObject,
     namespace: str | None = None,
     *,
     name: str | None = None,

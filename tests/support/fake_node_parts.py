@@ -12,7 +12,7 @@ from pathlib import Path
 import orjson
 
 from sandpool.api.kinds import SECRET
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.kube.errors import NotFound
 from sandpool.node.pods.interfaces import Attachment, Image, Owner
 from sandpool.node.runtimes.runtime import Bind, Container, HostToolchain, Mount
@@ -27,7 +27,7 @@ class FakeImages:
         self.failures: dict[str, Exception] = {}
         self.asked: list[tuple[str, str]] = []
 
-    async def resolve(self, name: str, pull_policy: str, pod: Object) -> Image:
+    async def resolve(self, name: str, pull_policy: str, pod: SharedObject) -> Image:
         self.asked.append((name, pull_policy))
         if (failure := self.failures.get(name)) is not None:
             raise failure
@@ -50,7 +50,7 @@ class FakeNetwork:
         self.greeting = b"HTTP/1.1 200 OK\r\n\r\n"  # sent on every connection
         self._given = 0
 
-    async def attach(self, pod: Object) -> Attachment:
+    async def attach(self, pod: SharedObject) -> Attachment:
         if self.failure is not None:
             raise self.failure
         uid = pod["metadata"]["uid"]
@@ -87,7 +87,9 @@ class FakeVolumes:
     failure: Exception | None = None
     prepared: dict[str, Owner] = field(default_factory=dict)
 
-    async def prepare(self, pod: Object, directory: Path, owner: Owner, *, simulated: bool = False) -> FakePodVolumes:
+    async def prepare(
+        self, pod: SharedObject, directory: Path, owner: Owner, *, simulated: bool = False
+    ) -> FakePodVolumes:
         if self.failure is not None:
             raise self.failure
         self.prepared[pod["metadata"]["uid"]] = owner

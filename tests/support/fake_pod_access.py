@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.kube.pod_access import LogQuery, PodAccessError, StreamClient
 
 #: Acts as a command: reads standard input from the stream and returns the exit code.
@@ -26,10 +26,10 @@ class FakePodAccess:
         self.summary: Object | None = None  # of the node
         self.running = 0  # commands under way
 
-    def serves(self, pod: Object) -> bool:
+    def serves(self, pod: SharedObject) -> bool:
         return True
 
-    async def execute(self, pod: Object, container: str, command: tuple[str, ...], client: StreamClient) -> int:
+    async def execute(self, pod: SharedObject, container: str, command: tuple[str, ...], client: StreamClient) -> int:
         if command[0] == "impossible":
             raise PodAccessError(f"container {container} is not running")
         self.running += 1
@@ -38,10 +38,10 @@ class FakePodAccess:
         finally:
             self.running -= 1
 
-    async def attach(self, pod: Object, container: str, client: StreamClient) -> int:
+    async def attach(self, pod: SharedObject, container: str, client: StreamClient) -> int:
         return await self.execute(pod, container, ("attach", container), client)
 
-    async def dial(self, pod: Object, port: int, user: Object) -> socket.socket:
+    async def dial(self, pod: SharedObject, port: int, user: Object) -> socket.socket:
         if port not in self.ports:
             raise ConnectionRefusedError(111, "Connection refused")
         sock = socket.socket()
@@ -52,7 +52,7 @@ class FakePodAccess:
     async def stats(self, node: str) -> Object | None:
         return self.summary
 
-    async def logs(self, pod: Object, query: LogQuery) -> AsyncIterator[bytes]:
+    async def logs(self, pod: SharedObject, query: LogQuery) -> AsyncIterator[bytes]:
         self.queries.append(query)
         for line in self.log:
             yield line

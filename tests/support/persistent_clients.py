@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import NAMESPACE, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
 from sandpool.testing.objects import new, pod_template
@@ -130,7 +130,7 @@ class PersistentClients:
         )
         return "\n".join(lines)
 
-    async def _insist(self, create: Callable[[], Awaitable[Object]]) -> None:
+    async def _insist(self, create: Callable[[], Awaitable[SharedObject]]) -> None:
         async def made() -> bool:
             with suppress(AlreadyExists):
                 await create()

@@ -17,7 +17,7 @@ from typing import Any
 
 from sandpool.api.conditions import condition_of
 from sandpool.api.kinds import POD
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
@@ -114,13 +114,13 @@ class RealNode:
         await self.phase(name, "Succeeded", "Failed")
         return await self.output(name)
 
-    async def get(self, name: str) -> Object:
+    async def get(self, name: str) -> SharedObject:
         return await self.client.get(POD, name, "default")
 
-    async def phase(self, name: str, *phases: str) -> Object:
+    async def phase(self, name: str, *phases: str) -> SharedObject:
         """Wait until the pod is in one of these phases, and return it."""
 
-        async def reached() -> Object | None:
+        async def reached() -> SharedObject | None:
             found = await self.get(name)
             return found if found["status"].get("phase") in phases else None
 
@@ -128,8 +128,8 @@ class RealNode:
         assert found is not None
         return found
 
-    async def ready(self, name: str, status: str = "True") -> Object:
-        async def reached() -> Object | None:
+    async def ready(self, name: str, status: str = "True") -> SharedObject:
+        async def reached() -> SharedObject | None:
             found = await self.get(name)
             condition = condition_of(found, "Ready")
             return found if condition is not None and condition["status"] == status else None

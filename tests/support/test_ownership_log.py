@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.kube.client import Client, MergePatch
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.objects import new, owner_reference, pod_template
@@ -23,11 +23,11 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
     await server.stop()
 
 
-async def claim(client: Client, name: str) -> Object:
+async def claim(client: Client, name: str) -> SharedObject:
     return await client.create(SANDBOX_CLAIM, new(SANDBOX_CLAIM, name, spec={"warmPoolRef": {"name": "p"}}), "default")
 
 
-async def give(client: Client, box: str, owner: Object) -> None:
+async def give(client: Client, box: str, owner: SharedObject) -> None:
     body = {"metadata": {"ownerReferences": [owner_reference(owner, controller=True)]}}
     await client.patch(SANDBOX, box, MergePatch(body), "default")
 

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import click
 
 from sandpool.api.printable import one_line, printable
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.cli.option_groups import option
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -57,7 +57,7 @@ def show(
     *,
     output: str,
     name: Callable[[T], str],
-    document: Callable[[T], Object],
+    document: Callable[[T], SharedObject],
     nothing: str,
 ) -> None:
     """Print a list in a format. ``name`` is the line of ``-o name``, such as claim/NAME; ``nothing`` is the sentence
@@ -75,7 +75,7 @@ def show(
         click.echo(table([column.title for column in shown], [[column.cell(row) for column in shown] for row in rows]))
 
 
-def _without_managed_fields(document: Object) -> Object:
+def _without_managed_fields(document: SharedObject) -> SharedObject:
     """As kubectl shows objects: the record of who wrote which field is longer than the object."""
     if "managedFields" not in document.get("metadata", {}):
         return document

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sandpool.api.kinds import POD
-from sandpool.api.resource import Key, Object, ResourceType
+from sandpool.api.resource import Key, Object, ResourceType, SharedObject
 from sandpool.api.views import View
 from sandpool.controllers.informers import Caches, key_of
 from sandpool.kube.client import Client, MergePatch
@@ -40,7 +40,7 @@ class ApiWriter:
         self.caches = caches
         self.field_manager = field_manager or client.field_manager
 
-    async def perform(self, write: Write, namespace: str) -> Object | None:
+    async def perform(self, write: Write, namespace: str) -> SharedObject | None:
         """Perform one write. Returns the object as the API answered; None after a Delete."""
         match write:
             case Create():
@@ -51,7 +51,7 @@ class ApiWriter:
                 await self.delete(write, namespace)
                 return None
 
-    async def create(self, write: Create, namespace: str) -> Object:
+    async def create(self, write: Create, namespace: str) -> SharedObject:
         try:
             answer = await self.client.create(
                 write.type,
@@ -76,7 +76,7 @@ class ApiWriter:
         self.caches[type].record_write(answer)
         return Key(namespace, name) in self.caches[type]
 
-    async def patch(self, write: Patch, namespace: str) -> Object:
+    async def patch(self, write: Patch, namespace: str) -> SharedObject:
         cache, key = self.caches[write.type], Key(namespace, write.name)
         known = cache.get(key)
         try:
@@ -96,7 +96,7 @@ class ApiWriter:
         cache.record_write(answer)
         return answer
 
-    async def patch_if_there(self, write: Patch, namespace: str) -> Object | None:
+    async def patch_if_there(self, write: Patch, namespace: str) -> SharedObject | None:
         """Like ``patch``, but return None if the object does not exist any more."""
         try:
             return await self.patch(write, namespace)
@@ -105,7 +105,7 @@ class ApiWriter:
 
     async def delete(self, write: Delete, namespace: str, *, propagation_policy: str | None = None) -> None:
         """Delete an object. One that is gone already counts as deleted."""
-        answer: Object | None
+        answer: SharedObject | None
         try:
             answer = await self.client.delete(
                 write.type,

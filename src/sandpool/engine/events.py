@@ -26,7 +26,7 @@ from datetime import UTC, datetime, timedelta
 
 from sandpool.api.events import EventSpec
 from sandpool.api.kinds import EVENT
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.engine.background import BackgroundGate
 from sandpool.engine.clock import Clock, micro_timestamp, within
 from sandpool.engine.ratelimit import RateLimiter, backoff_delay
@@ -55,7 +55,7 @@ class ObjectReference:
     resource_version: str = field(default="", compare=False)
 
     @classmethod
-    def to(cls, obj: Object) -> ObjectReference:
+    def to(cls, obj: SharedObject) -> ObjectReference:
         metadata = obj["metadata"]
         return cls(
             obj["apiVersion"],

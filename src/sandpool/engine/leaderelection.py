@@ -31,7 +31,7 @@ from random import Random
 from typing import Any, NoReturn
 
 from sandpool.api.kinds import LEASE
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.engine.clock import Clock, micro_timestamp, within
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
@@ -192,7 +192,7 @@ class LeaderElector:
             return False  # another candidate was faster
         return True
 
-    async def _read(self) -> Object | None:
+    async def _read(self) -> SharedObject | None:
         try:
             lease = await self.client.get(LEASE, self.name, self.namespace)
         except NotFound:
@@ -223,12 +223,12 @@ class LeaderElector:
         self._version, self._unanswered = lease["metadata"]["resourceVersion"], False
         self._seen, self._seen_at, self._renewed_at = record, sent_at, sent_at
 
-    async def _create(self, record: LeaseRecord) -> Object:
+    async def _create(self, record: LeaseRecord) -> SharedObject:
         metadata = {"name": self.name, "namespace": self.namespace}
         lease = {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata, "spec": record.spec()}
         return await self.client.create(LEASE, lease)
 
-    async def _patch(self, version: str, record: LeaseRecord) -> Object:
+    async def _patch(self, version: str, record: LeaseRecord) -> SharedObject:
         change = {"metadata": {"resourceVersion": version}, "spec": record.spec()}
         return await self.client.patch(LEASE, self.name, MergePatch(change), self.namespace)
 
@@ -270,7 +270,7 @@ class LeaseRecord:
     renewed: str = ""
 
     @classmethod
-    def read(cls, lease: Object) -> LeaseRecord:
+    def read(cls, lease: SharedObject) -> LeaseRecord:
         spec = lease.get("spec") or {}
         return cls(
             spec.get("holderIdentity") or "",

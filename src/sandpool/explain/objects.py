@@ -16,7 +16,7 @@ from sandpool.api import labels
 from sandpool.api.conditions import FALSE, TRUE, Condition, find_condition
 from sandpool.api.events import WARNING
 from sandpool.api.kinds import CORE_EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView, parse_time
 from sandpool.explain.blockers import Blocker, pod_blocker
 from sandpool.explain.claim import Explanation, Link
@@ -177,7 +177,7 @@ def _sandbox_blocker(sandbox: SandboxView, observed: Observed) -> Blocker | None
 
 
 def _seen(
-    sandbox: SandboxView, pod: Object | None, events: Iterable[EventView], now: datetime, reader: Reader
+    sandbox: SandboxView, pod: SharedObject | None, events: Iterable[EventView], now: datetime, reader: Reader
 ) -> Observed:
     """The observation that causes are found in. They are those of claims, so a claim stands for the sandbox itself."""
     nameless = ClaimView.from_object({"metadata": {"name": sandbox.name, "namespace": sandbox.namespace, "uid": ""}})
@@ -220,7 +220,7 @@ def _transitions(conditions: Iterable[Condition]) -> Iterator[Link]:
         yield Link(parse_time(each.get("lastTransitionTime")), f"{each['type']} is {each['status']}{reason}{message}")
 
 
-def _unmounted(template: Object) -> list[Link]:
+def _unmounted(template: SharedObject) -> list[Link]:
     names = TemplateView.from_object(template).unmounted_volumes
     return [Link(None, f'warning: volume "{name}" of the template is mounted in no container') for name in names]
 
@@ -246,7 +246,7 @@ def _owned(sandbox: SandboxView) -> str:
     return f', idle in pool "{owner.name}"' if owner.kind == SANDBOX_WARM_POOL.kind else ""
 
 
-def _made_from(sandbox: Object) -> str:
+def _made_from(sandbox: SharedObject) -> str:
     template = (sandbox["metadata"].get("annotations") or {}).get(labels.TEMPLATE_REF)
     return f' from template "{template}"' if template else ""
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from sandpool.api import labels
 from sandpool.api.kinds import CORE_EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.api.views import ClaimView, SandboxView, WarmPoolView
 from sandpool.explain.observed import EventView, Observed, failure_of, idle_containers, waits_before
 from sandpool.kube.client import Client
@@ -63,7 +63,7 @@ class Reader:
         self._namespace = namespace
         self.unseen: set[str] = set()
 
-    async def get(self, type: ResourceType, name: str) -> Object | None:
+    async def get(self, type: ResourceType, name: str) -> SharedObject | None:
         """One object; None if it does not exist or may not be read."""
         if not name:
             return None

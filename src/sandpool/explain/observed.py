@@ -9,7 +9,7 @@ from datetime import datetime
 from sandpool.api.conditions import FINISHED, TRUE, find_condition
 from sandpool.api.events import WARNING
 from sandpool.api.kinds import POD
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.api.views import ClaimView, SandboxView, WarmPoolView, parse_time
 
 
@@ -94,14 +94,14 @@ def _last(events: Iterable[EventView]) -> EventView | None:
     return found[-1] if found else None
 
 
-def idle_containers(pod: Object) -> tuple[IdleContainer, ...]:
+def idle_containers(pod: SharedObject) -> tuple[IdleContainer, ...]:
     """The containers of a pod that should run and do not."""
     status = pod.get("status") or {}
     known = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     return tuple(_idle(known))
 
 
-def failure_of(pod: Object) -> str:
+def failure_of(pod: SharedObject) -> str:
     """Why a pod failed as a whole; empty if its containers are the cause."""
     status = pod.get("status") or {}
     return ": ".join(filter(None, (status.get("reason"), status.get("message"))))

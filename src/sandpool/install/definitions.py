@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION, SANDPOOL
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.engine.clock import Clock
 from sandpool.install.errors import InstallError
 from sandpool.kube.client import Client, MergePatch
@@ -43,11 +43,11 @@ async def check(client: Client, definition: Object, *, force: bool) -> None:
         )
 
 
-def converts(present: Object) -> bool:
+def converts(present: SharedObject) -> bool:
     return "webhook" in (present["spec"].get("conversion") or {})
 
 
-async def take_over(client: Client, present: Object, report: Callable[[str], None]) -> None:
+async def take_over(client: Client, present: SharedObject, report: Callable[[str], None]) -> None:
     """Remove the conversion webhook from an existing definition."""
     name = present["metadata"]["name"]
     patch = MergePatch({"spec": {"conversion": {"strategy": "None", "webhook": None}}})

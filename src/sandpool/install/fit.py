@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION, SANDBOX, SANDBOX_TEMPLATE
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.api.sandbox_spec import Profile
 from sandpool.api.schema.admit import compile_admission
 from sandpool.api.schema.shape import from_openapi
@@ -74,7 +74,7 @@ async def all_of(client: Client, type: ResourceType) -> AsyncIterator[Object]:
             return
 
 
-def _schema(definition: Object) -> Object:
+def _schema(definition: SharedObject) -> Object:
     """The schema of the storage version."""
     stored = next(each for each in definition["spec"]["versions"] if each["storage"])
     schema: Object = stored["schema"]["openAPIV3Schema"]

@@ -18,7 +18,7 @@ from sandpool.api.kinds import (
     NAMESPACE,
     SERVICE,
 )
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.engine.clock import Clock, within
 from sandpool.install import definitions, names
 from sandpool.install.errors import InstallError
@@ -118,14 +118,14 @@ class Installer:
     def _report(self, object: Object, verb: str) -> None:
         self.report(f"{title(object)} {verb}{' (dry run)' if self.dry_run else ''}")
 
-    async def _present(self, object: Object) -> Object | None:
+    async def _present(self, object: Object) -> SharedObject | None:
         metadata = object["metadata"]
         try:
             return await self.client.get(type_of(object), metadata["name"], metadata.get("namespace"))
         except NotFound:
             return None
 
-    async def _apply(self, object: Object) -> Object | None:
+    async def _apply(self, object: Object) -> SharedObject | None:
         """Apply an object. Returns None in a dry run if its namespace does not exist yet."""
         metadata = object["metadata"]
         try:
@@ -168,7 +168,7 @@ class Installer:
                 "--force replaces it; sandboxes, pools and claims stay"
             )
 
-    async def _delete_foreign(self, object: Object, present: Object) -> None:
+    async def _delete_foreign(self, object: Object, present: SharedObject) -> None:
         """Delete a Deployment of another installation.
 
         It may set container fields that we do not set, and apply would keep them. Its pods release the lease when they
@@ -207,16 +207,16 @@ class Installer:
         self.report(f"{len(defined)} kinds are served")
 
 
-def _is_ours(present: Object) -> bool:
+def _is_ours(present: SharedObject) -> bool:
     return any(each["manager"] == FIELD_MANAGER for each in present["metadata"].get("managedFields") or ())
 
 
-def _same(before: Object, after: Object | None) -> bool:
+def _same(before: SharedObject, after: SharedObject | None) -> bool:
     """Compare without the fields that every write changes; a dry run returns the old resourceVersion."""
     return after is not None and _content(before) == _content(after)
 
 
-def _content(object: Object) -> Object:
+def _content(object: SharedObject) -> Object:
     metadata = {
         key: value
         for key, value in object["metadata"].items()

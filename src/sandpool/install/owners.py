@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from sandpool.api.kinds import NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, POD, SANDBOX, SANDPOOL, SERVICE
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.install.fit import all_of
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError, Conflict, NotFound
@@ -51,7 +51,7 @@ async def _renew_all(client: Client, type: ResourceType, report: Callable[[str],
 
 
 async def _renew(
-    client: Client, type: ResourceType, object: Object, limit: asyncio.Semaphore, *, dry_run: bool
+    client: Client, type: ResourceType, object: SharedObject, limit: asyncio.Semaphore, *, dry_run: bool
 ) -> None:
     """Rewrite one object's references; retry after a conflict, for example with an adoption."""
     metadata = object["metadata"]
@@ -69,7 +69,7 @@ async def _renew(
                 return
 
 
-def renewed(object: Object) -> list[Object] | None:
+def renewed(object: SharedObject) -> list[Object] | None:
     """The owner references with served versions; None if nothing changes."""
     references = object["metadata"].get("ownerReferences") or []
     new = [{**each, "apiVersion": _served(each)} for each in references]

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.kube.transport import (
     APPLY_PATCH,
     JSON_PATCH,
@@ -79,7 +79,7 @@ class Client:
         *,
         subresource: str | None = None,
         resource_version: str | None = None,
-    ) -> Object:
+    ) -> SharedObject:
         """Return one object, or a subresource of it."""
         query = _query(resourceVersion=resource_version)
         return await self._send(Request("GET", _path(type, namespace, name, subresource), query))
@@ -95,7 +95,7 @@ class Client:
         continue_token: str | None = None,
         resource_version: str | None = None,
         resource_version_match: str | None = None,
-    ) -> Object:
+    ) -> SharedObject:
         """Return the List object. Its metadata has the resourceVersion to watch from and, if ``limit`` truncated the
         list, the ``continue`` token of the next page."""
         query = _query(
@@ -148,7 +148,7 @@ class Client:
         dry_run: bool = False,
         field_manager: str | None = None,
         field_validation: str | None = None,
-    ) -> Object:
+    ) -> SharedObject:
         """Create ``object`` in ``namespace``, by default its own. ``name`` and ``subresource`` address subresources
         that are created, such as the token of a service account."""
         if namespace is None:
@@ -173,7 +173,7 @@ class Client:
         force: bool = False,
         field_validation: str | None = None,
         with_metadata: bool = False,
-    ) -> Object:
+    ) -> SharedObject:
         """Patch an object. With a ``metadata.resourceVersion`` in the patch, any other version raises ``Conflict``.
         ``force`` takes over fields that other managers applied. ``with_metadata`` lets a patch of the status change
         labels and annotations in the same write; set it only if ``stores_metadata_with_status``, because other
@@ -198,7 +198,7 @@ class Client:
         uid: str | None = None,
         resource_version: str | None = None,
         dry_run: bool = False,
-    ) -> Object:
+    ) -> SharedObject:
         """Delete an object; ``uid`` and ``resource_version`` are preconditions. Returns the object while finalizers or
         its grace period keep it, else a Status."""
         preconditions = _present(uid=uid, resourceVersion=resource_version)
@@ -215,7 +215,7 @@ class Client:
         """Close the transport."""
         await self.transport.close()
 
-    async def _send(self, request: Request) -> Object:
+    async def _send(self, request: Request) -> SharedObject:
         response: Object = await self.transport.request(request)
         return response
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 
 
 class Size(NamedTuple):
@@ -65,24 +65,24 @@ class PodAccessError(Exception):
 class PodAccess(Protocol):
     """``pod`` is the stored object. Methods raise ``PodAccessError`` if no such pod runs here."""
 
-    def serves(self, pod: Object) -> bool:
+    def serves(self, pod: SharedObject) -> bool:
         """Whether this implementation is responsible for the pod, running or not."""
         ...
 
-    async def execute(self, pod: Object, container: str, command: tuple[str, ...], client: StreamClient) -> int:
+    async def execute(self, pod: SharedObject, container: str, command: tuple[str, ...], client: StreamClient) -> int:
         """Run a command and return its exit code. The command is killed if the client disconnects."""
         ...
 
-    async def attach(self, pod: Object, container: str, client: StreamClient) -> int:
+    async def attach(self, pod: SharedObject, container: str, client: StreamClient) -> int:
         """Attach to the container's main process until it ends or the client disconnects; returns its exit code."""
         ...
 
-    async def dial(self, pod: Object, port: int, user: Object) -> socket.socket:
+    async def dial(self, pod: SharedObject, port: int, user: Object) -> socket.socket:
         """A connected, non-blocking socket to a port of the pod. The API server has authorized ``user``, given as in a
         TokenReview, to forward ports of this pod. Raises ``OSError``."""
         ...
 
-    def logs(self, pod: Object, query: LogQuery) -> AsyncIterator[bytes]: ...
+    def logs(self, pod: SharedObject, query: LogQuery) -> AsyncIterator[bytes]: ...
 
     async def stats(self, node: str) -> Object | None:
         """CPU time and memory of the running pods of a node, as a kubelet's ``/stats/summary``; None if the node is

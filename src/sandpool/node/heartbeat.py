@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Final
 
 from sandpool.api.kinds import LEASE, NODE, NODE_LEASES
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client, MergePatch, StrategicPatch
 from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
@@ -56,7 +56,7 @@ class Heartbeat:
         self.registration = registration
         self.capabilities = capabilities
         self.remaining = remaining
-        self._node: Object = {}
+        self._node: SharedObject = {}
         self._last_conditions: list[Object] = []  # as last written, without times
         self._written_at = 0.0
         # Last successful contact, in wall-clock time, which continues while the machine is suspended.

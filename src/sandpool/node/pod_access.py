@@ -15,7 +15,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.kube.pod_access import LogQuery, PodAccessError, StreamClient
 from sandpool.node.agent import NodeAgent
 from sandpool.node.descriptors import readable, writable
@@ -38,10 +38,10 @@ class NodePodAccess:
         self.agent = agent
         self.log_manager = logs
 
-    def serves(self, pod: Object) -> bool:
+    def serves(self, pod: SharedObject) -> bool:
         return bool(pod["spec"].get("nodeName") == self.agent.name)
 
-    async def execute(self, pod: Object, container: str, command: tuple[str, ...], client: StreamClient) -> int:
+    async def execute(self, pod: SharedObject, container: str, command: tuple[str, ...], client: StreamClient) -> int:
         running = await self._container(pod, container)
         talk = _terminal(running, client) if client.is_terminal else _Pipes(client)
         try:
@@ -59,7 +59,7 @@ class NodePodAccess:
         finally:
             talk.close()
 
-    async def attach(self, pod: Object, container: str, client: StreamClient) -> int:
+    async def attach(self, pod: SharedObject, container: str, client: StreamClient) -> int:
         running = await self._container(pod, container)
         if not running.is_running:
             raise PodAccessError(_not_running(pod, container))
@@ -81,7 +81,7 @@ class NodePodAccess:
             stop()
             await _cancel(ending, *tasks)
 
-    async def dial(self, pod: Object, port: int, user: Object) -> socket.socket:
+    async def dial(self, pod: SharedObject, port: int, user: Object) -> socket.socket:
         worker = self._worker(pod)
         await worker.ensure_thawed()
         # First as a process of the pod would, so that ports of its loopback interface can be forwarded too.
@@ -90,7 +90,7 @@ class NodePodAccess:
         except ConnectionRefusedError:
             return await self.agent.parts.network.dial(pod["metadata"]["uid"], port)
 
-    def logs(self, pod: Object, query: LogQuery) -> AsyncIterator[bytes]:
+    def logs(self, pod: SharedObject, query: LogQuery) -> AsyncIterator[bytes]:
         worker = self._worker(pod)
         name = query.container
         last = worker.resources.last_run(name)
@@ -115,14 +115,14 @@ class NodePodAccess:
         pods = [await _pod_stats(worker) for worker in list(self.agent.workers.values())]
         return {"node": {"nodeName": node}, "pods": [pod for pod in pods if pod["containers"]]}
 
-    def _worker(self, pod: Object) -> PodWorker:
+    def _worker(self, pod: SharedObject) -> PodWorker:
         metadata = pod["metadata"]
         worker = self.agent.find(metadata["namespace"], metadata["name"])
         if worker is None or worker.state.pod.uid != metadata["uid"]:
             raise PodAccessError(f'pod "{metadata["name"]}" does not run on node {self.agent.name}')
         return worker
 
-    async def _container(self, pod: Object, name: str) -> Container:
+    async def _container(self, pod: SharedObject, name: str) -> Container:
         """Return a container of the pod, running or ended, after thawing the pod."""
         worker = self._worker(pod)
         container = worker.resources.running(name)
@@ -294,7 +294,7 @@ def _command(running: Container, argv: tuple[str, ...], client: StreamClient) ->
     return Command(argv, {"TERM": "xterm", **running.spec.env}, tty=True)
 
 
-def _not_running(pod: Object, container: str) -> str:
+def _not_running(pod: SharedObject, container: str) -> str:
     return f'container "{container}" in pod "{pod["metadata"]["name"]}" is not running'
 
 

@@ -24,7 +24,7 @@ from typing import Final
 
 from sandpool.api.conditions import FALSE, POD_SCHEDULED, READY, TRUE
 from sandpool.api.kinds import POD
-from sandpool.api.resource import Key, Object
+from sandpool.api.resource import Key, Object, SharedObject
 from sandpool.api.views import PodView
 from sandpool.api.views.pod import FAILED, RUNNING, SUCCEEDED
 from sandpool.engine.cache.reflector import Reflector
@@ -200,7 +200,7 @@ class SimulatedNode:
         if seconds > 0:
             await self.clock.sleep(seconds)
 
-    async def retry(self, request: Callable[[], Awaitable[Object]]) -> Object:
+    async def retry(self, request: Callable[[], Awaitable[SharedObject]]) -> SharedObject:
         """Repeat a request until the API accepts or rejects it."""
         while True:
             try:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Container
 from typing import Final
 
 from sandpool.api.kinds import POD
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError
 from sandpool.kube.pod_access import LogQuery, PodAccess, PodAccessError, StreamClient
@@ -65,29 +65,29 @@ class RouterPodAccess:
         self.connect = connect
         self.other = other
 
-    def serves(self, pod: Object) -> bool:
+    def serves(self, pod: SharedObject) -> bool:
         return pod["metadata"]["uid"] in self.own or (self.other is not None and self.other.serves(pod))
 
-    async def execute(self, pod: Object, container: str, command: tuple[str, ...], client: StreamClient) -> int:
+    async def execute(self, pod: SharedObject, container: str, command: tuple[str, ...], client: StreamClient) -> int:
         return await self._other(pod).execute(pod, container, command, client)
 
-    async def attach(self, pod: Object, container: str, client: StreamClient) -> int:
+    async def attach(self, pod: SharedObject, container: str, client: StreamClient) -> int:
         return await self._other(pod).attach(pod, container, client)
 
-    async def dial(self, pod: Object, port: int, user: Object) -> socket.socket:
+    async def dial(self, pod: SharedObject, port: int, user: Object) -> socket.socket:
         if pod["metadata"]["uid"] not in self.own:
             return await self._other(pod).dial(pod, port, user)
         if port != PORT:
             raise ConnectionRefusedError(f"the router listens on port {PORT} only")
         return await self.connect(await self.grants.namespace(user, pod["metadata"]["namespace"]))
 
-    def logs(self, pod: Object, query: LogQuery) -> AsyncIterator[bytes]:
+    def logs(self, pod: SharedObject, query: LogQuery) -> AsyncIterator[bytes]:
         return self._other(pod).logs(pod, query)
 
     async def stats(self, node: str) -> Object | None:
         return None if self.other is None else await self.other.stats(node)
 
-    def _other(self, pod: Object) -> PodAccess:
+    def _other(self, pod: SharedObject) -> PodAccess:
         metadata = pod["metadata"]
         if metadata["uid"] in self.own:
             raise PodAccessError(f'pod "{metadata["name"]}" is the router: {_PORT_ONLY}')

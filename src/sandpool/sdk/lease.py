@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from sandpool.api.kinds import SANDBOX_CLAIM
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.api.times import timestamp
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError, NotFound
@@ -51,7 +51,7 @@ class Leases:
         end = self.clock() + self._ahead + timedelta(seconds=self.length)
         return timestamp(max(end, until) if until is not None else end)
 
-    def learn(self, created: Object) -> timedelta:
+    def learn(self, created: SharedObject) -> timedelta:
         """Correct the clock by an object that the server has just created. Returns the correction."""
         moment = datetime.fromisoformat(created["metadata"]["creationTimestamp"])
         before, ahead = self._ahead, moment - self.clock()

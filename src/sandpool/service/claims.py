@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Self, cast
 from sandpool.api import conditions as api
 from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, Expired, NotFound
 from sandpool.kube.transport import WatchEvent
@@ -53,10 +53,10 @@ class Claim(NamedTuple):
     message: str
     created: str  # RFC 3339
     uid: str
-    object: Object
+    object: SharedObject
 
     @classmethod
-    def from_object(cls, claim: Object) -> Self:
+    def from_object(cls, claim: SharedObject) -> Self:
         metadata, spec, status = claim["metadata"], claim.get("spec") or {}, claim.get("status") or {}
         ready = api.find_condition(status.get("conditions") or [], api.READY) or {}
         return cls(
@@ -145,7 +145,7 @@ class Claims:
         claims = [Claim.from_object(item) for item in listed["items"]]
         return tuple(sorted(claims, key=lambda claim: (claim.created, claim.namespace, claim.name)))
 
-    async def _ready(self, name: str, first: asyncio.Task[Object], timeout: float) -> Claim:
+    async def _ready(self, name: str, first: asyncio.Task[SharedObject], timeout: float) -> Claim:
         last: Claim | None = None
         try:
             async with asyncio.timeout(timeout):
@@ -169,7 +169,7 @@ class Claims:
                 f'claim "{name}" already exists', f"Choose another name, or use it: sandpool exec {name} -- COMMAND"
             ) from None
 
-    async def _watched(self, name: str, since: Object | None = None) -> Claim:
+    async def _watched(self, name: str, since: SharedObject | None = None) -> Claim:
         """The next state of the claim that is ready or final, or that differs from ``since``."""
         version = None if since is None else since["metadata"]["resourceVersion"]
         while True:
@@ -211,7 +211,7 @@ class Claims:
         advice = _why(name) if last is None else f"Find out more with: sandpool why pool {last.pool}"
         return NotReadyInTime(f'claim "{name}" was not ready within {timeout:g} s{state}', advice)
 
-    async def _undo(self, name: str, creating: asyncio.Task[Object]) -> None:
+    async def _undo(self, name: str, creating: asyncio.Task[SharedObject]) -> None:
         """Delete the claim if it was created, even while this task is being cancelled."""
 
         async def undo() -> None:
@@ -227,7 +227,7 @@ class Claims:
         await asyncio.shield(asyncio.create_task(undo(), name=f"release {name}"))
 
 
-async def _answer(first: asyncio.Task[Object], watching: asyncio.Task[Claim]) -> Object:
+async def _answer(first: asyncio.Task[SharedObject], watching: asyncio.Task[Claim]) -> SharedObject:
     """The answer to the request, or the watched state if that is ready first."""
     await asyncio.wait((first, watching), return_when=asyncio.FIRST_COMPLETED)
     if first.done():

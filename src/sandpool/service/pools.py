@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Self, cast
 
 from sandpool.api import conditions as api
 from sandpool.api.kinds import SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, Expired, NotFound
 from sandpool.service.errors import NameTaken, NotReadyInTime, ServiceError, unknown_name
@@ -39,10 +39,10 @@ class Pool(NamedTuple):
     problem: str
     progress: str  # the reason of the condition Progressing
     created: str
-    object: Object
+    object: SharedObject
 
     @classmethod
-    def from_object(cls, pool: Object) -> Self:
+    def from_object(cls, pool: SharedObject) -> Self:
         metadata, spec, status = pool["metadata"], pool.get("spec") or {}, pool.get("status") or {}
         progressing = api.find_condition(status.get("conditions") or [], api.PROGRESSING) or {}
         desired = spec.get("replicas")

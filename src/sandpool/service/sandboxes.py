@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Self, cast
 from sandpool.api import conditions as api
 from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError, BadRequest, Expired, NotFound, ServiceUnavailable
 from sandpool.kube.pod_client import LogOptions, PodClient
@@ -38,10 +38,10 @@ class Sandbox(NamedTuple):
     suspended: bool
     launch: str
     created: str
-    object: Object
+    object: SharedObject
 
     @classmethod
-    def from_object(cls, sandbox: Object) -> Self:
+    def from_object(cls, sandbox: SharedObject) -> Self:
         metadata, spec, status = sandbox["metadata"], sandbox.get("spec") or {}, sandbox.get("status") or {}
         annotations, own_labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
         ready = api.find_condition(status.get("conditions") or [], api.READY) or {}
@@ -173,13 +173,13 @@ class Sandboxes:
         patch = MergePatch({"spec": {"operatingMode": mode}})
         return Sandbox.from_object(await self.client.patch(SANDBOX, sandbox.name, patch, sandbox.namespace))
 
-    async def _get_claim(self, name: str) -> Object:
+    async def _get_claim(self, name: str) -> SharedObject:
         try:
             return await self.client.get(SANDBOX_CLAIM, name, self.namespace)
         except NotFound:
             raise await self._unknown(name) from None
 
-    async def _of_claim(self, name: str, claim: Object) -> Sandbox:
+    async def _of_claim(self, name: str, claim: SharedObject) -> Sandbox:
         status = claim.get("status") or {}
         sandbox = (status.get("sandbox") or {}).get("name")
         if not sandbox:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from sandpool.api.kinds import SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists, NotFound
 from sandpool.service.errors import NameTaken, ServiceError, unknown_name
@@ -24,10 +24,10 @@ class Template:
     memory: str
     runtime: str  # the runtime class; empty is the default
     created: str
-    object: Object
+    object: SharedObject
 
     @classmethod
-    def from_object(cls, template: Object) -> Self:
+    def from_object(cls, template: SharedObject) -> Self:
         metadata, spec = template["metadata"], template.get("spec") or {}
         pod = (spec.get("podTemplate") or {}).get("spec") or {}
         container = (pod.get("containers") or [{}])[0]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION, POD
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 
 IMAGE = "example.com/image:1"
 
@@ -25,7 +25,7 @@ def pod(name: str | None, *, spec: Mapping[str, Any] | None = None, **fields: An
     return new(POD, name, spec={"containers": containers, **(spec or {})}, **fields)
 
 
-def owner_reference(owner: Object, *, controller: bool = False, block: bool = False) -> Object:
+def owner_reference(owner: SharedObject, *, controller: bool = False, block: bool = False) -> Object:
     reference: Object = {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],

@@ -169,12 +169,12 @@ class World:
 
     # --- requests of the user ----------------------------------------------------------------------------------------
 
-    async def create(self, type: ResourceType, name: str, **fields: Any) -> Object:
+    async def create(self, type: ResourceType, name: str, **fields: Any) -> SharedObject:
         """Create an object in the namespace of the world, and settle."""
         created = await self.client.create(type, new(type, name, **fields), self.namespace)
         return await self._settled(created)
 
-    async def patch(self, type: ResourceType, name: str, body: Object, subresource: str | None = None) -> Object:
+    async def patch(self, type: ResourceType, name: str, body: Object, subresource: str | None = None) -> SharedObject:
         """Apply a merge patch, and settle."""
         patched = await self.client.patch(type, name, MergePatch(body), self.namespace, subresource=subresource)
         return await self._settled(patched)
@@ -183,17 +183,17 @@ class World:
         """Delete an object, and settle."""
         await self._settled(await self.client.delete(type, name, self.namespace, **options))
 
-    async def _settled(self, answer: Object) -> Object:
+    async def _settled(self, answer: SharedObject) -> SharedObject:
         """With a manual clock, settle after every request of the user."""
         if isinstance(self.clock, ManualClock):
             await self.settle()
         return answer
 
-    async def sandbox(self, name: str = "box", *, metadata: Object | None = None, **spec: Any) -> Object:
+    async def sandbox(self, name: str = "box", *, metadata: Object | None = None, **spec: Any) -> SharedObject:
         """Create a Sandbox; further arguments become part of its spec."""
         return await self.create(SANDBOX, name, metadata=metadata or {}, spec={"podTemplate": pod_template(), **spec})
 
-    async def template(self, image: str = "example.com/image:1", name: str = "python", **spec: Any) -> Object:
+    async def template(self, image: str = "example.com/image:1", name: str = "python", **spec: Any) -> SharedObject:
         """Create a SandboxTemplate; further arguments become part of its spec."""
         containers = [{"name": "main", "image": image}]
         return await self.create(
@@ -219,7 +219,7 @@ class World:
         if filled:
             await self.filled(replicas)
 
-    async def claim(self, name: str, *, metadata: Object | None = None, **spec: object) -> Object:
+    async def claim(self, name: str, *, metadata: Object | None = None, **spec: object) -> SharedObject:
         """Create a SandboxClaim of the pool ``pool``."""
         return await self.create(
             SANDBOX_CLAIM, name, metadata=metadata or {}, spec={"warmPoolRef": {"name": "pool"}, **spec}
@@ -227,7 +227,7 @@ class World:
 
     # --- state -------------------------------------------------------------------------------------------------------
 
-    async def get(self, type: ResourceType = SANDBOX, name: str = "box") -> Object:
+    async def get(self, type: ResourceType = SANDBOX, name: str = "box") -> SharedObject:
         """Return an object of the namespace."""
         return await self.client.get(type, name, self.namespace)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.api.labels import CLAIM_FIRST_READY_AT, SANDBOX_NAME
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.kube.errors import Conflict
 from sandpool.kube.transport import Request
 from sandpool.testing.waiting import until
@@ -28,8 +28,8 @@ async def separate_writes(world: World) -> None:
     await world.restart()
 
 
-async def noted(world: World) -> Object:
-    async def claim() -> Object | None:
+async def noted(world: World) -> SharedObject:
+    async def claim() -> SharedObject | None:
         found = await world.client.get(SANDBOX_CLAIM, "mine", NAMESPACE)
         return found if CLAIM_FIRST_READY_AT in found["metadata"].get("annotations", {}) else None
 

@@ -105,10 +105,10 @@ async def test_warm_claim_costs_two_writes_until_ready_and_three_and_an_event_in
     claim = await world.client.get(SANDBOX_CLAIM, "mine", NAMESPACE)
     assert claim["metadata"]["annotations"][SANDBOX_NAME] == name
     assert CLAIM_FIRST_READY_AT in claim["metadata"]["annotations"]
-    box = await world.client.get(SANDBOX, name, NAMESPACE)
-    assert {each["observedGeneration"] for each in box["status"]["conditions"]} == {box["metadata"]["generation"]}, (
-        "so no status has to be written later"
-    )
+    stored = await world.client.get(SANDBOX, name, NAMESPACE)
+    assert {each["observedGeneration"] for each in stored["status"]["conditions"]} == {
+        stored["metadata"]["generation"]
+    }, "so no status has to be written later"
 
 
 async def test_every_claim_of_a_burst_gets_its_own_warm_sandbox(world: World) -> None:

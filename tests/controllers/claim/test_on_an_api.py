@@ -11,7 +11,7 @@ import pytest
 
 from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
-from sandpool.api.resource import Key, Object, ResourceType
+from sandpool.api.resource import Key, Object, ResourceType, SharedObject
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
 from sandpool.controllers.claim.adoption import is_adopted
 from sandpool.controllers.claim.assignment.assigner import Assigner
@@ -58,7 +58,7 @@ class Controller:
         self.enqueued: list[tuple[str, str]] = []
         self.assigner = Assigner(self.enqueued.append)
 
-    async def look(self, type: ResourceType, name: str) -> Object | None:
+    async def look(self, type: ResourceType, name: str) -> SharedObject | None:
         try:
             return await self.client.get(type, name, NAMESPACE)
         except NotFound:
@@ -83,7 +83,7 @@ class Controller:
         named = {box.name: box for box in boxes}
         return Observed(claim, owned, named, pool_view, view, revision, now=claim.creation_timestamp)
 
-    async def run(self, name: str = "claim") -> Object | None:
+    async def run(self, name: str = "claim") -> SharedObject | None:
         """Reconcile once and return the claim."""
         scene = await self.observe(name)
         decision = decide(scene)
@@ -134,7 +134,7 @@ class Controller:
         assert answer is not None
         return SandboxView.from_object(answer)
 
-    async def write(self, write: Patch | Create | Delete, *, foreground: bool = False) -> Object | None:
+    async def write(self, write: Patch | Create | Delete, *, foreground: bool = False) -> SharedObject | None:
         if len(self.writes) == self.survives:
             raise Crash
         if isinstance(write, Create):
@@ -163,7 +163,7 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
     await server.stop()
 
 
-async def make_member(client: Client, name: str, status: Object | None = None) -> Object:
+async def make_member(client: Client, name: str, status: Object | None = None) -> SharedObject:
     """Create a member as the pool and the sandbox controller do."""
     template = TemplateView.from_object(await client.get(SANDBOX_TEMPLATE, "python", NAMESPACE))
     pool = await client.get(SANDBOX_WARM_POOL, "pool", NAMESPACE)
@@ -173,12 +173,12 @@ async def make_member(client: Client, name: str, status: Object | None = None) -
     return await client.patch(SANDBOX, name, MergePatch(body), NAMESPACE, subresource="status")
 
 
-async def make_claim(client: Client, name: str = "claim", **spec: Any) -> Object:
+async def make_claim(client: Client, name: str = "claim", **spec: Any) -> SharedObject:
     whole = new(SANDBOX_CLAIM, name, spec={"warmPoolRef": {"name": "pool"}, **spec})
     return await client.create(SANDBOX_CLAIM, whole, NAMESPACE)
 
 
-def ready(claim: Object | None) -> str:
+def ready(claim: SharedObject | None) -> str:
     assert claim is not None
     (found,) = [each for each in claim["status"]["conditions"] if each["type"] == "Ready"]
     return f"{found['status']}/{found['reason']}"

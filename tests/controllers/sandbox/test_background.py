@@ -9,7 +9,7 @@ import pytest
 
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.controllers.options import ControllerOptions
 from sandpool.engine.background import PATIENCE
 from sandpool.engine.workqueue.queue import WorkQueue
@@ -41,7 +41,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     await backend.close()
 
 
-def _kept_warm(pool: Object) -> Object:
+def _kept_warm(pool: SharedObject) -> Object:
     return {"labels": {LAUNCH_TYPE: LAUNCH_WARM}, "ownerReferences": [owner_reference(pool, controller=True)]}
 
 

@@ -23,7 +23,7 @@ from sandpool.api.labels import (
     WARM_POOL,
 )
 from sandpool.api.names import name_hash
-from sandpool.api.resource import Key, Object, ResourceType
+from sandpool.api.resource import Key, Object, ResourceType, SharedObject
 from sandpool.api.views import SandboxView
 from sandpool.controllers.dependencies import Dependencies
 from sandpool.controllers.informers import Caches, InformerSet
@@ -82,12 +82,12 @@ class Rig:
         requests, self.wire.requests = self.wire.requests, []
         return [_spelt(request) for request in requests if request.method != "GET"]
 
-    async def create(self, type: ResourceType, name: str, **fields: Any) -> Object:
+    async def create(self, type: ResourceType, name: str, **fields: Any) -> SharedObject:
         created = await self.client.create(type, new(type, name, **fields), "default")
         await self.settle()
         return created
 
-    async def sandbox(self, *, metadata: Object | None = None, **spec: Any) -> Object:
+    async def sandbox(self, *, metadata: Object | None = None, **spec: Any) -> SharedObject:
         spec = {"podTemplate": pod_template(), **spec}
         return await self.create(SANDBOX, "box", metadata=metadata or {}, spec=spec)
 
@@ -95,7 +95,7 @@ class Rig:
         await self.client.patch(type, name, MergePatch(body), "default")
         await self.settle()
 
-    async def get(self, type: ResourceType = SANDBOX, name: str = "box") -> Object:
+    async def get(self, type: ResourceType = SANDBOX, name: str = "box") -> SharedObject:
         return await self.client.get(type, name, "default")
 
     async def exists(self, type: ResourceType, name: str = "box") -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from sandpool.api.kinds import PERSISTENT_VOLUME_CLAIM, POD, SANDBOX, SERVICE, SERVICE_ACCOUNT
 from sandpool.api.labels import SANDBOX_FIELD_MANAGER
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.api.views import PodView, SandboxView, ServiceView, VolumeClaimView
 from sandpool.controllers.options import SandboxOptions
 from sandpool.controllers.sandbox.expiry import ExpiryPlan
@@ -35,7 +35,7 @@ class Controller:
         self.now = START
         self.writes: list[str] = []
 
-    async def run(self) -> Object:
+    async def run(self) -> SharedObject:
         """Reconcile the sandbox ``box`` once and return it."""
         observed = await self._observe()
         planned = plan(observed, SandboxOptions(), self.now)
@@ -81,7 +81,7 @@ class Controller:
             await self._write(children.service.write)
         return PerformResult(found)
 
-    async def _write(self, write: Write) -> Object:
+    async def _write(self, write: Write) -> SharedObject:
         if isinstance(write, Create):
             self.writes.append(f"create {write.type.plural}")
             return await self.client.create(write.type, write.object, NAMESPACE, field_manager=SANDBOX_FIELD_MANAGER)
@@ -112,7 +112,7 @@ def controller(client: Client) -> Controller:
     return Controller(client)
 
 
-async def make(client: Client, **spec: Any) -> Object:
+async def make(client: Client, **spec: Any) -> SharedObject:
     return await client.create(SANDBOX, new(SANDBOX, "box", spec={"podTemplate": pod_template(), **spec}), NAMESPACE)
 
 
@@ -121,7 +121,7 @@ async def report(client: Client, status: Object, name: str = "box") -> None:
     await client.patch(POD, name, MergePatch({"status": status}), NAMESPACE, subresource="status")
 
 
-def ready(sandbox: Object) -> tuple[str, str]:
+def ready(sandbox: SharedObject) -> tuple[str, str]:
     (found,) = [each for each in sandbox["status"]["conditions"] if each["type"] == "Ready"]
     return found["status"], found["message"]
 

@@ -13,7 +13,7 @@ import pytest
 from sandpool.api.kinds import NETWORK_POLICY, SANDBOX_TEMPLATE
 from sandpool.api.labels import TEMPLATE_REF_HASH
 from sandpool.api.names import name_hash
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.controllers.dependencies import Dependencies
 from sandpool.controllers.informers import Caches, InformerSet
 from sandpool.controllers.template.controller import TemplateController
@@ -45,7 +45,7 @@ class Rig:
     async def settle(self) -> None:
         await settle(self.clock, self.wire)
 
-    async def template(self, **spec: Any) -> Object:
+    async def template(self, **spec: Any) -> SharedObject:
         template = new(SANDBOX_TEMPLATE, "python", spec={"podTemplate": pod_template(), **spec})
         created = await self.client.create(SANDBOX_TEMPLATE, template, "default")
         await self.settle()
@@ -55,7 +55,7 @@ class Rig:
         await self.client.patch(SANDBOX_TEMPLATE, "python", MergePatch(body), "default")
         await self.settle()
 
-    async def policy(self) -> Object | None:
+    async def policy(self) -> SharedObject | None:
         try:
             return await self.client.get(NETWORK_POLICY, POLICY, "default")
         except NotFound:

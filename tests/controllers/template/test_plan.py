@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from sandpool.api.kinds import NETWORK_POLICY, SANDBOX_TEMPLATE
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.api.views import NetworkPolicyView, TemplateView
 from sandpool.controllers.template.network_policy import network_policy_spec
 from sandpool.controllers.template.plan import TemplatePlan, plan_template
@@ -22,7 +22,7 @@ def made(*, labelled: bool = True, metadata: Object | None = None, **spec: Any) 
     return sandbox_objects.template("test-template", spec=spec, metadata={**labels, **(metadata or {})})
 
 
-def planned(template: Object, policy: Object | None = None) -> TemplatePlan:
+def planned(template: Object, policy: SharedObject | None = None) -> TemplatePlan:
     found = None if policy is None else NetworkPolicyView.from_object(policy)
     return plan_template(TemplateView.from_object(template), found)
 
@@ -154,7 +154,7 @@ async def test_plans_converge_on_a_real_api(tmp_path: Path) -> None:
     await server.start()
     try:
         client = server.client()
-        stored: Object = {}
+        stored: SharedObject = {}
         for policy in policies:
             template = made(networkPolicy=policy)
             write = planned(template, stored or None).policy

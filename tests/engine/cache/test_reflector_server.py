@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from sandpool.api.kinds import CONFIG_MAP
-from sandpool.api.resource import Key, Object
+from sandpool.api.resource import Key, Object, SharedObject
 from sandpool.engine.cache.reflector import Reflector
 from sandpool.engine.cache.store import Cache
 from sandpool.kube.client import MergePatch
@@ -66,11 +66,11 @@ class Rig:
                 await self._changed.wait()
                 self._changed.clear()
 
-    async def create(self, name: str, value: str) -> Object:
+    async def create(self, name: str, value: str) -> SharedObject:
         config_map = new(CONFIG_MAP, name, metadata={"labels": {"test": ""}}, data={"value": value})
         return await self.client.create(CONFIG_MAP, config_map, NAMESPACE)
 
-    async def write(self, name: str, value: str) -> Object:
+    async def write(self, name: str, value: str) -> SharedObject:
         return await self.client.patch(CONFIG_MAP, name, MergePatch({"data": {"value": value}}), NAMESPACE)
 
     def end_watches(self) -> None:

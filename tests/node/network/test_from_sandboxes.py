@@ -19,7 +19,7 @@ import pytest_asyncio
 
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import NAMESPACE, POD, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.kube.errors import AlreadyExists
 from sandpool.node.network.netns import NetworkNamespace
 from sandpool.testing.objects import new, pod
@@ -99,7 +99,7 @@ async def _claim(made: Sandboxes, pool: str, name: str) -> None:
     client = made.process.client
     await client.create(SANDBOX_CLAIM, new(SANDBOX_CLAIM, name, spec={"warmPoolRef": {"name": pool}}), "default")
 
-    async def served() -> Object | None:
+    async def served() -> SharedObject | None:
         found = await client.get(SANDBOX_CLAIM, name, "default")
         return found if is_ready(found) else None
 

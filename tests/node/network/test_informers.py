@@ -8,7 +8,7 @@ from random import Random
 import pytest_asyncio
 
 from sandpool.api.kinds import NETWORK_POLICY, POD, SERVICE
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client, MergePatch
 from sandpool.node.network.enforcer import Enforcer
@@ -37,7 +37,7 @@ async def informers(client: Client) -> AsyncIterator[NetworkInformers]:
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def pod(client: Client, name: str, address: str, **labels: str) -> Object:
+async def pod(client: Client, name: str, address: str, **labels: str) -> SharedObject:
     spec: Object = {"nodeName": "node", "containers": [{"name": "main", "image": "example.com/image"}]}
     body = new(POD, name, spec=spec)
     body["metadata"]["labels"] = labels

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sandpool.api.kinds import NODE, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.kube.client import MergePatch
 from sandpool.node.volumes.provisioner import CLASS, STORAGE
 from sandpool.testing.objects import new
@@ -29,7 +29,7 @@ async def two(rig: SchedulerRig) -> AsyncIterator[SchedulerRig]:
     yield rig
 
 
-async def claim(rig: SchedulerRig, name: str = "data", storage_class: str = CLASS, **spec: Any) -> Object:
+async def claim(rig: SchedulerRig, name: str = "data", storage_class: str = CLASS, **spec: Any) -> SharedObject:
     asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     body = new(PERSISTENT_VOLUME_CLAIM, name, spec={**asked, "storageClassName": storage_class, **spec})
     made = await rig.client.create(PERSISTENT_VOLUME_CLAIM, body, "default")

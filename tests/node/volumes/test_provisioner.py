@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from sandpool.api.kinds import EVENT, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
-from sandpool.api.resource import Key, Object
+from sandpool.api.resource import Key, SharedObject
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
@@ -28,13 +28,13 @@ async def provisioner(client: Client, tmp_path: Path) -> AsyncIterator[Provision
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def claim(client: Client, name: str = "data", **spec: object) -> Object:
+async def claim(client: Client, name: str = "data", **spec: object) -> SharedObject:
     body = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **spec}
     return await client.create(PERSISTENT_VOLUME_CLAIM, new(PERSISTENT_VOLUME_CLAIM, name, spec=body), "default")
 
 
-async def bound(client: Client, name: str = "data") -> Object:
-    async def look() -> Object | None:
+async def bound(client: Client, name: str = "data") -> SharedObject:
+    async def look() -> SharedObject | None:
         found = await client.get(PERSISTENT_VOLUME_CLAIM, name, "default")
         return found if found["status"].get("phase") == "Bound" else None
 

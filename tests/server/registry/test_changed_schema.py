@@ -8,7 +8,7 @@ from typing import Any
 import pytest_asyncio
 
 from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.kube.client import Client, MergePatch
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.objects import custom_type, definition, new
@@ -43,7 +43,7 @@ async def change_schema(server: ApiServer, new_schema: Object) -> None:
 
 
 @pytest_asyncio.fixture
-async def stored(client: Client) -> Object:
+async def stored(client: Client) -> SharedObject:
     await install(client, definition(WIDGET, OLD))
     return await client.create(WIDGET, new(WIDGET, "w", spec={"a": "1"}), "default")
 

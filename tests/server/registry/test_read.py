@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sandpool.api.kinds import CONFIG_MAP
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import BadRequest, Expired, Invalid, ServerTimeout
 from sandpool.server.api_server import ApiServer
@@ -22,7 +22,7 @@ async def fill(client: Client, count: int) -> None:
         await client.create(CONFIG_MAP, new(CONFIG_MAP, f"c{number}", metadata={"labels": labels}), "default")
 
 
-def names(listed: Object) -> list[str]:
+def names(listed: SharedObject) -> list[str]:
     return [item["metadata"]["name"] for item in listed["items"]]
 
 

@@ -3,12 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 from sandpool.api.kinds import CONFIG_MAP, POD
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.kube.client import Client, MergePatch
 from sandpool.testing.objects import new, pod
 
 
-def owned(obj: Object) -> dict[tuple[str, str], Any]:
+def owned(obj: SharedObject) -> dict[tuple[str, str], Any]:
     """Fields by manager and subresource."""
     return {
         (entry["manager"], entry.get("subresource", "")): entry["fieldsV1"]

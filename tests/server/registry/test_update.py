@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sandpool.api.kinds import CONFIG_MAP, POD
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import ResourceType, SharedObject
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import BadRequest, Conflict, Invalid, NotFound
 from sandpool.kube.transport import Request
@@ -16,7 +16,7 @@ from tests.support.custom_kinds import install
 GADGET = custom_type("example.com", "Gadget")
 
 
-async def put(client: Client, type: ResourceType, body: Object, subresource: str = "", **query: str) -> Any:
+async def put(client: Client, type: ResourceType, body: SharedObject, subresource: str = "", **query: str) -> Any:
     path = type.path("default", body["metadata"].get("name") or "a", subresource)
     return await client.transport.request(Request("PUT", path, query, body))
 

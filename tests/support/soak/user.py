@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import PERSISTENT_VOLUME_CLAIM, POD, SANDBOX, SANDBOX_CLAIM
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import ResourceType, SharedObject
 from sandpool.api.times import timestamp
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import MergePatch
@@ -137,7 +137,7 @@ class SandboxUser:
 
         await self.until(is_gone, f"{kind.singular} {name} is gone")
 
-    async def find(self, kind: ResourceType, name: str) -> Object | None:
+    async def find(self, kind: ResourceType, name: str) -> SharedObject | None:
         try:
             return await self.process.steadily(lambda client: client.get(kind, name, NAMESPACE))
         except NotFound:
@@ -243,5 +243,5 @@ class Stay:
         return answer.body if answer is not None and answer.status == 200 else None
 
 
-def _sandbox_of(claim: Object) -> str:
+def _sandbox_of(claim: SharedObject) -> str:
     return str(((claim.get("status") or {}).get("sandbox") or {}).get("name") or "")

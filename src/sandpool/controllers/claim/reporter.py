@@ -29,7 +29,7 @@ from sandpool.api import labels
 from sandpool.api.events import EventSpec
 from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.api.labels import CLAIM_FIRST_READY_AT, FIRST_READY_UNKNOWN, LAUNCH_WARM
-from sandpool.api.resource import Key, Object
+from sandpool.api.resource import Key, Object, SharedObject
 from sandpool.api.views import ClaimView, SandboxView
 from sandpool.controllers.claim.errors import ClaimError, is_refusal
 from sandpool.controllers.claim.metrics import Sample, is_first_ready, startup_samples
@@ -272,7 +272,7 @@ def early_annotations(observed: Observed, adopted: str) -> Patch | None:
     return None if body is None else Patch(SANDBOX_CLAIM, observed.claim.name, body)
 
 
-def same_claim(observed: Observed, answer: Object) -> Observed | None:
+def same_claim(observed: Observed, answer: SharedObject) -> Observed | None:
     """The claim as a write of its metadata left it; None if it has changed otherwise and must be reconciled again."""
     before, after = observed.claim, ClaimView.from_object(answer)
     is_same = after.generation == before.generation and after.deleting == before.deleting

@@ -28,7 +28,7 @@ from contextlib import aclosing
 from random import Random
 from typing import Any, Generic, TypeVar, cast
 
-from sandpool.api.resource import Key, Object, ResourceType, SharedObject
+from sandpool.api.resource import Key, ResourceType, SharedObject
 from sandpool.engine.cache.store import Cache, Listing, version_of
 from sandpool.engine.clock import Clock
 from sandpool.engine.ratelimit import Backoff
@@ -154,7 +154,7 @@ class Reflector(Generic[V]):
         self._paged = True
         self.synced.set()
 
-    async def _page(self, token: str | None) -> Object:
+    async def _page(self, token: str | None) -> SharedObject:
         try:
             page = await self.client.list(
                 self.type,
@@ -172,7 +172,7 @@ class Reflector(Generic[V]):
         self._heard = self.clock.monotonic()
         return page
 
-    def _take_page(self, listing: Listing[V], page: Object) -> None:
+    def _take_page(self, listing: Listing[V], page: SharedObject) -> None:
         for object in page.get("items") or ():
             try:
                 listing.add(object)

@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.kube.errors import NotFound
 
 #: Reads a Secret by name and namespace. Raises ``NotFound``.
-SecretReader = Callable[[str, str], Awaitable[Object]]
+SecretReader = Callable[[str, str], Awaitable[SharedObject]]
 
 # By type of the secret: its key, and the field of the document that has the registries.
 _KINDS: Final = {
@@ -39,7 +39,7 @@ class Credentials(NamedTuple):
     problems: str = ""
 
 
-async def credentials(pod: Object, host: str, secrets: SecretReader) -> Credentials:
+async def credentials(pod: SharedObject, host: str, secrets: SecretReader) -> Credentials:
     """Return the pod's credentials for one registry. Of two secrets for the same registry the first wins."""
     names = [each["name"] for each in (pod.get("spec") or {}).get("imagePullSecrets") or () if each.get("name")]
     found: dict[str, Object] = {}
@@ -59,7 +59,7 @@ async def credentials(pod: Object, host: str, secrets: SecretReader) -> Credenti
     return Credentials(orjson.dumps({"auths": fitting}) if fitting else b"", "; ".join(problems))
 
 
-def _entries(secret: Object) -> dict[str, Object]:
+def _entries(secret: SharedObject) -> dict[str, Object]:
     key, within = _KINDS.get(secret.get("type") or "", ("", None))
     if not key:
         raise InvalidPullSecret(f"is not of type {' or '.join(_KINDS)}")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.node.images import sources
 from sandpool.node.images.builtin import BuiltInImages
 from sandpool.node.images.credentials import Credentials, SecretReader, credentials
@@ -41,7 +41,7 @@ class ImageResolver:
         # By image, credentials, and whether to pull a stored image again.
         self._pulls: dict[tuple[Reference, bytes, bool], asyncio.Task[StoredImage]] = {}
 
-    async def resolve(self, name: str, pull_policy: str, pod: Object) -> Image:
+    async def resolve(self, name: str, pull_policy: str, pod: SharedObject) -> Image:
         try:
             reference = parse(name)
         except InvalidImageName as error:

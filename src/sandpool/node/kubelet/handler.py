@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import unquote
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.engine.clock import Clock
 from sandpool.kube.errors import ApiError, MethodNotAllowed, NotFound
 from sandpool.kube.pod_access import PodAccess
@@ -23,7 +23,7 @@ _TEXT: Final = "text/plain; charset=utf-8"
 _NO_SUCH_PATH: Final = "404 page not found"
 
 #: Finds a pod of this node, as the API has it.
-FindPod = Callable[[str, str], Object | None]
+FindPod = Callable[[str, str], SharedObject | None]
 
 
 class KubeletHandler:
@@ -94,7 +94,7 @@ class KubeletHandler:
                 return exec_response(headers, streams, lambda client: pod_access.execute(pod, container, words, client))
         raise NotFound(_NO_SUCH_PATH)
 
-    def _pod(self, namespace: str, name: str) -> Object:
+    def _pod(self, namespace: str, name: str) -> SharedObject:
         pod = self.find(namespace, name)
         if pod is None:
             raise NotFound(f'pod "{name}" does not run on this node')

@@ -9,7 +9,7 @@ from typing import Any
 
 from sandpool.api.conditions import READY, TRUE, find_condition
 from sandpool.api.kinds import NAMESPACE, NETWORK_POLICY, POD, SERVICE
-from sandpool.api.resource import Key, Object
+from sandpool.api.resource import Key, Object, SharedObject
 from sandpool.engine.cache.reflector import Reflector
 from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock
@@ -86,7 +86,7 @@ def _service(service: Object) -> DnsService:
     )
 
 
-def _pod(pod: Object) -> tuple[str, DnsPod]:
+def _pod(pod: SharedObject) -> tuple[str, DnsPod]:
     """Return the UID and the DNS view of a pod."""
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     ready = find_condition(status.get("conditions") or [], READY)

@@ -12,7 +12,7 @@ import socket
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.node.network.links import set_up_loopback
 from sandpool.node.network.netns import NetworkNamespace, connect_inside
 from sandpool.node.network.unrouted import ISOLATED, LOOPBACK, UnroutedNetwork, refused
@@ -35,7 +35,7 @@ class IsolatedNetwork(UnroutedNetwork[tuple[IPv4Address, NetworkNamespace]]):
             else:
                 namespace.remove()
 
-    async def attach(self, pod: Object) -> Attachment:
+    async def attach(self, pod: SharedObject) -> Attachment:
         uid: str = pod["metadata"]["uid"]
         if uid not in self._attached:
             with self._new_address() as address:

@@ -14,7 +14,7 @@ from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Final
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.node.network.unrouted import THIS_HOST, UnroutedNetwork
 from sandpool.node.pods.interfaces import Attachment
 
@@ -38,7 +38,7 @@ class LoopbackNetwork(UnroutedNetwork[IPv4Address]):
             self._attached[uid] = address = IPv4Address(text)
             self.addresses.reserve(address)
 
-    async def attach(self, pod: Object) -> Attachment:
+    async def attach(self, pod: SharedObject) -> Attachment:
         uid: str = pod["metadata"]["uid"]
         if uid not in self._attached:
             with self._new_address() as address:

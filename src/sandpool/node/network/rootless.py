@@ -15,7 +15,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import NamedTuple
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.node.cgroups.process_identity import start_time
 from sandpool.node.descriptors import readable
 from sandpool.node.launcher.client import LauncherClient
@@ -64,7 +64,7 @@ class RootlessNetwork(UnroutedNetwork[_HeldNamespaces]):
                     continue
             path.unlink()
 
-    async def attach(self, pod: Object) -> Attachment:
+    async def attach(self, pod: SharedObject) -> Attachment:
         uid: str = pod["metadata"]["uid"]
         held = self._attached.get(uid)
         if held is None or not held.is_held:

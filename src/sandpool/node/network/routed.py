@@ -22,7 +22,7 @@ from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Final, TypeVar
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock
 from sandpool.node.network import links, ruleset
@@ -158,7 +158,7 @@ class RoutedNetwork:
     async def attached(self) -> set[str]:
         return set(self._pods)
 
-    async def attach(self, pod: Object) -> Attachment:
+    async def attach(self, pod: SharedObject) -> Attachment:
         """Connect a pod. Returns when it has its namespace and its policies are in force. Idempotent."""
         uid: str = pod["metadata"]["uid"]
         try:
@@ -285,7 +285,7 @@ class RoutedNetwork:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function)
 
 
-def pod_endpoint(pod: Object, address: IPv4Address) -> PodEndpoint:
+def pod_endpoint(pod: SharedObject, address: IPv4Address) -> PodEndpoint:
     metadata = pod["metadata"]
     containers = [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]
     ports = {

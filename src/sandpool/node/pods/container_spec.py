@@ -8,7 +8,7 @@ from typing import Final
 from sandpool.api.kinds import SANDBOX
 from sandpool.api.labels import IN_MEMORY, INJECT_RUNTIME, ROOT_MEDIUM
 from sandpool.api.quantity import parse
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.node.cgroups.limits import Limits
 from sandpool.node.images.injected_runtime import MOUNT, server_command
 from sandpool.node.pods.environment import ConfigError
@@ -25,7 +25,7 @@ DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
 
 
 def build_container_spec(
-    pod: Object,
+    pod: SharedObject,
     container: Container,
     image: Image,
     env: Mapping[str, str],
@@ -67,7 +67,7 @@ def build_container_spec(
     )
 
 
-def wants_runtime(pod: Object, spec: Object) -> bool:
+def wants_runtime(pod: SharedObject, spec: Object) -> bool:
     """Whether a container gets the server of the runtime API if its image has none: the first one of a sandbox."""
     metadata = pod["metadata"]
     if (metadata.get("annotations") or {}).get(INJECT_RUNTIME) == "false":
@@ -102,7 +102,7 @@ def _image_files(image: Image, mounts: tuple[Mount, ...]) -> list[Mount]:
     return [DataFile(path, content, optional=True) for path, content in image.files.items() if path not in own]
 
 
-def wants_disk(pod: Object, spec: Object) -> bool:
+def wants_disk(pod: SharedObject, spec: Object) -> bool:
     """Whether a container's writes to its root go to disk. A root that the container cannot write to needs none."""
     annotations = pod["metadata"].get("annotations") or {}
     read_only = (spec.get("securityContext") or {}).get("readOnlyRootFilesystem")
@@ -130,7 +130,7 @@ def container_limits(spec: Object, pids: int) -> Limits:
     )
 
 
-def pod_limits(pod: Object, pids: int) -> Limits:
+def pod_limits(pod: SharedObject, pids: int) -> Limits:
     """Return the limits of all containers together. As in kubelet, a limit is set only if every container has one. Of
     init containers, which run one after the other, the largest counts."""
     spec = pod["spec"]

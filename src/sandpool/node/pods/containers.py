@@ -12,7 +12,7 @@ from pathlib import Path
 from signal import SIGTERM, Signals
 from typing import Final
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.engine.clock import timestamp
 from sandpool.kube.errors import NotFound
 from sandpool.node.pods.checkpoint import Run, boot_id, read_run
@@ -144,7 +144,7 @@ class Containers:
         )
         return environment(spec, around)
 
-    async def _source(self, source: Source, namespace: str) -> Object | None:
+    async def _source(self, source: Source, namespace: str) -> SharedObject | None:
         try:
             return await self.context.client.get(source.type, source.name, namespace)
         except NotFound:

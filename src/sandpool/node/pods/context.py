@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.engine.clock import Clock
 from sandpool.engine.events import EventRecorder
 from sandpool.kube.client import Client
@@ -99,7 +99,7 @@ class NodeContext:
     allocatable: Mapping[str, str]
     service_links: Callable[[str, bool], Mapping[str, str]]
     runtime_handler: Callable[[str], str | None]
-    record_write: Callable[[Object], None]
+    record_write: Callable[[SharedObject], None]
     background_turn: Callable[[], Awaitable[None]]
     root_disks: RootDisks | None = None  # None: containers write to memory
     # Limits on pods prepared and containers started at the same time. Beyond them each one takes longer and none is

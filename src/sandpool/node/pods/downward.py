@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sandpool.api.quantity import parse
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 
 _SUBSCRIPT: Final = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 
@@ -26,7 +26,7 @@ class PodPlacement:
     pod_ips: tuple[str, ...] = ()
 
 
-def field_value(pod: Object, path: str, placement: PodPlacement) -> str:
+def field_value(pod: SharedObject, path: str, placement: PodPlacement) -> str:
     """Return the value of a ``fieldRef``."""
     metadata, spec = pod["metadata"], pod["spec"]
     if match := _SUBSCRIPT.fullmatch(path):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sandpool.api.kinds import CONFIG_MAP, SECRET
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.node.pods.downward import PodPlacement, UnknownField, field_value, resource_value
 from sandpool.node.pods.expansion import expand
 
@@ -32,10 +32,10 @@ class Source(NamedTuple):
 class EnvironmentSources:
     """Everything outside a container that its variables may come from. A source that does not exist is None."""
 
-    pod: Object
+    pod: SharedObject
     placement: PodPlacement
     allocatable: Mapping[str, str] = field(default_factory=dict)
-    sources: Mapping[Source, Object | None] = field(default_factory=dict)
+    sources: Mapping[Source, SharedObject | None] = field(default_factory=dict)
     service_links: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -109,7 +109,7 @@ def _entries(source: Source, reference: Object, sources: EnvironmentSources) -> 
     return dict(found.get("data") or {})
 
 
-def _container(pod: Object, name: str) -> Object | None:
+def _container(pod: SharedObject, name: str) -> Object | None:
     spec = pod["spec"]
     every = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     return next((container for container in every if container["name"] == name), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 
 _LONGEST_HOSTNAME: Final = 63
 #: The kernel's limit.
@@ -15,7 +15,7 @@ _MOST_NAMESERVERS: Final = 3
 _OPTIONS: Final = ("ndots:5",)
 
 
-def hostname(pod: Object) -> str:
+def hostname(pod: SharedObject) -> str:
     """Return the pod's name unless its spec sets another, truncated to the length of a hostname."""
     spec = pod["spec"]
     override = spec.get("hostnameOverride")
@@ -25,7 +25,7 @@ def hostname(pod: Object) -> str:
     return name[:_LONGEST_HOSTNAME].rstrip("-.")
 
 
-def domain_name(pod: Object, cluster_domain: str) -> str:
+def domain_name(pod: SharedObject, cluster_domain: str) -> str:
     """Return the fully qualified name within the pod's subdomain; empty if it has none."""
     subdomain = pod["spec"].get("subdomain")
     if not subdomain:
@@ -33,13 +33,13 @@ def domain_name(pod: Object, cluster_domain: str) -> str:
     return f"{hostname(pod)}.{subdomain}.{pod['metadata']['namespace']}.svc.{cluster_domain}"
 
 
-def own_name(pod: Object, cluster_domain: str) -> str:
+def own_name(pod: SharedObject, cluster_domain: str) -> str:
     """Return the hostname that the pod's processes see."""
     full = domain_name(pod, cluster_domain) if pod["spec"].get("setHostnameAsFQDN") else ""
     return full or hostname(pod)
 
 
-def hosts_file(pod: Object, addresses: Sequence[str], cluster_domain: str) -> str:
+def hosts_file(pod: SharedObject, addresses: Sequence[str], cluster_domain: str) -> str:
     lines = [
         "127.0.0.1\tlocalhost",
         "::1\tlocalhost ip6-localhost ip6-loopback",
@@ -53,7 +53,7 @@ def hosts_file(pod: Object, addresses: Sequence[str], cluster_domain: str) -> st
     return "\n".join(lines) + "\n"
 
 
-def resolv_conf(pod: Object, nameservers: Sequence[str], cluster_domain: str, host_text: str) -> str:
+def resolv_conf(pod: SharedObject, nameservers: Sequence[str], cluster_domain: str, host_text: str) -> str:
     """``nameservers`` are those of the cluster; ``host_text`` is the machine's /etc/resolv.conf."""
     spec = pod["spec"]
     policy = spec.get("dnsPolicy") or "ClusterFirst"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.node.pods.environment import ConfigError
 
 # The default. Inside a sandbox root owns its files and has no other privilege.
@@ -31,7 +31,7 @@ def identity(pod_security: Object, container_security: Object, image_user: str) 
     return Identity(uid, uid if gid is None else gid)
 
 
-def _asked(pod: Object, container: Object, field: str) -> int | None:
+def _asked(pod: SharedObject, container: Object, field: str) -> int | None:
     found: int | None = container.get(field)
     return pod.get(field) if found is None else found
 
@@ -45,7 +45,7 @@ def _of_image(user: str) -> tuple[int | None, int | None]:
     return uid, int(group) if group.isdecimal() else None
 
 
-def _check_not_root(pod: Object, container: Object, uid: int | None) -> None:
+def _check_not_root(pod: SharedObject, container: Object, uid: int | None) -> None:
     if _asked(pod, container, "runAsUser") == _ROOT:
         raise ConfigError("container's runAsUser breaks non-root policy")
     if uid in (None, _ROOT):

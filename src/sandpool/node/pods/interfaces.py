@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.node.runtimes.runtime import Container, HostToolchain, ImageLayers, Mount
 
 #: In the directory of a pod's volumes: one file per container, for its termination message.
@@ -61,7 +61,7 @@ class Image:
 
 
 class Images(Protocol):
-    async def resolve(self, name: str, pull_policy: str, pod: Object) -> Image:
+    async def resolve(self, name: str, pull_policy: str, pod: SharedObject) -> Image:
         """Return the image of this name. Pulls it if the policy (Always, IfNotPresent, Never) says so, with the pod's
         pull secrets. Raises ``ImageFailure``, and ``ApiError`` if the secrets cannot be read."""
         ...
@@ -91,7 +91,7 @@ class Network(Protocol):
         """Guarantees that this network does not give: type of a node condition -> its message."""
         ...
 
-    async def attach(self, pod: Object) -> Attachment:
+    async def attach(self, pod: SharedObject) -> Attachment:
         """Give a pod a network namespace and addresses. Its network policies are in force before this returns. Raises
         ``NetworkFailure``."""
         ...
@@ -126,7 +126,7 @@ class PodVolumes(Protocol):
 
 
 class Volumes(Protocol):
-    async def prepare(self, pod: Object, directory: Path, owner: Owner, *, simulated: bool = False) -> PodVolumes:
+    async def prepare(self, pod: SharedObject, directory: Path, owner: Owner, *, simulated: bool = False) -> PodVolumes:
         """Make the volumes of a pod. Those that live and die with it go below ``directory``, which belongs to the pod.
         ``directory / MESSAGES`` is given a size if the machine can: containers write their termination messages there.
         Nothing is written in a ``simulated`` pod, so nothing is given a size. Raises ``VolumeFailure``."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from sandpool.api.quantity import parse
-from sandpool.api.resource import Key, Object
+from sandpool.api.resource import Key, Object, SharedObject
 from sandpool.api.views.pod import FAILED, SUCCEEDED
 from sandpool.node.pods.state import Problem
 from sandpool.node.scheduling.requirements import PODS, Amounts, requests_of
@@ -37,7 +37,7 @@ class ResourceAdmission:
         elif new is not None and old is None and not _has_ended(new) and not self._is_new(new):
             self._take(new["metadata"]["uid"], requests_of(new["spec"]))
 
-    def admit(self, pod: Object) -> Problem | None:
+    def admit(self, pod: SharedObject) -> Problem | None:
         """Reserve the resources of a pod, or return why they do not suffice. An admitted pod stays admitted."""
         uid, amounts = pod["metadata"]["uid"], requests_of(pod["spec"])
         if uid in self._taken or not self._is_new(pod):
@@ -47,7 +47,7 @@ class ResourceAdmission:
             self._take(uid, amounts)
         return found
 
-    def _is_new(self, pod: Object) -> bool:
+    def _is_new(self, pod: SharedObject) -> bool:
         """Whether no agent has admitted the pod before."""
         return not (pod.get("status") or {}).get("startTime") and not self.directory(pod["metadata"]["uid"]).exists()
 
@@ -69,7 +69,7 @@ class ResourceAdmission:
             self._used[name] = self._used.get(name, 0) + sign * amount
 
 
-def _has_ended(pod: Object) -> bool:
+def _has_ended(pod: SharedObject) -> bool:
     return (pod.get("status") or {}).get("phase") in (SUCCEEDED, FAILED)
 
 

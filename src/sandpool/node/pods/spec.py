@@ -10,7 +10,7 @@ from typing import Final
 
 from sandpool.api.kinds import POD
 from sandpool.api.labels import WARM_POOL
-from sandpool.api.resource import Key, Object
+from sandpool.api.resource import Key, Object, SharedObject
 from sandpool.api.views.times import parse_time
 from sandpool.engine.events import ObjectReference
 
@@ -101,10 +101,10 @@ class Pod:
     restart_policy: str
     grace: int  # seconds
     active_deadline: float | None
-    object: Object
+    object: SharedObject
 
     @classmethod
-    def read(cls, object: Object) -> Pod:
+    def read(cls, object: SharedObject) -> Pod:
         spec = object["spec"]
         grace = spec.get("terminationGracePeriodSeconds")
         return cls(

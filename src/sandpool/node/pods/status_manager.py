@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from sandpool.api.kinds import POD
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.engine.ratelimit import backoff_delay
 from sandpool.kube.client import StrategicPatch
 from sandpool.kube.errors import ApiError, Conflict, NotFound
@@ -92,7 +92,7 @@ class StatusManager:
             self._stale_since = None
             self.done()
 
-    async def _send(self, pod: Pod, patch: Object) -> Object:
+    async def _send(self, pod: Pod, patch: Object) -> SharedObject:
         # The UID is a precondition: the status must not end up on a later pod of the same name.
         body = StrategicPatch({"metadata": {"uid": pod.uid}, "status": patch})
         return await self.context.client.patch(POD, pod.key.name, body, pod.key.namespace, subresource="status")
@@ -121,7 +121,7 @@ class StatusManager:
             )
         )
 
-    async def _send_until_answered(self, request: Callable[[], Coroutine[Any, Any, Object]]) -> None:
+    async def _send_until_answered(self, request: Callable[[], Coroutine[Any, Any, SharedObject]]) -> None:
         """Repeat a request until the API accepts or rejects it."""
         while True:
             try:

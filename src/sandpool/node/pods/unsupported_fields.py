@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, NamedTuple
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.node.pods.spec import ALWAYS
 
 REASON: Final = "UnsupportedField"
@@ -29,7 +29,7 @@ class UnsupportedField(NamedTuple):
 
 
 def find_unsupported(
-    pod: Object, *, host_paths: bool, resources: Collection[str], simulated: bool = False
+    pod: SharedObject, *, host_paths: bool, resources: Collection[str], simulated: bool = False
 ) -> list[UnsupportedField]:
     """Return every unsupported field, in the order of the spec. ``host_paths`` allows hostPath volumes, ``resources``
     are those of the node. Nothing runs in the containers of a ``simulated`` pod."""
@@ -48,7 +48,7 @@ def find_unsupported(
     ]
 
 
-def find_unsupported_changes(before: Object, after: Object) -> list[UnsupportedField]:
+def find_unsupported_changes(before: SharedObject, after: SharedObject) -> list[UnsupportedField]:
     """Return changes to a running pod that cannot be applied. The pod continues unchanged."""
     found = []
     debugging = after["spec"].get("ephemeralContainers") or []

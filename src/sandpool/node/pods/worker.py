@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from sandpool.api.events import EventSpec
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.engine.clock import within
 from sandpool.kube.errors import ApiError
 from sandpool.node.pods import events
@@ -67,7 +67,7 @@ class PodWorker:
 
     # -- observations from outside ---------------------------------------------------------------------------------
 
-    def pod_updated(self, object: Object) -> None:
+    def pod_updated(self, object: SharedObject) -> None:
         """The API has a new version of the pod."""
         if late := find_unsupported_changes(self.state.pod.object, object):
             self._record_event(events.rejected(REASON, message(late)))

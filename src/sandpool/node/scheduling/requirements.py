@@ -10,7 +10,7 @@ from typing import Final
 import orjson
 
 from sandpool.api.quantity import parse
-from sandpool.api.resource import Key, Object
+from sandpool.api.resource import Key, Object, SharedObject
 
 PODS: Final = "pods"
 # Only requirements count; this scheduler ignores preferences.
@@ -42,7 +42,7 @@ def _choice(selection: bytes) -> Object:
     return found
 
 
-def requirements_of(pod: Object) -> PodRequirements:
+def requirements_of(pod: SharedObject) -> PodRequirements:
     spec = pod["spec"]
     affinity = spec.get("affinity") or {}
     others = [kind for kind in ("podAffinity", "podAntiAffinity") if (affinity.get(kind) or {}).get(_REQUIRED)]
@@ -58,7 +58,7 @@ def requirements_of(pod: Object) -> PodRequirements:
     return PodRequirements(requests_of(spec), spec.get("runtimeClassName") or "", encoded, _claims(pod))
 
 
-def _claims(pod: Object) -> tuple[Key, ...]:
+def _claims(pod: SharedObject) -> tuple[Key, ...]:
     sources = (each.get("persistentVolumeClaim") for each in pod["spec"].get("volumes") or ())
     named = {source["claimName"]: None for source in sources if source}
     return tuple(Key(pod["metadata"].get("namespace") or "", name) for name in named)

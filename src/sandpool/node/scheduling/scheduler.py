@@ -17,7 +17,7 @@ from typing import Any, Final
 from sandpool.api.conditions import FALSE, POD_SCHEDULED, UNSCHEDULABLE, condition_of
 from sandpool.api.events import NORMAL, WARNING, EventSpec
 from sandpool.api.kinds import NODE, POD, RUNTIME_CLASS
-from sandpool.api.resource import Key, Object
+from sandpool.api.resource import Key, Object, SharedObject
 from sandpool.api.views.pod import FAILED, SUCCEEDED
 from sandpool.engine.cache.reflector import Reflector
 from sandpool.engine.cache.store import Cache
@@ -62,7 +62,7 @@ class QueuedPod:
         return bool(self.node) and not self.ended
 
     @classmethod
-    def from_object(cls, pod: Object) -> QueuedPod:
+    def from_object(cls, pod: SharedObject) -> QueuedPod:
         metadata, spec = pod["metadata"], pod["spec"]
         condition = condition_of(pod, POD_SCHEDULED) or {}
         reported = condition.get("message") or "" if condition.get("status") == FALSE else ""

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from sandpool.api.kinds import CONFIG_MAP, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, SECRET, SERVICE_ACCOUNT
 from sandpool.api.quantity import parse
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError, NotFound
@@ -81,7 +81,7 @@ class PreparedVolumes:
 class _PodVolumes:
     """What is kept for a pod while it exists."""
 
-    pod: Object
+    pod: SharedObject
     directory: Path
     owner: Owner
     disk_size: int | None = None  # as in ``VolumeManager``
@@ -118,7 +118,9 @@ class VolumeManager:
         self.disk_size = disk_size
         self._held: dict[str, _PodVolumes] = {}
 
-    async def prepare(self, pod: Object, directory: Path, owner: Owner, *, simulated: bool = False) -> PreparedVolumes:
+    async def prepare(
+        self, pod: SharedObject, directory: Path, owner: Owner, *, simulated: bool = False
+    ) -> PreparedVolumes:
         held = self._held.setdefault(pod["metadata"]["uid"], _PodVolumes(pod, directory, owner))
         held.disk_size = None if simulated else self.disk_size
         prepared: dict[str, VolumeDirectory] = {}
@@ -148,7 +150,7 @@ class VolumeManager:
         for path in volumes:
             await asyncio.to_thread(disk.unmount, path)
 
-    async def refresh(self, pods: Mapping[str, Object] = MappingProxyType({})) -> None:
+    async def refresh(self, pods: Mapping[str, SharedObject] = MappingProxyType({})) -> None:
         """Write volumes again whose objects have changed in the API. A volume whose objects cannot be read stays as it
         is. ``pods`` are the current pods by UID: their labels and annotations may have changed since they were
         prepared."""
@@ -241,7 +243,7 @@ class VolumeManager:
             allocatable=self.allocatable,
         )
 
-    async def _token(self, pod: Object, audience: str, seconds: int) -> str:
+    async def _token(self, pod: SharedObject, audience: str, seconds: int) -> str:
         """Request a token that is bound to the pod, so that it expires with it."""
         metadata = pod["metadata"]
         bound = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
@@ -256,7 +258,7 @@ class VolumeManager:
         text: str = answer["status"]["token"]
         return text
 
-    async def _find(self, type: ResourceType, name: str, namespace: str | None) -> Object | None:
+    async def _find(self, type: ResourceType, name: str, namespace: str | None) -> SharedObject | None:
         try:
             return await self.client.get(type, name, namespace)
         except NotFound:
@@ -313,7 +315,7 @@ def _make_persistent(path: Path, size: int) -> None:
         disk.make(path, size)
 
 
-def _make_messages(path: Path, pod: Object) -> None:
+def _make_messages(path: Path, pod: SharedObject) -> None:
     spec = pod["spec"]
     containers = len(spec.get("initContainers") or ()) + len(spec["containers"])
     disk.make_in_memory(path, containers * MESSAGE_ROOM, mode=0o711)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from posixpath import isabs
 from typing import Final
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.node.pods.downward import PodPlacement, field_value, resource_value
 from sandpool.node.pods.interfaces import VolumeFailure
 
@@ -33,10 +33,10 @@ class Sources:
     """Where the content of one pod's volumes comes from. Missing objects are None. ``token`` takes an audience (empty:
     that of the API) and a lifetime in seconds."""
 
-    config_map: Callable[[str], Awaitable[Object | None]]
-    secret: Callable[[str], Awaitable[Object | None]]
+    config_map: Callable[[str], Awaitable[SharedObject | None]]
+    secret: Callable[[str], Awaitable[SharedObject | None]]
     token: Callable[[str, int], Awaitable[str]]
-    pod: Object
+    pod: SharedObject
     placement: PodPlacement
     allocatable: Mapping[str, str]
 
@@ -73,7 +73,7 @@ async def _part(kind: str, source: Object, mode: int, sources: Sources) -> dict[
     raise VolumeFailure(f"projected volumes do not support {kind}")
 
 
-def _chosen(kind: str, source: Object, found: Object | None, mode: int) -> dict[str, File]:
+def _chosen(kind: str, source: Object, found: SharedObject | None, mode: int) -> dict[str, File]:
     optional = bool(source.get("optional"))
     if found is None:
         if optional:
@@ -92,7 +92,7 @@ def _chosen(kind: str, source: Object, found: Object | None, mode: int) -> dict[
     return files
 
 
-def _data(found: Object) -> dict[str, bytes]:
+def _data(found: SharedObject) -> dict[str, bytes]:
     """Return the content of a ConfigMap or Secret. Data of a ConfigMap is plain text, all other data is base64."""
     is_secret = found.get("kind") == "Secret"
     encoded: Mapping[str, str] = found.get("data" if is_secret else "binaryData") or {}

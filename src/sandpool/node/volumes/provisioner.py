@@ -21,7 +21,7 @@ from typing import Final
 
 from sandpool.api.events import WARNING, EventSpec
 from sandpool.api.kinds import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
-from sandpool.api.resource import Key, Object
+from sandpool.api.resource import Key, Object, SharedObject
 from sandpool.engine.cache.reflector import Reflector
 from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock
@@ -153,7 +153,7 @@ class Provisioner:
             return f'spec.storageClassName: storageclass.storage.k8s.io "{wanted}" not found'
         return ""
 
-    async def _create_volume(self, claim: Object) -> Object:
+    async def _create_volume(self, claim: SharedObject) -> SharedObject:
         path = self.directory / volume_name(claim)
         path.mkdir(parents=True, exist_ok=True)
         metadata = claim["metadata"]
@@ -188,7 +188,7 @@ class Provisioner:
         self.volumes.record_write(made)
         return made
 
-    async def _bind(self, claim: Object, volume: Object) -> None:
+    async def _bind(self, claim: SharedObject, volume: SharedObject) -> None:
         namespace, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
         uid = {"uid": claim["metadata"]["uid"]}
         try:
@@ -242,12 +242,12 @@ def _not_offered(spec: Object) -> str:
     return ""
 
 
-def volume_name(claim: Object) -> str:
+def volume_name(claim: SharedObject) -> str:
     """Return the name that provisioners use. It derives from the claim's UID, so no two claims share a volume."""
     return f"pvc-{claim['metadata']['uid']}"
 
 
-def node_of(volume: Object) -> str:
+def node_of(volume: SharedObject) -> str:
     """Return the node that has the data of a volume; empty if its affinity names none."""
     required = ((volume["spec"].get("nodeAffinity") or {}).get("required") or {}).get("nodeSelectorTerms") or ()
     expressions = (each for term in required for each in term.get("matchExpressions") or ())

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import SharedObject
 from sandpool.kube.errors import BadRequest
 
 _DEFAULT: Final = "kubectl.kubernetes.io/default-container"
 _KINDS: Final = ("initContainers", "containers", "ephemeralContainers")
 
 
-def select_container(pod: Object, wanted: str) -> str:
+def select_container(pod: SharedObject, wanted: str) -> str:
     """The requested container, or the default. Raises ``BadRequest`` for an unknown one or an ambiguous default."""
     spec = pod["spec"]
     name = pod["metadata"]["name"]

@@ -5,7 +5,7 @@ Requests go to the ``PodAccess`` of this process or to the kubelet that runs the
 
 from __future__ import annotations
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.engine.clock import Clock
 from sandpool.kube.errors import ApiError, BadRequest, NotFound, ServiceUnavailable
 from sandpool.kube.pod_access import PodAccess, PodAccessError
@@ -69,7 +69,9 @@ class PodStreams:
         return exec_response(headers, streams, lambda client: pod_access.execute(pod, container, words, client))
 
 
-def log_response(pod_access: PodAccess, pod: Object, container: str, query: StreamQuery, clock: Clock) -> Response:
+def log_response(
+    pod_access: PodAccess, pod: SharedObject, container: str, query: StreamQuery, clock: Clock
+) -> Response:
     try:
         return text_response(pod_access.logs(pod, log_query(query, container, clock.now())))
     except PodAccessError as error:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 
 
-def condition(object: Object, type: str) -> Object:
+def condition(object: SharedObject, type: str) -> Object:
     """The condition of a type; empty if the object has none."""
     conditions = (object.get("status") or {}).get("conditions") or []
     return next((each for each in conditions if each["type"] == type), {})
 
 
-def is_ready(object: Object) -> bool:
+def is_ready(object: SharedObject) -> bool:
     return condition(object, "Ready").get("status") == "True"
 
 
@@ -24,7 +24,7 @@ def name_of(object: Object) -> str:
     return name
 
 
-def uid_of(object: Object) -> str:
+def uid_of(object: SharedObject) -> str:
     uid: str = object["metadata"]["uid"]
     return uid
 

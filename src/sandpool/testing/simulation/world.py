@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.kube.client import Client
 from sandpool.kube.transport import Transport
 from sandpool.testing.objects import new
@@ -39,22 +39,24 @@ class World:
 
     # --- objects ------------------------------------------------------------------------------------------------------
 
-    async def template(self, name: str = "python", *, image: str = "example.com/image:1", **spec: Any) -> Object:
+    async def template(self, name: str = "python", *, image: str = "example.com/image:1", **spec: Any) -> SharedObject:
         """Create a SandboxTemplate; further arguments become part of its spec."""
         pod = {"spec": {"containers": [{"name": "main", "image": image}]}}
         return await self._create(SANDBOX_TEMPLATE, name, {"podTemplate": pod, **spec})
 
-    async def pool(self, name: str = "pool", *, replicas: int = 2, template: str = "python", **spec: Any) -> Object:
+    async def pool(
+        self, name: str = "pool", *, replicas: int = 2, template: str = "python", **spec: Any
+    ) -> SharedObject:
         """Create a SandboxWarmPool; further arguments become part of its spec."""
         return await self._create(
             SANDBOX_WARM_POOL, name, {"replicas": replicas, "sandboxTemplateRef": {"name": template}, **spec}
         )
 
-    async def claim(self, name: str, *, pool: str = "pool", **spec: Any) -> Object:
+    async def claim(self, name: str, *, pool: str = "pool", **spec: Any) -> SharedObject:
         """Create a SandboxClaim; further arguments become part of its spec."""
         return await self._create(SANDBOX_CLAIM, name, {"warmPoolRef": {"name": pool}, **spec})
 
-    async def ready(self, type: ResourceType, name: str, *, within: float = 60.0) -> Object:
+    async def ready(self, type: ResourceType, name: str, *, within: float = 60.0) -> SharedObject:
         """Wait until an object is ready and return it; ``TimeoutError`` after ``within`` seconds of virtual time."""
         end = self.clock.monotonic() + within
         while not is_ready(found := await self.client.get(type, name, self.namespace)):
@@ -63,7 +65,7 @@ class World:
             await self.clock.sleep(_INTERVAL)
         return found
 
-    async def filled(self, name: str = "pool", *, within: float = 60.0) -> Object:
+    async def filled(self, name: str = "pool", *, within: float = 60.0) -> SharedObject:
         """Wait until a pool has all its replicas ready and return it."""
         end = self.clock.monotonic() + within
         while True:
@@ -85,5 +87,5 @@ class World:
         """Make a ready pod flap or end. Returns a description, empty if no pod is ready."""
         return self.simulation.nodes.disturb()
 
-    async def _create(self, type: ResourceType, name: str, spec: Object) -> Object:
+    async def _create(self, type: ResourceType, name: str, spec: Object) -> SharedObject:
         return await self.client.create(type, new(type, name, spec=spec), self.namespace)
