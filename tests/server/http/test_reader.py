@@ -26,7 +26,7 @@ class Rig:
     def open_cycle(self, request: ServerRequest, keep_alive: bool, legacy: bool) -> RequestCycle:
         return RequestCycle(request, "id", 0.0, keep_alive, legacy)
 
-    def identify(self, cycle: RequestCycle, impersonation: object) -> None:
+    def identify(self, cycle: RequestCycle, fields: object) -> None:
         pass
 
     def buffered(self, cycle: RequestCycle, count: int) -> None:
@@ -100,14 +100,14 @@ def test_split_reads_give_the_same_requests(sent: list[bytes], data: st.DataObje
 
 
 @pytest.mark.parametrize("name", [b"impersonate-group", b"Impersonate-Group", b"IMPERSONATE-GROUP"])
-def test_impersonation_headers_are_kept_apart(name: bytes) -> None:
+def test_repetitions_of_unusual_headers_are_kept_apart(name: bytes) -> None:
     seen: list[object] = []
 
     class RecordingRig(Rig):
-        def identify(self, cycle: RequestCycle, impersonation: object) -> None:
-            seen.append(impersonation)
+        def identify(self, cycle: RequestCycle, fields: object) -> None:
+            seen.append(fields)
 
     reader = RequestReader(RecordingRig())
     reader.feed(b"GET / HTTP/1.1\r\nHost: a\r\n%b: x\r\n%b: y, z\r\n\r\n" % (name, name))
     reader.feed(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-    assert seen == [[("impersonate-group", "x"), ("impersonate-group", "y, z")], ()]
+    assert seen == [[("impersonate-group", "x"), ("impersonate-group", "y, z")], []]

@@ -74,3 +74,25 @@ async def test_stop_closes_tls_connections(make_bench: MakeBench, authority: Aut
     await wire.answer()
     await bench.server.stop(10)
     assert await wire.rest() == b""
+
+
+@pytest.mark.parametrize("distrust", [True, False])
+async def test_replaced_certificates_are_used_by_new_connections(
+    make_bench: MakeBench, authority: Authority, tmp_path: Path, distrust: bool
+) -> None:
+    bench = await make_bench(tls=authority.tls())
+    old = await bench.connect(trusting(authority))
+    old.request()
+    await old.answer()
+    another = Authority(tmp_path, SystemClock())
+    bench.server.replace_tls(another.tls(), distrust=distrust)
+    new = await bench.connect(trusting(another))
+    new.request()
+    assert (await new.answer()).status == 200
+    if distrust:
+        assert await old.rest() == b"", "its client was verified with the old certificates"
+    else:
+        old.request()
+        assert (await old.answer()).status == 200
+    with pytest.raises(ssl.SSLError):
+        await bench.connect(trusting(authority))

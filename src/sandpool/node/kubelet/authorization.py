@@ -6,7 +6,7 @@ a SubjectAccessReview for ``nodes/proxy`` of this node. Without an answer the re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 from sandpool.api.kinds import SUBJECT_ACCESS_REVIEW
@@ -32,7 +32,12 @@ class CertificateAuthenticator:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
 
-    def authenticate(self, headers: Mapping[str, str], certificate: PeerCertificate | None) -> User | None:
+    def authenticate(
+        self,
+        headers: Mapping[str, str],
+        certificate: PeerCertificate | None,
+        fields: Sequence[tuple[str, str]] = (),
+    ) -> User | None:
         if certificate is None:
             return None
         if certificate.expires <= self.clock.now().timestamp():

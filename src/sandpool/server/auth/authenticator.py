@@ -23,7 +23,12 @@ class Authenticator:
         self._service_accounts = service_accounts
         self._clock = clock or SystemClock()
 
-    def authenticate(self, headers: Mapping[str, str], certificate: PeerCertificate | None) -> User | None:
+    def authenticate(
+        self,
+        headers: Mapping[str, str],
+        certificate: PeerCertificate | None,
+        fields: Sequence[tuple[str, str]] = (),
+    ) -> User | None:
         """The user of a request; None without credentials. Raises ``Unauthorized`` for invalid ones.
 
         As in Kubernetes, a valid certificate wins over a token.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 from urllib.parse import unquote
 
 from sandpool.kube.errors import BadRequest
@@ -12,6 +13,8 @@ from sandpool.server.auth.service_accounts import account_groups, split_account
 from sandpool.server.request.messages import User
 from sandpool.server.request.request_info import RequestInfo
 
+#: What the names of all headers about impersonation begin with, in lower case.
+IMPERSONATION: Final = "impersonate-"
 _USER, _GROUP, _UID, _EXTRA = "impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-"
 _AUTHENTICATION = "authentication.k8s.io"
 

@@ -197,8 +197,8 @@ class Connection(Accepted):
         started = server.now() if server.audit is not None else 0.0
         return RequestCycle(request, server.audit_id(request.headers), started, keep_alive, legacy)
 
-    def identify(self, cycle: RequestCycle, impersonation: Sequence[tuple[str, str]]) -> None:
-        self._server.identify(cycle, impersonation, self._certificate)
+    def identify(self, cycle: RequestCycle, fields: Sequence[tuple[str, str]]) -> None:
+        self._server.identify(cycle, fields, self._certificate)
         caller = cycle.caller
         key = caller.name if caller is not ANONYMOUS else f"an anonymous client at {self._source}"
         if self._flow is None or self._flow.key != key:

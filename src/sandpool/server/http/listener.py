@@ -110,7 +110,7 @@ class Listener:
         self._factory = factory
         self._host = host
         self.port = port  # the actual port, once started
-        self._tls = tls
+        self.tls = tls  # of new connections
         self._limits = limits
         self.strangers = Strangers(limits)
         self._sockets: list[socket.socket] = []
@@ -178,7 +178,7 @@ class Listener:
 
     async def _open(self, stranger: Stranger) -> None:
         """Complete the handshake and hand the connection over."""
-        seconds = self._limits
+        seconds, tls = self._limits, self.tls
 
         def connected() -> Accepted:
             return self._factory(stranger)
@@ -187,9 +187,9 @@ class Listener:
             await self._loop.connect_accepted_socket(
                 connected,
                 stranger.socket,
-                ssl=self._tls,
-                ssl_handshake_timeout=seconds.tls_handshake_seconds if self._tls else None,
-                ssl_shutdown_timeout=seconds.linger_seconds if self._tls else None,
+                ssl=tls,
+                ssl_handshake_timeout=seconds.tls_handshake_seconds if tls else None,
+                ssl_shutdown_timeout=seconds.linger_seconds if tls else None,
             )
         except (OSError, asyncio.CancelledError) as error:  # a failed handshake concerns the client alone
             self.strangers.remove(stranger)

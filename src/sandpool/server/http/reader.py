@@ -30,7 +30,6 @@ class ReadStage(Enum):
 
 IDLE, HEAD, BODY = ReadStage
 
-_NONE: Sequence[tuple[str, str]] = ()
 _NO_QUERY: Mapping[str, str] = {}
 # Common headers by common spelling: decoding them for every request costs as much as the rest of the parsing.
 _USUAL = {
@@ -58,9 +57,9 @@ class RequestSink(Protocol):
 
     def open_cycle(self, request: ServerRequest, keep_alive: bool, legacy: bool) -> RequestCycle: ...
 
-    def identify(self, cycle: RequestCycle, impersonation: Sequence[tuple[str, str]]) -> None:
+    def identify(self, cycle: RequestCycle, fields: Sequence[tuple[str, str]]) -> None:
         """Authenticate the request before its body is read, so that unauthenticated clients cannot make the server
-        buffer one. Raises ``ApiError``."""
+        buffer one. ``fields`` are its unusual headers. Raises ``ApiError``."""
         ...
 
     def buffered(self, cycle: RequestCycle, count: int) -> None:
@@ -80,8 +79,8 @@ class RequestReader:
     __slots__ = (
         "_body",
         "_fed",
+        "_fields",
         "_headers",
-        "_impersonation",
         "_length",
         "_parser",
         "_read",
@@ -100,7 +99,8 @@ class RequestReader:
         self.rest = b""  # bytes after an upgrade request
         self._target = b""
         self._headers: dict[str, str] = {}
-        self._impersonation = _NONE
+        # Headers that are not usual, one by one: repeated ones are separate values, which may contain commas.
+        self._fields: list[tuple[str, str]] = []
         self._body: list[bytes] = []
         self._length = 0  # of the body so far
         self._read = 0  # bytes of the current read
@@ -145,7 +145,7 @@ class RequestReader:
         self._fed = 0
         self._target = url
         self._headers = {}
-        self._impersonation = _NONE
+        self._fields = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.stage is BODY:
@@ -154,8 +154,7 @@ class RequestReader:
         key = _USUAL.get(name)
         if key is None:
             key = name.decode("latin-1").lower()
-            if key.startswith("impersonate-"):  # repeated headers are separate values, which may contain commas
-                self._impersonation = [*self._impersonation, (key, text)]
+            self._fields.append((key, text))
         headers = self._headers
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
@@ -173,7 +172,7 @@ class RequestReader:
             request.query = parse_query(query)
         if "host" not in headers and not cycle.legacy:
             raise BadRequest("missing required Host header")
-        reception.identify(cycle, self._impersonation)
+        reception.identify(cycle, self._fields)
         self.stage = BODY
         if "content-length" in headers or "transfer-encoding" in headers:
             self._begin_body(headers, limits)

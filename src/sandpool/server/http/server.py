@@ -17,7 +17,7 @@ from sandpool.kube.errors import Unauthorized
 from sandpool.server.auth.authenticator import PUBLIC_PATHS
 from sandpool.server.auth.certificates import PeerCertificate
 from sandpool.server.auth.groups import ANONYMOUS, authenticated
-from sandpool.server.auth.impersonation import impersonate
+from sandpool.server.auth.impersonation import IMPERSONATION, impersonate
 from sandpool.server.auth.rbac import Authorizer
 from sandpool.server.http.connection import Connection
 from sandpool.server.http.cycle import RequestCycle
@@ -40,8 +40,15 @@ class RequestHandler(Protocol):
 
 
 class Authenticator(Protocol):
-    def authenticate(self, headers: Mapping[str, str], certificate: PeerCertificate | None) -> User | None:
-        """The user of a request; None without credentials. Raises ``Unauthorized`` for invalid ones."""
+    def authenticate(
+        self,
+        headers: Mapping[str, str],
+        certificate: PeerCertificate | None,
+        fields: Sequence[tuple[str, str]] = (),
+    ) -> User | None:
+        """The user of a request; None without credentials. Raises ``Unauthorized`` for invalid ones.
+
+        ``fields`` are the headers that not every request has, in lower case and with each repetition apart."""
         ...
 
 
@@ -143,6 +150,16 @@ class HttpServer:
             self._ticker.cancel()
         await self._listener.wait_closed()
 
+    def replace_tls(self, tls: ssl.SSLContext, *, distrust: bool) -> None:
+        """Use other certificates for new connections. ``distrust`` ends the present ones, whose clients were verified
+        with the old ones: each after its current request, a watch at once."""
+        self.tls = tls
+        if self._listener is not None:
+            self._listener.tls = tls
+        if distrust:
+            for connection in list(self._connections - self._local):
+                connection.end()
+
     def sweep(self) -> None:
         """Act on every deadline that has passed."""
         now = self.time = self.now()
@@ -220,18 +237,18 @@ class HttpServer:
         return f"{self._audit_prefix}{next(self._audit_numbers):012x}"
 
     def identify(
-        self, cycle: RequestCycle, impersonation: Sequence[tuple[str, str]], certificate: PeerCertificate | None
+        self, cycle: RequestCycle, fields: Sequence[tuple[str, str]], certificate: PeerCertificate | None
     ) -> None:
         """Authenticate the caller and apply impersonation. Raises ``Unauthorized`` or ``Forbidden``."""
         request = cycle.request
-        user = self.authenticator.authenticate(request.headers, certificate)
+        user = self.authenticator.authenticate(request.headers, certificate, fields)
         if user is None:
             if request.path not in PUBLIC_PATHS:
                 raise Unauthorized("Unauthorized")
             user = ANONYMOUS
         cycle.caller = request.user = user
-        if impersonation:
-            request.user = impersonate(user, impersonation, self.authorizer)
+        if fields and any(name.startswith(IMPERSONATION) for name, _ in fields):
+            request.user = impersonate(user, fields, self.authorizer)
 
     def record(self, cycle: RequestCycle, status: int, problem: str) -> None:
         """Only called when ``audit`` is set."""
