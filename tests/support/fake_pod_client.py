@@ -20,6 +20,7 @@ class PlayedSession:
     input: asyncio.Queue[bytes] = field(default_factory=asyncio.Queue)
     sizes: list[Size] = field(default_factory=list)
     closed: bool = False
+    resized: Callable[[Size], None] | None = None  # is told the sizes
     playing: asyncio.Task[None] | None = None
     _output: asyncio.Queue[Output | None] = field(default_factory=asyncio.Queue)
     _code: int | str = "the connection to the sandbox ended before the command did"
@@ -48,6 +49,8 @@ class PlayedSession:
 
     async def resize(self, size: Size) -> None:
         self.sizes.append(size)
+        if self.resized is not None:
+            self.resized(size)
 
     async def close(self) -> None:
         self.closed = True

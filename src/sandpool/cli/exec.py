@@ -13,9 +13,6 @@ from sandpool.cli.sessions import Target, target_options
 if TYPE_CHECKING:
     from sandpool.service.service import Service
 
-# The first shell that the image has.
-_SHELL = ("sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash -il; else exec sh -il; fi")
-
 
 class _NameFirst(GroupedCommand):
     """Accepts options before and after the name, as docker and kubectl do; those of the command stay with it."""
@@ -68,11 +65,12 @@ def shell(name: str, env: tuple[str, ...], cwd: str | None, target: Target) -> N
     NAME is the name of a claim or of a sandbox. `exit` or Ctrl-D ends the shell; the sandbox stays.
     """
     from sandpool.cli.terminal import is_terminal
+    from sandpool.service.commands import SHELL
 
     tty = is_terminal()
     environment = {**({"TERM": _terminal_type()} if tty else {}), **parse_environment(env)}
     # Without a terminal the shell is a filter for a script that is piped in.
-    words = _SHELL if tty else ("sh",)
+    words = SHELL if tty else ("sh",)
 
     async def work(service: Service) -> int:
         sandbox = await service.sandboxes.find(name)

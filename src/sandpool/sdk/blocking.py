@@ -9,18 +9,22 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, update_wrapper
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, overload
 
+from sandpool.sdk.attached import AsyncCommand, AsyncShell
 from sandpool.sdk.client import DEFAULT_POOL, LEASE, AsyncClient
 from sandpool.sdk.code import AsyncCode, AsyncCodeSession
 from sandpool.sdk.files import AsyncFiles
 from sandpool.sdk.process import AsyncProcess
+from sandpool.sdk.results import MAX_OUTPUT, Output, Result
 from sandpool.sdk.sandbox import AsyncSandbox
 from sandpool.service.claims import PATIENCE
+from sandpool.service.commands import SHELL
 
 A = TypeVar("A")
+W = TypeVar("W", covariant=True)
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -50,10 +54,10 @@ class LoopThread:
             self._loop.close()
 
 
-class _Blocking(Generic[A]):
+class _Blocking(Generic[W]):
     """Wraps an object whose methods are coroutines."""
 
-    def __init__(self, wrapped: A, loop: LoopThread) -> None:
+    def __init__(self, wrapped: W, loop: LoopThread) -> None:
         self._async = wrapped
         self._loop = loop
 
@@ -121,6 +125,47 @@ class Process(_Blocking[AsyncProcess]):
         return self._async.id
 
 
+class Command(_Blocking[AsyncCommand]):
+    """See ``AsyncCommand``."""
+
+    read = blocking(AsyncCommand.read)
+    send = blocking(AsyncCommand.send)
+    end_input = blocking(AsyncCommand.end_input)
+    kill = blocking(AsyncCommand.kill)
+    wait = blocking(AsyncCommand.wait)
+    close = blocking(AsyncCommand.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Output]:
+        while (piece := self.read()) is not None:
+            yield piece
+
+
+class Shell(_Blocking[AsyncShell]):
+    """See ``AsyncShell``."""
+
+    read = blocking(AsyncShell.read)
+    send = blocking(AsyncShell.send)
+    resize = blocking(AsyncShell.resize)
+    wait = blocking(AsyncShell.wait)
+    close = blocking(AsyncShell.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[bytes]:
+        while data := self.read():
+            yield data
+
+
 class Sandbox(_Blocking[AsyncSandbox]):
     """A sandbox of this program: a context manager that releases it. See ``AsyncSandbox``."""
 
@@ -128,7 +173,6 @@ class Sandbox(_Blocking[AsyncSandbox]):
         super().__init__(wrapped, loop)
         self._keep = keep
 
-    run = blocking(AsyncSandbox.run)
     url = blocking(AsyncSandbox.url)
     suspend = blocking(AsyncSandbox.suspend)
     resume = blocking(AsyncSandbox.resume)
@@ -144,6 +188,64 @@ class Sandbox(_Blocking[AsyncSandbox]):
             self.detach()
         else:
             self.release()
+
+    @overload
+    def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        timeout: float | None = None,
+        stdin: str | bytes | Iterable[bytes] | None = None,
+        stream: Callable[[Output], None] | None = None,
+        max_output: int = MAX_OUTPUT,
+    ) -> Result: ...
+
+    @overload
+    def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        timeout: float | None = None,
+        stdin: Literal[True] | None = None,
+        stream: Literal[True],
+        max_output: int = MAX_OUTPUT,
+    ) -> Command: ...
+
+    def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        timeout: float | None = None,
+        stdin: Any = None,
+        stream: Any = None,
+        max_output: int = MAX_OUTPUT,
+    ) -> Result | Command:
+        """Run a command. See ``AsyncSandbox.run``."""
+        running: Result | AsyncCommand = self._loop.run(
+            self._async.run(
+                command, env=env, cwd=cwd, timeout=timeout, stdin=stdin, stream=stream, max_output=max_output
+            )
+        )
+        return Command(running, self._loop) if isinstance(running, AsyncCommand) else running
+
+    def shell(
+        self,
+        command: str | Sequence[str] = SHELL,
+        *,
+        columns: int = 80,
+        rows: int = 24,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> Shell:
+        """A terminal. See ``AsyncSandbox.shell``."""
+        shell = self._async.shell(command, columns=columns, rows=rows, env=env, cwd=cwd)
+        return Shell(self._loop.run(shell.start()), self._loop)
 
     def start(
         self,

@@ -6,17 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeVar, overload
+from weakref import WeakSet
 
 from sandpool.api import conditions as api
 from sandpool.api.kinds import SANDBOX
 from sandpool.kube.errors import BadRequest, NotFound
+from sandpool.sdk.attached import AsyncCommand, AsyncShell
 from sandpool.sdk.code import AsyncCode, CodeSessionEnded
-from sandpool.sdk.errors import SandboxLost, ServiceUnavailable, service_errors
+from sandpool.sdk.errors import Refused, SandboxLost, ServiceUnavailable, service_errors
 from sandpool.sdk.files import AsyncFiles
 from sandpool.sdk.process import AsyncProcess, AsyncProcesses
 from sandpool.sdk.results import MAX_OUTPUT, Output, Result
-from sandpool.service.commands import Command
+from sandpool.service.commands import SHELL, Command
 from sandpool.service.errors import CommandFailed, NotRunning
 
 if TYPE_CHECKING:
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 #: Seconds in which the status of a sandbox shows why a command in it was killed.
 _DIAGNOSIS: Final = 3.0
 _KILLED: Final = 137  # exit code after SIGKILL
+#: The terminal of shells, which all terminal emulators understand.
+_TERM: Final = "xterm-256color"
+
+A = TypeVar("A", AsyncCommand, AsyncShell)
 
 
 class AsyncSandbox:
@@ -39,6 +45,7 @@ class AsyncSandbox:
         self._sandbox = sandbox
         self._ports = AsyncExitStack()
         self._urls: dict[int, str] = {}
+        self._attached: WeakSet[AsyncCommand | AsyncShell] = WeakSet()
 
     @property
     def name(self) -> str:
@@ -50,6 +57,7 @@ class AsyncSandbox:
         """ "warm" if it came from a pool, "cold" if it was created for this claim."""
         return self._sandbox.launch
 
+    @overload
     async def run(
         self,
         command: str | Sequence[str],
@@ -60,22 +68,84 @@ class AsyncSandbox:
         stdin: str | bytes | Iterable[bytes] | None = None,
         stream: Callable[[Output], None] | None = None,
         max_output: int = MAX_OUTPUT,
-    ) -> Result:
+    ) -> Result: ...
+
+    @overload
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        timeout: float | None = None,
+        stdin: Literal[True] | None = None,
+        stream: Literal[True],
+        max_output: int = MAX_OUTPUT,
+    ) -> AsyncCommand: ...
+
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        timeout: float | None = None,
+        stdin: str | bytes | Iterable[bytes] | Literal[True] | None = None,
+        stream: Callable[[Output], None] | Literal[True] | None = None,
+        max_output: int = MAX_OUTPUT,
+    ) -> Result | AsyncCommand:
         """Run a command to its end. Text is run by the sandbox's ``sh``, a sequence of words directly.
 
         After ``timeout`` seconds the command is killed. ``stream`` receives output as it arrives; of all output the
         first ``max_output`` bytes of each stream are in the result. A failed command is a result, not an exception:
-        use ``.check()``. Raises ``SandboxLost`` if the sandbox is lost meanwhile."""
+        use ``.check()``. Raises ``SandboxLost`` if the sandbox is lost meanwhile.
+
+        With ``stream=True`` the command is returned while it runs: iterate over it for its output, ``kill`` it,
+        ``wait`` for it. ``stdin=True`` then opens its standard input for ``send``."""
         words = Command(command, env=env, cwd=cwd)
+        if stream is True:
+            if stdin not in (None, True):
+                raise Refused("with stream=True, stdin is True or None", "Write to the command with its send().")
+            words = words._replace(stdin=stdin is True)
+            return await self._attach(AsyncCommand, words, timeout, max_output).start()
+        if stdin is True:
+            raise Refused("stdin=True needs stream=True", "Pass the input as text or bytes.")
         given = stdin.encode() if isinstance(stdin, str) else stdin
         on_output = None if stream is None else lambda piece: stream(Output.of(piece))
         async with self._diagnosed():
             done = await self._service.commands.run(
                 self._sandbox, words, stdin=given, timeout=timeout, max_output=max_output, stream=on_output
             )
-            if done.exit_code == _KILLED:
-                await self._raise_if_lost(wait=_DIAGNOSIS / 3)
+            await self._ended(done.exit_code)
         return Result(done.exit_code, done.stdout, done.stderr, done.timed_out, done.truncated)
+
+    def shell(
+        self,
+        command: str | Sequence[str] = SHELL,
+        *,
+        columns: int = 80,
+        rows: int = 24,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> AsyncShell:
+        """A terminal of this size, by default with the first shell that the image has. Use it as a context manager, or
+        ``close`` it: that ends what runs in it."""
+        words = Command(command, env={"TERM": _TERM, **(env or {})}, cwd=cwd, tty=True, stdin=True)
+        shell = self._attach(AsyncShell, words, None, 0)
+        shell.size = (columns, rows)
+        return shell
+
+    def _attach(self, kind: type[A], command: Command, timeout: float | None, max_output: int) -> A:
+        attached = kind(
+            self._service.commands, self._sandbox, self._diagnosed, self._ended, command, timeout, max_output
+        )
+        self._attached.add(attached)
+        return attached
+
+    async def _ended(self, code: int) -> None:
+        """Find out whether the end of a command was the end of its sandbox."""
+        if code == _KILLED:
+            await self._raise_if_lost(wait=_DIAGNOSIS / 3)
 
     async def start(
         self,
@@ -145,6 +215,8 @@ class AsyncSandbox:
         """Close the connections to the sandbox and leave it as it is."""
         if "code" in self.__dict__:
             await self.code.close()
+        for attached in list(self._attached):
+            await attached.close()
         await self._ports.aclose()
         self._urls.clear()
 

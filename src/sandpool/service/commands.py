@@ -20,6 +20,8 @@ from sandpool.service.sandboxes import Sandbox, not_running
 
 # Exit code of a shell for a command that does not exist.
 NOT_FOUND = 127
+#: The first interactive shell that the image has.
+SHELL = ("sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash -il; else exec sh -il; fi")
 
 
 class Command(NamedTuple):
