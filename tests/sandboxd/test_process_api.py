@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from sandpool.sandboxd.binding import Binding
 from sandpool.sandboxd.root import Root
 from tests.support.protobuf import message, number, read
 
@@ -74,6 +75,14 @@ def pty(columns: int, rows: int) -> bytes:
 
 
 class TestExecute:
+    def test_command_has_the_variables_of_a_claim_that_has_bound(
+        self, call: Caller, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("CANARY", "of the image")  # and restore it
+        Binding(os.environ).answer(b'{"bind": {"claim": "c", "values": {"CANARY": "yellow"}}}')
+        assert call("Execute", config("/bin/sh", "-c", "echo $CANARY")) == {2: b"yellow\n"}
+        assert call("Execute", config("/bin/sh", "-c", "echo $CANARY", CANARY="blue")) == {2: b"blue\n"}
+
     def test_execute_returns_output_and_code(self, call: Caller) -> None:
         script = "echo $A; echo err >&2; exit 3"
         assert call("Execute", config("/bin/sh", "-c", script, A="b")) == {1: 3, 2: b"b\n", 3: b"err\n"}

@@ -207,8 +207,16 @@ async def real_node(
         logs.close()
         await server.stop()
         host.remove()
-    left = [*_remains(directory / "node" / "pods"), *_processes(range(first, first + _USERS_EACH))]
-    assert not left, f"left behind: {left}"
+
+    def left() -> list[str]:
+        return [*_remains(directory / "node" / "pods"), *_processes(range(first, first + _USERS_EACH))]
+
+    async def nothing_left() -> bool:
+        return not left()
+
+    with suppress(TimeoutError):  # a killed process may take a moment to end
+        await until(nothing_left, within=10)
+    assert not left(), f"left behind: {left()}"
 
 
 def _remains(directory: Path) -> list[str]:

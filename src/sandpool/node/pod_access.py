@@ -1,7 +1,7 @@
 """Access to the pods of this node: exec, attach, logs and port-forward.
 
-A command is confined as its container is, and ends when its client disconnects. The first access thaws a pod that is
-frozen while warm.
+A command is confined as its container is, and ends when its client disconnects. It has the variables that a claim has
+handed to the pod (see ``node.pods.binding``). The first access thaws a pod that is frozen while warm.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from sandpool.api.resource import Object, SharedObject
+from sandpool.kube import late_binding
 from sandpool.kube.pod_access import LogQuery, PodAccessError, StreamClient
 from sandpool.node.agent import NodeAgent
 from sandpool.node.descriptors import readable, writable
@@ -46,7 +48,8 @@ class NodePodAccess:
         talk = _terminal(running, client) if client.is_terminal else _Pipes(client)
         try:
             try:
-                process = await running.execute(_command(running, command, client), talk.child_ends)
+                variables = await self._variables(pod, container)
+                process = await running.execute(_command(running, command, client, variables), talk.child_ends)
             except NoSuchCommand as error:
                 await client.write(f"{error}\n".encode(), error=True)
                 return error.code
@@ -84,11 +87,23 @@ class NodePodAccess:
     async def dial(self, pod: SharedObject, port: int, user: Object) -> socket.socket:
         worker = self._worker(pod)
         await worker.ensure_thawed()
+        if port == late_binding.PORT:
+            return await worker.binding.connection(worker.first_run, partial(self._dial_loopback, pod, port))
         # First as a process of the pod would, so that ports of its loopback interface can be forwarded too.
         try:
-            return await self.agent.parts.network.dial(pod["metadata"]["uid"], port, "127.0.0.1")
+            return await self._dial_loopback(pod, port)
         except ConnectionRefusedError:
             return await self.agent.parts.network.dial(pod["metadata"]["uid"], port)
+
+    async def _dial_loopback(self, pod: SharedObject, port: int) -> socket.socket:
+        return await self.agent.parts.network.dial(pod["metadata"]["uid"], port, "127.0.0.1")
+
+    async def _variables(self, pod: SharedObject, container: str) -> Mapping[str, str]:
+        """The variables of the pod's claim. Only its first container has them, as a claim's variables do by default."""
+        worker = self._worker(pod)
+        if container != worker.first_container:
+            return {}
+        return await worker.binding.values(worker.first_run, partial(self._dial_loopback, pod, late_binding.PORT))
 
     def logs(self, pod: SharedObject, query: LogQuery) -> AsyncIterator[bytes]:
         worker = self._worker(pod)
@@ -287,11 +302,11 @@ class _Terminal:
                 await _write(self._ours, data)
 
 
-def _command(running: Container, argv: tuple[str, ...], client: StreamClient) -> Command:
+def _command(running: Container, argv: tuple[str, ...], client: StreamClient, variables: Mapping[str, str]) -> Command:
     """Set TERM for a command with a terminal, unless the container sets it: editors and pagers need it."""
     if not client.is_terminal:
-        return Command(argv)
-    return Command(argv, {"TERM": "xterm", **running.spec.env}, tty=True)
+        return Command(argv, {**running.spec.env, **variables} if variables else None)
+    return Command(argv, {"TERM": "xterm", **running.spec.env, **variables}, tty=True)
 
 
 def _not_running(pod: SharedObject, container: str) -> str:

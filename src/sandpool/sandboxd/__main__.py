@@ -10,6 +10,7 @@ import sys
 from _signal import SIGINT, SIGTERM, signal  # type: ignore[import-not-found]
 from _socket import AF_INET, SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET, socket
 
+from sandpool.sandboxd import binding
 from sandpool.sandboxd.captured_output import output_limit
 from sandpool.sandboxd.http import Server
 from sandpool.sandboxd.root import Root
@@ -28,7 +29,10 @@ _BACKLOG = 512  # connections that are not accepted yet
 def main() -> int:
     root = _root(os.environ.get("SANDBOX_BASE_DIR", "").strip() or DEFAULT_DIRECTORY)
     api = RuntimeApi(root, _timeout(os.environ.get("SANDBOX_EXEC_TIMEOUT_SECONDS", "")), output_limit(os.environ))
-    server = Server(_listening(os.environ.get("SANDBOX_LISTEN_HOST") or "0.0.0.0"), api.handle)
+    host = os.environ.get("SANDBOX_LISTEN_HOST") or ""
+    if not host:  # else the pod has no loopback interface of its own
+        binding.serve(binding.Binding(os.environ))
+    server = Server(_listening(host or "0.0.0.0"), api.handle)
     companion: Companion | None = None
 
     def stop(number: int, frame: object) -> None:

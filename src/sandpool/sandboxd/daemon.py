@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from time import monotonic
 from types import FrameType
 
+from sandpool.sandboxd import binding
 from sandpool.sandboxd.captured_output import output_limit
 from sandpool.sandboxd.files_api import FilesApi
 from sandpool.sandboxd.http import Server
@@ -28,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if flags.grpc_port == flags.rest_port:
         sys.exit("--grpc-port and --rest-port must differ")
     root = Root(flags.root_dir)
+    if not os.environ.get("SANDBOX_LISTEN_HOST"):  # else the pod has no loopback interface of its own
+        binding.serve(binding.Binding(os.environ))
     files, processes = FilesApi(root, monotonic, flags.metadata_env_prefix), ProcessApi(root, flags.max_output_bytes)
     rest = Server(socket.create_server((flags.listen_host, flags.rest_port), backlog=512), files.handle)
     grpc = processes.server()

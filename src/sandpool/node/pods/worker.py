@@ -34,6 +34,7 @@ from sandpool.node.pods.actions import (
     Thaw,
 )
 from sandpool.node.pods.backoff import restart_at
+from sandpool.node.pods.binding import PodBinding
 from sandpool.node.pods.context import NodeContext
 from sandpool.node.pods.environment import ConfigError
 from sandpool.node.pods.interfaces import ImageFailure, VolumeFailure
@@ -59,11 +60,22 @@ class PodWorker:
         self.state = state
         self.context = context
         self.resources = PodResources(context, state.pod)
+        self.binding = PodBinding(self.resources.directory, state.pod.uid)
         self.prober = Prober(state.pod.uid, context.network, context.clock)
         self.stopped = asyncio.Event()  # no container runs and all resources are released
         self._changed = asyncio.Event()
         self._thawed = asyncio.Condition()
         self._status_manager = StatusManager(context, self._changed.set, self.pod_deleted)
+
+    @property
+    def first_container(self) -> str:
+        """The container in which sandboxd takes the variables of a claim."""
+        return self.state.pod.containers[0].name
+
+    @property
+    def first_run(self) -> str:
+        """Identifies the current or last run of the first container."""
+        return self.state[self.first_container].container_id
 
     # -- observations from outside ---------------------------------------------------------------------------------
 
