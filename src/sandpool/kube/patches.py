@@ -38,7 +38,7 @@ def merge_patch_object(target: Object, patch: Any) -> Object:
 
 
 def _merge(target: Any, patch: Any) -> Any:
-    if not isinstance(patch, dict) or not isinstance(target, dict):
+    if type(patch) is not dict or type(target) is not dict:
         value = without_nulls(patch)
         return target if same(target, value) else value
     merged: dict[str, Any] | None = None
@@ -48,8 +48,12 @@ def _merge(target: Any, patch: Any) -> Any:
                 merged = dict(target) if merged is None else merged
                 del merged[key]
             continue
-        before = target.get(key)
-        after = without_nulls(change) if before is None else _merge(before, change)
+        before = target[key] if key in target else None
+        kind = type(change)
+        if kind is not dict and kind is not list:
+            after = before if kind is type(before) and change == before else change
+        else:
+            after = without_nulls(change) if before is None else _merge(before, change)
         if after is not before:
             merged = dict(target) if merged is None else merged
             merged[key] = after
@@ -72,10 +76,10 @@ def merge_diff(old: Any, new: Any) -> Any | None:
 def _diff(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     patch: dict[str, Any] = {}
     for key, after in new.items():
-        before = old.get(key)
+        before = old[key] if key in old else None
         if after is before:
             continue
-        if isinstance(before, dict) and isinstance(after, dict):
+        if type(before) is dict and type(after) is dict:
             if change := _diff(before, after):
                 patch[key] = change
         elif not same(before, after):

@@ -14,22 +14,18 @@ def same(a: Any, b: Any) -> bool:
     """Whether two values are the same JSON. Python's ``==`` differs: ``1 == True == 1.0``."""
     if a is b:
         return True
+    kind = type(a)
     # ``==`` runs in C and finds almost every difference; the walk only distinguishes 1 from true.
-    return bool(a == b) and _same_types(a, b)
+    if kind is not type(b) or a != b:
+        return False
+    return (kind is not dict and kind is not list) or _same_types(a, b)
 
 
 def _same_types(a: Any, b: Any) -> bool:
-    """Whether two values that are ``==`` also have the same JSON types."""
-    kind = type(a)
-    if kind is not type(b):
-        return False
-    pairs: Iterable[tuple[Any, Any]]
-    if kind is dict:
-        pairs = ((value, b[key]) for key, value in a.items())
-    elif kind is list:
-        pairs = zip(a, b, strict=True)
-    else:
-        return True
+    """Whether two objects or two lists that are ``==`` also have the same JSON types inside."""
+    pairs: Iterable[tuple[Any, Any]] = zip(a, b, strict=True)
+    if type(a) is dict:
+        pairs = zip(a.values(), map(b.__getitem__, a), strict=True)
     for x, y in pairs:
         if x is y:
             continue
@@ -65,11 +61,20 @@ def shared(old: Any, new: Any) -> Any:
 
 def without_nulls(value: Any) -> Any:
     """Remove null members of objects at any depth. Returns ``value`` itself if there are none."""
-    if isinstance(value, dict):
-        kept = {key: without_nulls(member) for key, member in value.items() if member is not None}
-        unchanged = len(kept) == len(value) and all(kept[key] is member for key, member in value.items())
-        return value if unchanged else kept
-    if isinstance(value, list):
-        items = [without_nulls(item) for item in value]
-        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
-    return value
+    result = value
+    if type(value) is dict:
+        for key, member in value.items():
+            kind = type(member)
+            if member is None:
+                result = dict(value) if result is value else result
+                del result[key]
+            elif (kind is dict or kind is list) and (kept := without_nulls(member)) is not member:
+                result = dict(value) if result is value else result
+                result[key] = kept
+    elif type(value) is list:
+        for index, item in enumerate(value):
+            kind = type(item)
+            if (kind is dict or kind is list) and (kept := without_nulls(item)) is not item:
+                result = list(value) if result is value else result
+                result[index] = kept
+    return result
