@@ -206,5 +206,6 @@ def observe_generation(conditions: Sequence[Condition], types: Collection[str], 
 
 def remove_condition(conditions: Sequence[Condition], type: str) -> Sequence[Condition]:
     """Remove a condition from a list. Returns the same list if the condition is absent."""
-    kept = [condition for condition in conditions if condition["type"] != type]
-    return conditions if len(kept) == len(conditions) else kept
+    if find_condition(conditions, type) is None:
+        return conditions
+    return [condition for condition in conditions if condition["type"] != type]

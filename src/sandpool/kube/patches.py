@@ -48,7 +48,7 @@ def _merge(target: Any, patch: Any) -> Any:
                 merged = dict(target) if merged is None else merged
                 del merged[key]
             continue
-        before = target[key] if key in target else None
+        before = target.get(key)
         kind = type(change)
         if kind is not dict and kind is not list:
             after = before if kind is type(before) and change == before else change
@@ -76,7 +76,7 @@ def merge_diff(old: Any, new: Any) -> Any | None:
 def _diff(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     patch: dict[str, Any] = {}
     for key, after in new.items():
-        before = old[key] if key in old else None
+        before = old.get(key)
         if after is before:
             continue
         if type(before) is dict and type(after) is dict:

@@ -10,11 +10,13 @@ twice, and nothing else happens.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import orjson
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Shared(Generic[T]):
@@ -39,3 +41,26 @@ class Shared(Generic[T]):
         # Copy the key: the encoder's result keeps its whole buffer, which is several times larger.
         self._known[bytes(memoryview(key))] = part
         return part
+
+
+class PerPart(Generic[T, R]):
+    """Remembers what ``function`` returns for the parts it was called with last, by their identity.
+
+    For functions of interned parts, which all views of one pool share. The entry keeps its part alive, so no other part
+    can have the same ``id`` meanwhile.
+    """
+
+    def __init__(self, function: Callable[[T], R], size: int) -> None:
+        self.function = function
+        self.size = size
+        self._known: dict[int, tuple[T, R]] = {}
+
+    def __call__(self, part: T) -> R:
+        known = self._known.get(id(part))
+        if known is not None:
+            return known[1]
+        if len(self._known) >= self.size:
+            del self._known[next(iter(self._known))]
+        result = self.function(part)
+        self._known[id(part)] = part, result
+        return result

@@ -86,7 +86,7 @@ class ChildrenPlan:
     def creates(self) -> bool:
         """Whether the plan creates any object."""
         service = None if self.service is None else self.service.write
-        return any(isinstance(write, Create) for write in (*self.volumes.writes, self.pod.write, service))
+        return Create in {type(write) for write in (*self.volumes.writes, self.pod.write, service)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +132,9 @@ def compute_status(
 ) -> StatusPlan:
     """The status after the steps. ``now`` is the time after them; the sandbox may have expired meanwhile."""
     sandbox = observed.sandbox
-    state = replace(_children_state(children, result), loss=_loss(observed, children, result, timestamp(now)))
-    after = status(sandbox, state, timestamp(now), options.cluster_domain)
+    written_at = timestamp(now)
+    state = _children_state(children, result, _loss(observed, children, result, written_at))
+    after = status(sandbox, state, written_at, options.cluster_domain)
     event = _event(sandbox, state)
     if has_expired(sandbox, now):
         return replace(
@@ -145,7 +146,7 @@ def compute_status(
             namespace_terminating=result.namespace_terminating,
         )
     body, status_waits = _status_write(observed, after, options, now)
-    waits = (time_to_expiry(sandbox, now), children.pod_waits, status_waits)
+    waits = [wait for wait in (time_to_expiry(sandbox, now), children.pod_waits, status_waits) if wait is not None]
     return StatusPlan(
         status_patch=body,
         event=event,
@@ -153,7 +154,7 @@ def compute_status(
         errors=state.errors,
         retry_after=result.retry_after,
         namespace_terminating=result.namespace_terminating,
-        requeue_after=min((wait for wait in waits if wait is not None), default=None),
+        requeue_after=min(waits) if waits else None,
         waiting=PendingWrites(
             pod=_pod_waiting_since(observed, children, state, now),
             status=(observed.waiting.status or now) if status_waits is not None else None,
@@ -175,7 +176,7 @@ def _plan_children(observed: Observed, options: SandboxOptions, now: datetime) -
     )
 
 
-def _children_state(children: ChildrenPlan, result: PerformResult) -> ChildrenState:
+def _children_state(children: ChildrenPlan, result: PerformResult, loss: StateLoss | None) -> ChildrenState:
     """A step ends with its first failure, and its writes come before the errors found while planning."""
     pod, service = children.pod, children.service
     volumes_error = result.volumes_error or children.volumes.error
@@ -186,7 +187,8 @@ def _children_state(children: ChildrenPlan, result: PerformResult) -> ChildrenSt
         pod_error=pod_error,
         pod_count=pod.count,
         service=service.kept if service is not None and not service_error else None,
-        errors=tuple(error for error in (volumes_error, pod_error, service_error) if error),
+        errors=tuple([error for error in (volumes_error, pod_error, service_error) if error]),
+        loss=loss,
     )
 
 

@@ -23,12 +23,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from sandpool.api import labels
 from sandpool.api.kinds import EXTENSIONS_GROUP, POD, SANDBOX, SANDBOX_WARM_POOL
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.api.views import PodView, SandboxView, adopted_by, controller_reference
+from sandpool.api.views.sharing import PerPart
 from sandpool.controllers.sandbox.ownership import precondition, refusal, tracking_labels
 from sandpool.controllers.sandbox.volumes import pod_volumes
 from sandpool.controllers.writer import Create, Delete, Patch
@@ -57,7 +58,7 @@ class PodPlan:
 def owned_pods(sandbox: SandboxView, children: Iterable[PodView], tracked: PodView | None) -> list[PodView]:
     """``children`` are the pods that the cache shows as owned by the UID of the sandbox; ``tracked`` may be newer."""
     owned = [pod for pod in children if pod.controlled_by(sandbox)]
-    if tracked is not None and tracked.controlled_by(sandbox) and all(pod.uid != tracked.uid for pod in owned):
+    if tracked is not None and tracked.uid not in [pod.uid for pod in owned] and tracked.controlled_by(sandbox):
         owned.append(tracked)
     return owned
 
@@ -120,26 +121,31 @@ def _repair(sandbox: SandboxView, pod: PodView | None) -> Patch | None:
 _LISTS: Final = frozenset({labels.PROPAGATED_LABELS, labels.PROPAGATED_ANNOTATIONS})
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    author_labels: dict[str, str]
-    author_annotations: dict[str, str]
+class _Author(NamedTuple):
+    """What the author of the pod template may set."""
+
+    labels: dict[str, str]
+    annotations: dict[str, str]
+
+
+class _Wanted(NamedTuple):
+    author: _Author
     own_labels: dict[str, str | None]  # None: must not be there
 
 
 def new_metadata(sandbox: SandboxView) -> Object:
     """The metadata of the pod to be created."""
-    wanted = _wanted(sandbox)
-    own = {key: value for key, value in wanted.own_labels.items() if value is not None}
+    author, own_labels = _wanted(sandbox)
+    own = {key: value for key, value in own_labels.items() if value is not None}
     lists = {
-        labels.PROPAGATED_LABELS: _listed(wanted.author_labels),
-        labels.PROPAGATED_ANNOTATIONS: _listed(wanted.author_annotations),
+        labels.PROPAGATED_LABELS: _listed(author.labels),
+        labels.PROPAGATED_ANNOTATIONS: _listed(author.annotations),
     }
-    annotations = {**wanted.author_annotations, **{key: value for key, value in lists.items() if value}}
+    annotations = {**author.annotations, **{key: value for key, value in lists.items() if value}}
     metadata: Object = {
         "name": sandbox.name,
         "namespace": sandbox.namespace,
-        "labels": {**wanted.author_labels, **own},
+        "labels": {**author.labels, **own},
         "ownerReferences": [controller_reference(SANDBOX, sandbox)],
     }
     if annotations:
@@ -150,27 +156,29 @@ def new_metadata(sandbox: SandboxView) -> Object:
 def metadata_patch(pod: PodView, sandbox: SandboxView) -> Object | None:
     """The merge patch that updates the metadata of an existing pod; None if it is up to date. The same patch adopts an
     unowned pod."""
-    wanted = _wanted(sandbox)
+    author, own_labels = _wanted(sandbox)
     new_labels = _reconciled(
         pod.labels,
         pod.annotations.get(labels.PROPAGATED_LABELS, ""),
-        wanted.author_labels,
+        author.labels,
         labels.is_reserved_label,
     )
-    for key, value in wanted.own_labels.items():
-        if value is None:
-            new_labels.pop(key, None)
-        else:
+    for key, value in own_labels.items():
+        if value is not None:
             new_labels[key] = value
+        elif key in new_labels:
+            del new_labels[key]
     new_annotations = _reconciled(
         pod.annotations,
         pod.annotations.get(labels.PROPAGATED_ANNOTATIONS, ""),
-        wanted.author_annotations,
+        author.annotations,
         labels.is_reserved_annotation,
         keep=_LISTS,
     )
-    _list(new_annotations, labels.PROPAGATED_LABELS, wanted.author_labels)
-    _list(new_annotations, labels.PROPAGATED_ANNOTATIONS, wanted.author_annotations)
+    _list(new_annotations, labels.PROPAGATED_LABELS, author.labels)
+    _list(new_annotations, labels.PROPAGATED_ANNOTATIONS, author.annotations)
+    if pod.owner is not None and new_labels == pod.labels and new_annotations == pod.annotations:
+        return None
 
     before: Object = {"labels": pod.labels, "annotations": pod.annotations}
     after: Object = {"labels": new_labels, "annotations": new_annotations}
@@ -183,12 +191,26 @@ def metadata_patch(pod: PodView, sandbox: SandboxView) -> Object | None:
 
 
 def _wanted(sandbox: SandboxView) -> _Wanted:
-    given = sandbox.pod_template.get("metadata") or {}
-    return _Wanted(
-        _allowed(given.get("labels"), labels.is_reserved_label),
-        _allowed({**_pool_annotations(sandbox), **(given.get("annotations") or {})}, labels.is_reserved_annotation),
-        {**tracking_labels(sandbox), **_extension_labels(sandbox), labels.CREATED_BY: _creator(sandbox)},
+    author = _author(sandbox.pod_template)
+    if pooled := _pool_annotations(sandbox):
+        author = _Author(author.labels, {**pooled, **author.annotations})
+    own = {**tracking_labels(sandbox), **_extension_labels(sandbox), labels.CREATED_BY: _creator(sandbox)}
+    return _Wanted(author, own)
+
+
+def _allowed_metadata(pod_template: SharedObject) -> _Author:
+    given = pod_template.get("metadata") or {}
+    return _Author(
+        {key: value for key, value in (given.get("labels") or {}).items() if not labels.is_reserved_label(key)},
+        {
+            key: value
+            for key, value in (given.get("annotations") or {}).items()
+            if not labels.is_reserved_annotation(key)
+        },
     )
+
+
+_author: Final = PerPart(_allowed_metadata, 1024)  # one template for all members of a pool
 
 
 def _extension_labels(sandbox: SandboxView) -> dict[str, str | None]:
@@ -216,10 +238,6 @@ def _creator(sandbox: SandboxView) -> str | None:
     return labels.normal_creator(creator) if creator else None
 
 
-def _allowed(given: Mapping[str, str] | None, reserved: Callable[[str], bool]) -> dict[str, str]:
-    return {key: value for key, value in (given or {}).items() if not reserved(key)}
-
-
 def _reconciled(
     current: Mapping[str, str],
     propagated: str,
@@ -231,9 +249,8 @@ def _reconciled(
     are. A reserved key in the list stems from a controller that let authors set it; it is removed unless in ``keep``.
     """
     result = dict(current)
-    for key in propagated.split(","):
-        stale = key not in keep if reserved(key) else key not in wanted
-        if stale:
+    for key in propagated.split(",") if propagated else ():
+        if key not in wanted and (key not in keep or not reserved(key)):
             result.pop(key, None)
     result.update(wanted)
     return result
@@ -245,5 +262,7 @@ def _listed(keys: Collection[str]) -> str:
 
 def _list(annotations: dict[str, str], name: str, keys: Collection[str]) -> None:
     """Record the keys. A missing list means an empty one and is not written; an existing list stays, empty."""
-    if keys or name in annotations:
+    if keys:
         annotations[name] = _listed(keys)
+    elif name in annotations:
+        annotations[name] = ""

@@ -9,7 +9,7 @@ Only losses since the sandbox was handed out count: a member of a pool that rest
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -75,6 +75,8 @@ def with_state_loss(
     conditions: Sequence[Condition], sandbox: SandboxView, loss: StateLoss | None, now: str
 ) -> Sequence[Condition]:
     """The conditions with that of the latest loss. Its transition time is the time of the loss."""
+    if not conditions and loss is None:
+        return conditions
     before = find_condition(conditions, STATE_LOST)
     if sandbox.suspended:
         return remove_condition(conditions, STATE_LOST)
@@ -98,13 +100,12 @@ def with_state_loss(
     )
 
 
-def newly_lost(before: Iterable[Condition], after: Iterable[Condition]) -> Condition | None:
+def newly_lost(before: Sequence[Condition], after: Sequence[Condition]) -> Condition | None:
     """The condition of a loss that ``before`` does not show."""
-    known = find_condition(list(before), STATE_LOST)
-    found = find_condition(list(after), STATE_LOST)
-    if found is None or (known is not None and known["message"] == found["message"]):
+    if after is before or (found := find_condition(after, STATE_LOST)) is None:
         return None
-    return found
+    known = find_condition(before, STATE_LOST)
+    return None if known is not None and known["message"] == found["message"] else found
 
 
 def _replaced(time: str) -> StateLoss:

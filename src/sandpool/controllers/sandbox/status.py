@@ -62,6 +62,8 @@ def status(sandbox: SandboxView, state: ChildrenState, now: str, cluster_domain:
 def status_patch(before: SandboxStatus, after: SandboxStatus) -> Object | None:
     """The merge patch of the status subresource, None if nothing changes. A merge patch replaces the list of conditions
     as a whole."""
+    if before == after:
+        return None
     change = merge_diff(before.to_object(), after.to_object())
     return {"status": change} if change is not None else None
 
@@ -133,12 +135,26 @@ def conditions(sandbox: SandboxView, state: ChildrenState, now: str) -> Sequence
         api.READY: ready(sandbox, state),
     }
     result = with_state_loss(sandbox.status.conditions, sandbox, state.loss, now)
+    shown = {condition["type"]: condition for condition in result}
+    generation = sandbox.generation
     for type, value in values.items():
         if value is None:
-            result = remove_condition(result, type)
-        else:
-            result = set_condition(result, type, *value, observed_generation=sandbox.generation, now=now)
+            if type in shown:
+                result = remove_condition(result, type)
+        elif type not in shown or not _shows(shown[type], value, generation):
+            result = set_condition(result, type, *value, observed_generation=generation, now=now)
     return result
+
+
+def _shows(condition: Condition, value: ConditionValue, generation: int) -> bool:
+    """Whether a condition has this value already; most have at most reconciles."""
+    return (
+        "observedGeneration" in condition
+        and condition["observedGeneration"] == generation
+        and condition["status"] == value.status
+        and condition["reason"] == value.reason
+        and condition["message"] == value.message
+    )
 
 
 def suspended(sandbox: SandboxView, state: ChildrenState) -> ConditionValue:
