@@ -10,12 +10,12 @@ from collections import Counter
 from typing import Final
 
 from sandpool.api import labels
-from sandpool.api.conditions import READY, SANDBOX_EXPIRED, STATE_LOST
+from sandpool.api.conditions import SANDBOX_EXPIRED, STATE_LOST, Condition
 from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.metrics import UNKNOWN_TEMPLATE, WITHOUT_OWNER, Metric
 from sandpool.api.resource import Key
 from sandpool.api.views import SandboxView
-from sandpool.engine.cache.store import Cache
+from sandpool.engine.cache.store import Cache, reads
 from sandpool.engine.metrics.registry import Labels, Samples
 
 _EXPIRED: Final = SANDBOX_EXPIRED[0]
@@ -58,7 +58,7 @@ class StateLossCounts:
 
     def subscribe(self, sandboxes: Cache[SandboxView]) -> None:
         """Count losses from now on."""
-        sandboxes.subscribe(self._changed, on_change_of=lambda sandbox: sandbox.status.condition(STATE_LOST))
+        sandboxes.subscribe(self._changed, on_change_of=_state_loss)
 
     def samples(self) -> Samples:
         return dict(self._counts)
@@ -72,13 +72,14 @@ class StateLossCounts:
             self._counts[key.namespace, lost["reason"]] += 1
 
 
+@reads("labels", "annotations", "owner", "status")
 def _labels(sandbox: SandboxView) -> Labels:
     """Values in the order of the labels of the metric."""
     launched = sandbox.labels.get(labels.LAUNCH_TYPE)
     return (
         sandbox.namespace,
-        _flag(sandbox.ready),
-        _flag(sandbox.status.reason(READY) == _EXPIRED),
+        "true" if sandbox.status.ready else "false",
+        "true" if sandbox.status.ready_reason == _EXPIRED else "false",
         labels.LAUNCH_WARM if launched == labels.LAUNCH_WARM else labels.LAUNCH_COLD,
         sandbox.annotations.get(labels.TEMPLATE_REF) or UNKNOWN_TEMPLATE,
         _owner(sandbox),
@@ -86,12 +87,13 @@ def _labels(sandbox: SandboxView) -> Labels:
     )
 
 
+@reads("status")
+def _state_loss(sandbox: SandboxView) -> Condition | None:
+    return sandbox.status.condition(STATE_LOST)
+
+
 def _owner(sandbox: SandboxView) -> str:
     for type in (SANDBOX_CLAIM, SANDBOX_WARM_POOL):
         if sandbox.owner is not None and sandbox.owner.is_a(type):
             return type.kind
     return WITHOUT_OWNER
-
-
-def _flag(value: bool) -> str:
-    return "true" if value else "false"

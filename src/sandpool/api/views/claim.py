@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from sys import intern
-from typing import Final
+from typing import Any, Final
 
 from sandpool.api.conditions import READY, TRUE, Condition, find_condition
 from sandpool.api.resource import Object, SharedObject
 from sandpool.api.views.metadata import View, metadata_of
 from sandpool.api.views.times import parse_time
 
-_NOTHING: Final[Mapping[str, str]] = {}
+_NOTHING: Final[Mapping[str, Any]] = {}
+_SPEC: Final = ("warmPoolRef", "lifecycle", "additionalPodMetadata", "env", "volumeClaimTemplates")
+_STATUS: Final = ("conditions", "sandbox")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +56,18 @@ class ClaimView(View):
     def from_object(cls, obj: SharedObject) -> ClaimView:
         spec = obj.get("spec") or {}
         status = obj.get("status") or {}
-        lifecycle = spec.get("lifecycle")
-        additional = spec.get("additionalPodMetadata") or {}
-        sandbox = status.get("sandbox") or {}
+        pool, lifecycle, additional, env, volumes = map(spec.get, _SPEC)
+        conditions, sandbox = map(status.get, _STATUS)
+        additional, sandbox = additional or _NOTHING, sandbox or _NOTHING
         return cls(
             **metadata_of(obj),
-            warm_pool=intern((spec.get("warmPoolRef") or {}).get("name") or ""),
+            warm_pool=intern((pool or _NOTHING).get("name") or ""),
             lifecycle=None if lifecycle is None else _lifecycle(lifecycle),
             additional_labels=additional.get("labels") or _NOTHING,
             additional_annotations=additional.get("annotations") or _NOTHING,
-            env=spec.get("env") or [],
-            volume_claim_templates=spec.get("volumeClaimTemplates") or [],
-            conditions=status.get("conditions") or [],
+            env=env or [],
+            volume_claim_templates=volumes or [],
+            conditions=conditions or [],
             sandbox_name=sandbox.get("name") or "",
             pod_ips=tuple(sandbox.get("podIPs") or ()),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from sys import intern
 from typing import Any, Final
 
@@ -60,32 +61,51 @@ class View:
 def metadata_of(obj: SharedObject) -> dict[str, Any]:
     """The fields of ``View`` for an object."""
     metadata = obj["metadata"]
-    owner, others = _owners(metadata.get("ownerReferences") or ())
+    namespace, uid, version, generation, labels, annotations, references, created, deleted = map(metadata.get, _FIELDS)
+    owner, others = _owners(references) if references else (None, ())
     return {
-        "namespace": intern(metadata.get("namespace") or ""),
+        "namespace": intern(namespace or ""),
         "name": metadata["name"],
-        "uid": metadata.get("uid") or "",
-        "resource_version": metadata.get("resourceVersion") or "",
-        "generation": metadata.get("generation") or 0,
-        "labels": _labels(metadata.get("labels") or _NOTHING),
-        "annotations": metadata.get("annotations") or _NOTHING,
+        "uid": uid or "",
+        "resource_version": version or "",
+        "generation": generation or 0,
+        "labels": _labels(labels) if labels else _NOTHING,
+        "annotations": annotations or _NOTHING,
         "owner": owner,
         "other_owners": others,
-        "creation_timestamp": parse_time(metadata.get("creationTimestamp")),
-        "deletion_timestamp": parse_time(metadata.get("deletionTimestamp")),
+        "creation_timestamp": parse_time(created),
+        "deletion_timestamp": parse_time(deleted),
     }
 
 
-def _owners(references: list[Object] | tuple[()]) -> tuple[Owner | None, tuple[SharedObject, ...]]:
+_FIELDS: Final = (
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "creationTimestamp",
+    "deletionTimestamp",
+)
+
+
+def _owners(references: list[Object]) -> tuple[Owner | None, tuple[SharedObject, ...]]:
     owner: Owner | None = None
     others: list[Object] = []
     for reference in references:
         if owner is None and reference.get("controller"):
-            group = reference["apiVersion"].rpartition("/")[0]
-            owner = Owner(intern(group), intern(reference["kind"]), reference["name"], reference["uid"])
+            owner = Owner(*_type_of(reference["apiVersion"], reference["kind"]), reference["name"], reference["uid"])
         else:
             others.append(reference)
     return owner, tuple(others)
+
+
+@lru_cache(256)
+def _type_of(api_version: str, kind: str) -> tuple[str, str]:
+    """Group and kind, interned."""
+    return intern(api_version.rpartition("/")[0]), intern(kind)
 
 
 def controller_reference(type: ResourceType, owner: View) -> Object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from sys import intern
 from typing import Final, NamedTuple
@@ -72,28 +73,40 @@ class PodView(View):
     @classmethod
     def from_object(cls, obj: SharedObject) -> PodView:
         status = obj.get("status") or {}
-        known = status.get("conditions") or []
+        phase, known, addresses, reason, message, init_containers, containers = map(status.get, _STATUS)
+        known = known or ()
         ready = conditions.find_condition(known, conditions.READY)
         scheduled = conditions.find_condition(known, conditions.POD_SCHEDULED)
         return cls(
             **metadata_of(obj),
             node_name=intern((obj.get("spec") or {}).get("nodeName") or ""),
-            phase=intern(status.get("phase") or ""),
-            ips=tuple(address["ip"] for address in status.get("podIPs") or () if address.get("ip")),
+            phase=intern(phase or ""),
+            ips=tuple([address["ip"] for address in addresses if address.get("ip")]) if addresses else (),
             ready=ready is not None and ready.get("status") == conditions.TRUE,
             scheduling=None
             if scheduled is None
             else Scheduling(scheduled["status"], scheduled.get("reason") or "", scheduled.get("message") or ""),
-            reason=status.get("reason") or "",
-            message=status.get("message") or "",
-            last_end=_last_end(status, "state" if status.get("phase") == FAILED else "lastState"),
-            waiting=_waiting(status),
+            reason=reason or "",
+            message=message or "",
+            last_end=_last_end(containers, "state" if phase == FAILED else "lastState") if containers else None,
+            waiting=_waiting(init_containers or (), containers or ()) if init_containers or containers else "",
         )
 
 
-def _waiting(status: SharedObject) -> str:
-    for field in ("initContainerStatuses", "containerStatuses"):
-        for container in status.get(field) or ():
+_STATUS: Final = (
+    "phase",
+    "conditions",
+    "podIPs",
+    "reason",
+    "message",
+    "initContainerStatuses",
+    "containerStatuses",
+)
+
+
+def _waiting(init_containers: Sequence[SharedObject], containers: Sequence[SharedObject]) -> str:
+    for statuses in (init_containers, containers):
+        for container in statuses:
             state = container.get("state")
             waiting = state.get("waiting") if state else None
             if waiting and (reason := waiting.get("reason") or "") not in _STARTING:
@@ -103,9 +116,9 @@ def _waiting(status: SharedObject) -> str:
     return ""
 
 
-def _last_end(status: SharedObject, field: str) -> ContainerEnd | None:
+def _last_end(containers: Sequence[SharedObject], field: str) -> ContainerEnd | None:
     latest: ContainerEnd | None = None
-    for container in status.get("containerStatuses") or ():
+    for container in containers:
         state = container.get(field)
         end = state.get("terminated") if state else None
         if end and (latest is None or (end.get("finishedAt") or "") > latest.finished_at):

@@ -32,12 +32,14 @@ class SandboxStatus:
     selector: str = ""
     service: str = ""
     service_fqdn: str = ""
-    # Kept, because a reconcile of a pool reads it several times per member.
+    # Kept, because a reconcile of a pool reads them several times per member.
     ready: bool = field(init=False, compare=False)
+    ready_reason: str = field(init=False, compare=False)  # empty without the condition
 
     def __post_init__(self) -> None:
         ready = find_condition(self.conditions, READY)
         object.__setattr__(self, "ready", ready is not None and ready["status"] == TRUE)
+        object.__setattr__(self, "ready_reason", "" if ready is None else ready["reason"])
 
     def condition(self, type: str) -> Condition | None:
         return find_condition(self.conditions, type)
@@ -49,13 +51,16 @@ class SandboxStatus:
 
     @classmethod
     def from_object(cls, status: SharedObject) -> SandboxStatus:
+        if not status:
+            return _NO_STATUS
+        conditions, node_name, pod_ips, selector, service, service_fqdn = map(status.get, _STATUS)
         return cls(
-            conditions=[_condition(condition) for condition in status.get("conditions") or ()],
-            node_name=intern(status.get("nodeName") or ""),
-            pod_ips=tuple(status.get("podIPs") or ()),
-            selector=status.get("selector") or "",
-            service=status.get("service") or "",
-            service_fqdn=status.get("serviceFQDN") or "",
+            conditions=[_condition(condition) for condition in conditions or ()],
+            node_name=intern(node_name or ""),
+            pod_ips=tuple(pod_ips or ()),
+            selector=selector or "",
+            service=service or "",
+            service_fqdn=service_fqdn or "",
         )
 
     def to_object(self) -> Object:
@@ -69,6 +74,11 @@ class SandboxStatus:
             "serviceFQDN": self.service_fqdn,
         }
         return {name: value for name, value in members.items() if value}
+
+
+_NO_STATUS: Final = SandboxStatus()
+_STATUS: Final = ("conditions", "nodeName", "podIPs", "selector", "service", "serviceFQDN")
+_SPEC: Final = ("podTemplate", "volumeClaimTemplates", "service", "shutdownTime", "shutdownPolicy", "operatingMode")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +112,14 @@ class SandboxView(View):
 
     @classmethod
     def from_object(cls, obj: SharedObject) -> SandboxView:
-        spec = obj.get("spec") or {}
+        template, volumes, service, shutdown_time, shutdown_policy, mode = map((obj.get("spec") or {}).get, _SPEC)
         return cls(
             **metadata_of(obj),
-            pod_template=_pod_template(spec.get("podTemplate") or {}),
-            volume_claim_templates=_volumes(spec.get("volumeClaimTemplates") or []),
-            service=spec.get("service"),
-            shutdown_time=parse_time(spec.get("shutdownTime")),
-            shutdown_policy=spec.get("shutdownPolicy") or "",
-            operating_mode=spec.get("operatingMode") or "",
+            pod_template=_pod_template(template) if template else {},
+            volume_claim_templates=_volumes(volumes) if volumes else [],
+            service=service,
+            shutdown_time=parse_time(shutdown_time),
+            shutdown_policy=shutdown_policy or "",
+            operating_mode=mode or "",
             status=SandboxStatus.from_object(obj.get("status") or {}),
         )

@@ -18,7 +18,7 @@ from sandpool.api.conditions import FINISHED, READY, STATE_LOST
 from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.labels import CLAIM_FIRST_READY_AT, SANDBOX_NAME
 from sandpool.api.resource import Key
-from sandpool.api.views import ClaimView, NodeView, SandboxView, TemplateView, WarmPoolView
+from sandpool.api.views import ClaimView, NodeView, Owner, SandboxView, TemplateView, WarmPoolView
 from sandpool.controllers.claim.assignment.assigner import Assigner
 from sandpool.controllers.claim.assignment.candidates import candidate_of
 from sandpool.controllers.claim.assignment.node_health import NodeHealth, has_failed
@@ -26,6 +26,7 @@ from sandpool.controllers.claim.state import ClaimStates
 from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.own_writes import OwnWriteFilter
 from sandpool.controllers.revision import TemplateRevisions
+from sandpool.engine.cache.store import reads
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DEFAULT_PRIORITY
 
@@ -38,6 +39,8 @@ _UP_TO_THE_TEMPLATE: Final = frozenset(
         conditions.TEMPLATE_NOT_FOUND,
     }
 )
+# Conditions of a sandbox that its claim repeats.
+_TOLD: Final = frozenset({READY, FINISHED, STATE_LOST})
 
 
 class Enqueue(Protocol):
@@ -62,8 +65,8 @@ class ClaimWatches:
         caches.pools.subscribe(self._pool_changed, on_change_of=pool_spec)
         caches.templates.subscribe(self._template_changed, on_change_of=template_spec)
         caches.sandboxes.subscribe(self._sandbox_changed, on_change_of=sandbox_state)
-        caches.sandboxes.subscribe(self._owner_changed, on_change_of=lambda sandbox: sandbox.owner)
-        caches.claims.subscribe(self._claim_seen, on_change_of=lambda claim: claim.uid)
+        caches.sandboxes.subscribe(self._owner_changed, on_change_of=sandbox_owner)
+        caches.claims.subscribe(self._claim_seen, on_change_of=claim_identity)
         caches.claims.subscribe(self._claim_changed, on_change_of=claim_spec)
         caches.claims.subscribe(self._status_changed, on_change_of=claim_status)
         caches.claims.subscribe(self._reference_changed, on_change_of=wrong_reference)
@@ -165,33 +168,50 @@ class CandidateFeed:
 # --- predicates: what a handler reads --------------------------------------------------------------------------------
 
 
+@reads("uid")
+def claim_identity(claim: ClaimView) -> str:
+    return claim.uid
+
+
+@reads("uid", "generation", "deletion_timestamp", "labels")
 def claim_spec(claim: ClaimView) -> tuple[object, ...]:
     """The part of a claim that users write; not the status and the annotations, which this controller writes."""
     return claim.uid, claim.generation, claim.deleting, claim.labels
 
 
+@reads("conditions", "sandbox_name", "pod_ips")
 def claim_status(claim: ClaimView) -> tuple[object, ...]:
     """The status. This controller writes it, but a status that its last reconcile did not report is one that this
     process does not know: an answer was lost, or a predecessor wrote it last. No other event would correct it."""
     return claim.conditions, claim.sandbox_name, claim.pod_ips
 
 
+@reads("annotations", "sandbox_name")
 def wrong_reference(claim: ClaimView) -> str:
     """The sandbox that a claim's annotation names, if its status names another: a delayed or mistaken write."""
     annotated = claim.annotations.get(SANDBOX_NAME, "")
     return annotated if claim.sandbox_name and annotated != claim.sandbox_name else ""
 
 
+@reads("owner")
+def sandbox_owner(sandbox: SandboxView) -> Owner | None:
+    return sandbox.owner
+
+
+@reads("deletion_timestamp", "status")
 def sandbox_state(sandbox: SandboxView) -> tuple[object, ...]:
     """The part of a sandbox that its claim's status repeats."""
     status = sandbox.status
-    return sandbox.deleting, status.pod_ips, *(status.condition(each) for each in (READY, FINISHED, STATE_LOST))
+    told = {each["type"]: each for each in status.conditions if each["type"] in _TOLD}
+    return sandbox.deleting, status.pod_ips, told
 
 
+@reads("uid", "generation")
 def pool_spec(pool: WarmPoolView) -> tuple[str, int]:
     return pool.uid, pool.generation
 
 
+@reads("uid", "generation")
 def template_spec(template: TemplateView) -> tuple[str, int]:
     return template.uid, template.generation
 

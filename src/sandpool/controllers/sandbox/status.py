@@ -77,7 +77,7 @@ def is_urgent(before: SandboxStatus, after: SandboxStatus) -> bool:
 
 def _is_launching(status: SandboxStatus) -> bool:
     """Whether the sandbox is on its way to Ready. A sandbox without a status has just begun."""
-    return status.reason(api.READY) in ("", api.DEPENDENCIES_NOT_READY)
+    return status.ready_reason in ("", api.DEPENDENCIES_NOT_READY)
 
 
 def _actionable(status: SandboxStatus) -> tuple[object, ...]:

@@ -14,6 +14,7 @@ from sandpool.api.kinds import SANDBOX
 from sandpool.api.resource import Key
 from sandpool.api.views import PodView, SandboxView, ServiceView, View
 from sandpool.controllers.informers import Caches, key_of
+from sandpool.engine.cache.store import reads
 
 
 def watch(caches: Caches, enqueue: Callable[[Key], object], enqueue_later: Callable[[Key], object]) -> None:
@@ -62,14 +63,17 @@ def _owner(view: View | None) -> Key | None:
     return Key(view.namespace, view.owner.name)
 
 
+@reads("uid", "deletion_timestamp", "owner")
 def _identity(view: View) -> tuple[object, ...]:
     return view.uid, view.deleting, view.owner
 
 
+@reads("uid", "deletion_timestamp", "owner", "labels", "cluster_ip", "selector", "ports")
 def _service_fields(service: ServiceView) -> tuple[object, ...]:
     return (*_identity(service), service.labels, service.cluster_ip, service.selector, service.ports)
 
 
+@reads("uid", "generation", "deletion_timestamp", "owner", "labels", "annotations", "status")
 def sandbox_fields(sandbox: SandboxView) -> tuple[object, ...]:
     """Fields of a sandbox that a reconcile reads. The status is our own, and ``OwnWriteFilter`` recognises our writes
     of it. A status that arrives at another time is unknown to this process: its answer was lost, or a predecessor wrote
@@ -85,6 +89,19 @@ def sandbox_fields(sandbox: SandboxView) -> tuple[object, ...]:
     )
 
 
+@reads(
+    "uid",
+    "deletion_timestamp",
+    "owner",
+    "labels",
+    "annotations",
+    "phase",
+    "last_end",
+    "ips",
+    "node_name",
+    "ready",
+    "scheduling",
+)
 def urgent_pod_fields(pod: PodView) -> tuple[object, ...]:
     """Fields of a pod that affect a write, or a status that is written at once."""
     scheduling = pod.scheduling
@@ -102,6 +119,7 @@ def urgent_pod_fields(pod: PodView) -> tuple[object, ...]:
     )
 
 
+@reads("phase", "ips", "node_name", "scheduling")
 def deferred_pod_fields(pod: PodView) -> tuple[object, ...]:
     """Fields of a pod that only the status of a slow launch shows."""
     return pod.phase, pod.ips, pod.node_name, pod.scheduling

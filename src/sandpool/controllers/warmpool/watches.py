@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sandpool.api.conditions import FINISHED, READY, RECONCILER_ERROR
+from sandpool.api.conditions import FINISHED, RECONCILER_ERROR
 from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.api.labels import WARM_POOL
 from sandpool.api.names import name_hash
@@ -26,17 +26,21 @@ from sandpool.controllers.revision import TemplateRevision, TemplateRevisions
 from sandpool.controllers.warmpool.member_writer import MemberWriter
 from sandpool.controllers.warmpool.members import deletion
 from sandpool.controllers.writer import Delete
+from sandpool.engine.cache.store import reads
 from sandpool.engine.controller import Controller
 
 
+@reads("uid", "generation", "deletion_timestamp")
 def pool_fields(pool: WarmPoolView) -> tuple[object, ...]:
     return pool.uid, pool.generation, pool.deleting
 
 
+@reads("uid", "generation")
 def template_fields(template: TemplateView) -> tuple[object, ...]:
     return template.uid, template.generation
 
 
+@reads("waiting", "last_end", "scheduling")
 def pod_problem(pod: PodView) -> tuple[object, ...]:
     """Fields of the pod of a member that the conditions of its pool show."""
     return pod.waiting, pod.last_end, pod.scheduling.message if pod.scheduling is not None and pod.unschedulable else ""
@@ -45,6 +49,7 @@ def pod_problem(pod: PodView) -> tuple[object, ...]:
 _NO_PROBLEM: Final = ("", None, "")
 
 
+@reads("uid", "owner", "deletion_timestamp", "labels", "generation", "status")
 def member_fields(sandbox: SandboxView) -> tuple[object, ...]:
     """Fields of a member that a plan reads, except the resource version, which changes with everything."""
     return (
@@ -55,7 +60,7 @@ def member_fields(sandbox: SandboxView) -> tuple[object, ...]:
         sandbox.generation,
         sandbox.ready,
         sandbox.status.reason(FINISHED),
-        sandbox.status.reason(READY) == RECONCILER_ERROR,
+        sandbox.status.ready_reason == RECONCILER_ERROR,
     )
 
 

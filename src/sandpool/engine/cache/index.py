@@ -37,7 +37,10 @@ class Index(Generic[V]):
 
     def of(self, view: V | None) -> tuple[Hashable, ...]:
         """The values of a view, each once."""
-        return tuple(dict.fromkeys(self.values(view))) if view is not None else ()
+        if view is None:
+            return ()
+        values = tuple(self.values(view))
+        return values if len(values) < 2 else tuple(dict.fromkeys(values))
 
     def move(self, key: Hashable, before: tuple[Hashable, ...], after: tuple[Hashable, ...], view: V | None) -> None:
         """Move ``key`` from the values ``before`` to the values ``after``, and store ``view`` there."""

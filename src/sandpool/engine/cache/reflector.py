@@ -28,8 +28,8 @@ from contextlib import aclosing
 from random import Random
 from typing import Any, Generic, TypeVar, cast
 
-from sandpool.api.resource import Key, ResourceType, SharedObject
-from sandpool.engine.cache.store import Cache, Listing, version_of
+from sandpool.api.resource import ResourceType, SharedObject
+from sandpool.engine.cache.store import Cache, Listing, Stamp, version_of
 from sandpool.engine.clock import Clock
 from sandpool.engine.ratelimit import Backoff
 from sandpool.kube.client import Client
@@ -210,28 +210,29 @@ class Reflector(Generic[V]):
 
     def _take_event(self, event: WatchEvent) -> None:
         object = event.object
+        is_bookmark = event.type == "BOOKMARK"
         try:
-            version = version_of(object)
-            if event.type != "BOOKMARK":
-                Key.of(object)
+            stamp = None if is_bookmark else Stamp.of(object)
+            version = version_of(object) if stamp is None else stamp.version
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Unreadable(f"the watch sent {event.type} of something that is not an object") from error
-        if event.type == "BOOKMARK":
+        if stamp is None:
             if self._version is not None and version < self._version:
                 raise Expired(f"the server is at version {version}, older than {self._version}, which it sent before")
             self.cache.observe_bookmark(version)
         elif event.type in ("ADDED", "MODIFIED", "DELETED"):
-            self._take_object(event.type, object)
+            self._take_object(event.type, object, stamp)
         else:
             raise Unreadable(f"the watch sent an event of type {event.type!r}")
-        self._version = max(version, self._version or 0)
+        if self._version is None or version > self._version:
+            self._version = version
 
-    def _take_object(self, type: str, object: SharedObject) -> None:
+    def _take_object(self, type: str, object: SharedObject, stamp: Stamp) -> None:
         try:
             if type == "DELETED":
-                self.cache.observe_deletion(object)
+                self.cache.observe_deletion(object, stamp)
             else:
-                self.cache.observe(object)
+                self.cache.observe(object, stamp)
         except Exception:  # noqa: BLE001 - see _take_page
             self._could_not_read(object)
 

@@ -7,7 +7,8 @@ stays and no handler is called.
 
 **Handlers** are called with the views before and after, synchronously, once the cache and its indexes are up to date. A
 handler with ``on_change_of`` is called only if that part of the view has changed, so a controller is not enqueued by
-the status that it writes itself. When an object is replaced by another of the same name, handlers see the deletion of
+the status that it writes itself. ``on_change_of`` may declare the fields it ``reads``; it is not even computed when
+none of them has changed. When an object is replaced by another of the same name, handlers see the deletion of
 the old one first and then the new one.
 
 **Order.** Versions of one type grow with every change, in the order of the watch. The cache ignores a version that is
@@ -35,7 +36,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from operator import attrgetter
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from sandpool.api.resource import Key, SharedObject
 from sandpool.engine.cache.index import Index
@@ -44,6 +46,19 @@ from sandpool.kube.mutation_detector import detector
 _log = logging.getLogger(__name__)
 
 V = TypeVar("V")
+
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def reads(*fields: str) -> Callable[[F], F]:
+    """Declare all fields of a view that a function for ``on_change_of`` reads."""
+
+    def declare(function: F) -> F:
+        function.fields = frozenset(fields)  # type: ignore[attr-defined]
+        return function
+
+    return declare
 
 
 # Called with the key and the views before and after. None before: the object is new. None after: it is gone.
@@ -55,12 +70,30 @@ class _Entry(Generic[V]):
     view: V
     version: int  # of the object the view was made of, or of a later one with an equal view
     uid: str
+    filed: tuple[tuple[Hashable, ...], ...] = ()  # the values under which each index has the view
 
 
 @dataclass(slots=True, frozen=True)
 class _Subscription(Generic[V]):
     handler: Handler[V]
     on_change_of: Callable[[V], object] | None
+    fields: frozenset[str]  # the only ones that ``on_change_of`` reads; empty if it does not declare them
+
+
+class Stamp(NamedTuple):
+    """What identifies one state of an object. Raises KeyError, TypeError or ValueError if it is none."""
+
+    key: Key
+    version: int
+    uid: str
+
+    @classmethod
+    def of(cls, object: SharedObject) -> Stamp:
+        metadata = object["metadata"]
+        return cls(Key.of(object), int(metadata["resourceVersion"]), metadata.get("uid") or "")
+
+
+_NO_FIELDS: Final = frozenset[str]()
 
 
 class Cache(Generic[V]):
@@ -73,6 +106,9 @@ class Cache(Generic[V]):
         # Each contains exactly the views of _entries whenever other code runs.
         self._indexes: dict[str, Index[V]] = {}
         self._subscriptions: list[_Subscription[V]] = []
+        # The fields that subscriptions declare, in one order, and a function that returns all of them at once.
+        self._fields: tuple[str, ...] = ()
+        self._read_fields: Callable[[V], tuple[object, ...]] = _nothing
         # The newest version reported by a list, an event or a bookmark; own writes do not count. Everything up to this
         # version is in the cache.
         self._seen = 0
@@ -118,7 +154,8 @@ class Cache(Generic[V]):
             raise ValueError(f"{self.name} already have an index {name!r}")
         index = self._indexes[name] = Index(values)
         for key, entry in self._entries.items():
-            index.move(key, (), index.of(entry.view), entry.view)
+            entry.filed = (*entry.filed, index.of(entry.view))
+            index.move(key, (), entry.filed[-1], entry.view)
 
     def subscribe(self, handler: Handler[V], *, on_change_of: Callable[[V], object] | None = None) -> None:
         """Call ``handler`` for every object in the cache now, and then whenever ``on_change_of(view)`` changes.
@@ -126,28 +163,32 @@ class Cache(Generic[V]):
         Without ``on_change_of`` any change of the view counts. A handler must not block, and it is not called again for
         an event on which it failed.
         """
-        subscription = _Subscription(handler, on_change_of)
+        subscription = _Subscription(handler, on_change_of, getattr(on_change_of, "fields", _NO_FIELDS))
         self._subscriptions.append(subscription)
+        if subscription.fields:
+            self._fields = tuple(sorted(subscription.fields.union(self._fields)))
+            # One name too many, because attrgetter returns no tuple for a single one.
+            self._read_fields = attrgetter(*self._fields, self._fields[0])
         for key, entry in list(self._entries.items()):
             self._tell(subscription, key, None, entry.view)
 
     # -- events of the API -----------------------------------------------------------------------------------------
 
-    def observe(self, object: SharedObject) -> None:
-        """Take in an ADDED or MODIFIED event."""
-        version = version_of(object)
-        self._seen = max(self._seen, version)
-        self._take(Key.of(object), object, version)
+    def observe(self, object: SharedObject, stamp: Stamp | None = None) -> None:
+        """Take in an ADDED or MODIFIED event. ``stamp`` is that of the object, if it was read before."""
+        stamp = stamp or Stamp.of(object)
+        if stamp.version > self._seen:
+            self._seen = stamp.version
+        self._take(object, stamp)
 
-    def observe_deletion(self, object: SharedObject) -> None:
+    def observe_deletion(self, object: SharedObject, stamp: Stamp | None = None) -> None:
         """Take in a DELETED event."""
-        version = version_of(object)
-        self._seen = max(self._seen, version)
-        uid = _uid(object)
+        key, version, uid = stamp or Stamp.of(object)
+        if version > self._seen:
+            self._seen = version
         if uid in self._deleted:
             self._forget_deletion(uid)
             return
-        key = Key.of(object)
         entry = self._entries.get(key)
         # Otherwise the object of that name is a newer one that we created.
         if entry is not None and (entry.uid == uid or entry.version <= version):
@@ -172,9 +213,9 @@ class Cache(Generic[V]):
 
     def record_write(self, object: SharedObject) -> None:
         """Take in the response of an own create or patch, before the object is read again."""
-        key, version = Key.of(object), version_of(object)
-        if key in self._entries or version > self._seen:
-            self._take(key, object, version)
+        stamp = Stamp.of(object)
+        if stamp.key in self._entries or stamp.version > self._seen:
+            self._take(object, stamp)
 
     def record_deletion(self, key: Key, uid: str, response: SharedObject | None = None) -> None:
         """Take in the ``response`` of an own delete: the object while a finalizer keeps it, a Status once it is gone.
@@ -192,8 +233,8 @@ class Cache(Generic[V]):
 
     # -- implementation --------------------------------------------------------------------------------------------
 
-    def _take(self, key: Key, object: SharedObject, version: int) -> None:
-        uid = _uid(object)
+    def _take(self, object: SharedObject, stamp: Stamp) -> None:
+        key, version, uid = stamp
         entry = self._entries.get(key)
         if uid in self._deleted or (entry is not None and version <= entry.version):
             return
@@ -204,15 +245,14 @@ class Cache(Generic[V]):
             self._drop(key, entry)
             entry = None
         if entry is None:
-            self._file(key, None, view)
-            self._entries[key] = _Entry(view, version, uid)
+            self._entries[key] = _Entry(view, version, uid, self._file(key, (), view))
             old = None
         elif entry.view == view:
             entry.version = version
             return
         else:
             old = entry.view
-            self._file(key, old, view)
+            entry.filed = self._file(key, entry.filed, view)
             entry.view, entry.version = view, version
         if self._detector is not None:
             self._detector.remember(key, view)
@@ -224,21 +264,34 @@ class Cache(Generic[V]):
             del self._floors[key]
 
     def _drop(self, key: Key, entry: _Entry[V]) -> None:
-        self._file(key, entry.view, None)
+        self._file(key, entry.filed, None)
         del self._entries[key]
         self._tell_all(key, entry.view, None)
         if self._detector is not None:
             self._detector.forget(key)
 
-    def _file(self, key: Key, old: V | None, new: V | None) -> None:
-        """Update all indexes or none: a view that one of them cannot handle is in no index."""
-        moves = [(index, index.of(old), index.of(new)) for index in self._indexes.values()]
-        for index, before, after in moves:
-            index.move(key, before, after, new)
+    def _file(
+        self, key: Key, filed: tuple[tuple[Hashable, ...], ...], new: V | None
+    ) -> tuple[tuple[Hashable, ...], ...]:
+        """Update all indexes or none: a view that one of them cannot handle is in no index. Returns where it is now."""
+        if not self._indexes:
+            return ()
+        filing = tuple([index.of(new) for index in self._indexes.values()])
+        for index, before, after in zip(self._indexes.values(), filed or [()] * len(filing), filing, strict=True):
+            if before or after:
+                index.move(key, before, after, new)
+        return filing
 
     def _tell_all(self, key: Key, old: V | None, new: V | None) -> None:
+        if old is None or new is None:
+            for subscription in self._subscriptions:
+                self._tell(subscription, key, old, new)
+            return
+        values = zip(self._fields, self._read_fields(old), self._read_fields(new), strict=False)
+        same = {name for name, before, after in values if before is after or before == after}
         for subscription in self._subscriptions:
-            self._tell(subscription, key, old, new)
+            if not subscription.fields or not subscription.fields <= same:
+                self._tell(subscription, key, old, new)
 
     def _tell(self, subscription: _Subscription[V], key: Key, old: V | None, new: V | None) -> None:
         select = subscription.on_change_of
@@ -260,10 +313,10 @@ class Listing(Generic[V]):
         self._gone_for_good = set(cache._deleted)
 
     def add(self, object: SharedObject) -> None:
-        key = Key.of(object)
-        self._listed.add(key)
-        self._gone_for_good.discard(_uid(object))
-        self._cache._take(key, object, version_of(object))
+        stamp = Stamp.of(object)
+        self._listed.add(stamp.key)
+        self._gone_for_good.discard(stamp.uid)
+        self._cache._take(object, stamp)
 
     def finish(self) -> None:
         cache = self._cache
@@ -284,6 +337,5 @@ def version_of(object: SharedObject) -> int:
     return int(object["metadata"]["resourceVersion"])
 
 
-def _uid(object: SharedObject) -> str:
-    uid: str = object["metadata"].get("uid") or ""
-    return uid
+def _nothing(view: object) -> tuple[object, ...]:
+    return ()
