@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -53,3 +56,43 @@ async def test_trees_are_copied_both_ways(files: AsyncFiles, tmp_path: Path) -> 
     await files.download("there", tmp_path / "back")
     assert (tmp_path / "back" / "one").read_text() == "1"
     assert sum(copied) == 1
+
+
+async def test_status_of_files_directories_and_links(files: AsyncFiles, directory: Path) -> None:
+    (directory / "-odd").write_text("12345")
+    (directory / "-odd").chmod(0o640)
+    os.utime(directory / "-odd", (0, 1_000_000_000))
+    (directory / "link").symlink_to("to\nnowhere")
+    found = await files.stat("-odd")
+    assert found[:4] == ("file", 5, 0o640, datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC))
+    assert (found.user, found.group) == (os.getuid(), os.getgid())
+    link = await files.stat("link")
+    assert (link.type, link.target) == ("link", "to\nnowhere")
+    assert (await files.stat(".")).type == "directory"
+    assert (await files.stat("/dev/null")).type == "other"
+    with pytest.raises(FileError, match="cannot read the status of none in the sandbox"):
+        await files.stat("none")
+
+
+async def test_files_are_streamed_both_ways(files: AsyncFiles, directory: Path) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for number in range(3):
+            yield bytes([number]) * 100_000
+            await asyncio.sleep(0)
+
+    await files.write("big", pieces())
+    with (directory / "big").open("rb") as file:
+        await files.write("copy", file)
+    content = b"".join([piece async for piece in files.stream("copy")])
+    assert content == b"".join(bytes([number]) * 100_000 for number in range(3))
+    with pytest.raises(FileError, match="cannot read none in the sandbox"):
+        _ = [piece async for piece in files.stream("none")]
+
+
+async def test_source_that_fails_while_it_is_sent_is_the_error(files: AsyncFiles) -> None:
+    async def failing() -> AsyncIterator[bytes]:
+        yield b"x"
+        raise LookupError("no more")
+
+    with pytest.raises(LookupError, match="no more"):
+        await files.write("file", failing())

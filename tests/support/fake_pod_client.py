@@ -55,7 +55,7 @@ class PlayedSession:
     async def close(self) -> None:
         self.closed = True
         self._output.put_nowait(None)
-        if self.playing is not None:
+        if self.playing is not None and not self.playing.cancelling():  # a second time would interrupt its end
             self.playing.cancel()
 
 
@@ -93,7 +93,8 @@ class FakePodClient:
         """End all commands that still run."""
         plays = list(self._plays)
         for play in plays:
-            play.cancel()
+            if not play.cancelling():
+                play.cancel()
         await asyncio.gather(*plays, return_exceptions=True)
 
     async def tunnel(self, namespace: str, pod: str) -> ByteStream:

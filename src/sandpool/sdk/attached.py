@@ -19,9 +19,15 @@ from sandpool.service.sandboxes import Sandbox
 
 #: Pieces of output that wait to be read.
 _WAITING: Final = 64
+#: Bytes of output that are kept of a command whose output is only of interest if it fails.
+ERROR_OUTPUT: Final = 1 << 12
 
 #: Is told the exit code of a command that has ended, and may raise ``SandboxLost``.
 Ended = Callable[[int], Awaitable[None]]
+
+
+async def ignore_end(code: int) -> None:
+    """An ``Ended`` that does nothing."""
 
 
 class _Attached:

@@ -16,6 +16,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar,
 from sandpool.sdk.attached import AsyncCommand, AsyncShell
 from sandpool.sdk.client import DEFAULT_POOL, LEASE, AsyncClient
 from sandpool.sdk.code import AsyncCode, AsyncCodeSession
+from sandpool.sdk.file_watch import AsyncFileWatch, FileEvent
 from sandpool.sdk.files import AsyncFiles
 from sandpool.sdk.process import AsyncProcess
 from sandpool.sdk.results import MAX_OUTPUT, Output, Result
@@ -71,6 +72,23 @@ def blocking(method: Callable[Concatenate[A, P], Coroutine[Any, Any, R]]) -> Cal
     return update_wrapper(call, method)
 
 
+class FileWatch(_Blocking[AsyncFileWatch]):
+    """See ``AsyncFileWatch``."""
+
+    read = blocking(AsyncFileWatch.read)
+    close = blocking(AsyncFileWatch.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[FileEvent]:
+        while (event := self.read()) is not None:
+            yield event
+
+
 class Files(_Blocking[AsyncFiles]):
     """See ``AsyncFiles``."""
 
@@ -78,11 +96,26 @@ class Files(_Blocking[AsyncFiles]):
     read_text = blocking(AsyncFiles.read_text)
     write = blocking(AsyncFiles.write)
     list = blocking(AsyncFiles.list)
+    stat = blocking(AsyncFiles.stat)
     exists = blocking(AsyncFiles.exists)
     move = blocking(AsyncFiles.move)
     remove = blocking(AsyncFiles.remove)
     upload = blocking(AsyncFiles.upload)
     download = blocking(AsyncFiles.download)
+
+    def stream(self, path: str) -> Iterator[bytes]:
+        """Yield the content of a file in pieces. See ``AsyncFiles.stream``."""
+        pieces = aiter(self._async.stream(path))
+
+        async def following() -> bytes:
+            return await anext(pieces, b"")
+
+        while piece := self._loop.run(following()):
+            yield piece
+
+    def watch(self, path: str = ".") -> FileWatch:
+        """Watch a directory and all below. See ``AsyncFiles.watch``."""
+        return FileWatch(self._loop.run(self._async.watch(path).start()), self._loop)
 
 
 class CodeSession(_Blocking[AsyncCodeSession]):

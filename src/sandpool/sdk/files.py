@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import stat
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import nullcontext
-from typing import Final
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
 
+from sandpool.sdk.attached import ERROR_OUTPUT, AsyncCommand, ignore_end
 from sandpool.sdk.errors import Diagnosis
+from sandpool.sdk.file_watch import AsyncFileWatch, Attach
 from sandpool.service.commands import Command, Commands
 from sandpool.service.errors import FileError
 from sandpool.service.files import Files
@@ -19,13 +23,38 @@ _WRITE: Final = 'd=$(dirname -- "$0") && mkdir -p -- "$d" && cat > "$0"'
 _LIST: Final = (
     'cd -- "$0" && for f in * .[!.]* ..?*; do [ -e "$f" ] || [ -L "$f" ] || continue; printf "%s\\0" "$f"; done'
 )
+# Mode, size, time, user, group, and the target of a link.
+_STAT: Final = 'stat -c "%f %s %Y %u %g" -- "$0" || exit 1; [ ! -L "$0" ] || exec readlink -- "$0"'
+_TYPES: Final = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
+_SHOWN: Final = 2000  # bytes of errors
+
+
+class FileStatus(NamedTuple):
+    """What ``stat`` tells of a file. ``type`` is file, directory, link or other; ``mode`` has the permissions;
+    ``target`` is where a link leads."""
+
+    type: str
+    size: int
+    mode: int
+    modified: datetime
+    user: int
+    group: int
+    target: str | None = None
 
 
 class AsyncFiles:
     """Relative paths are relative to the working directory of the image. Every method raises ``FileError``."""
 
-    def __init__(self, commands: Commands, files: Files, sandbox: Sandbox, diagnosed: Diagnosis = nullcontext) -> None:
+    def __init__(
+        self,
+        commands: Commands,
+        files: Files,
+        sandbox: Sandbox,
+        diagnosed: Diagnosis = nullcontext,
+        attach: Attach | None = None,
+    ) -> None:
         self._diagnosed = diagnosed
+        self._attach = attach or self._connect
         self._commands = commands
         self._files = files
         self._sandbox = sandbox
@@ -38,9 +67,44 @@ class AsyncFiles:
         """The content of a text file."""
         return (await self.read(path)).decode(encoding)
 
-    async def write(self, path: str, content: str | bytes) -> None:
-        """Write a file. Missing parent directories are made; an existing file is replaced."""
+    async def stream(self, path: str) -> AsyncIterator[bytes]:
+        """Yield the content of a file in pieces, as they arrive. A file of any size needs little memory."""
+        reading = self._attach(Command(("sh", "-c", _READ, path)))
+        said = bytearray()
+        async with reading:
+            async for piece in reading:
+                if piece.stream == "stdout":
+                    yield piece.data
+                else:
+                    said += piece.data[: _SHOWN - len(said)]
+            code = (await reading.wait()).exit_code
+        if code != 0:
+            raise _failed("cannot read", path, code, bytes(said))
+
+    async def write(self, path: str, content: str | bytes | Iterable[bytes] | AsyncIterable[bytes]) -> None:
+        """Write a file. Missing parent directories are made; an existing file is replaced. Content that comes in
+        pieces, such as an open file, is sent as it comes."""
         await self._shell(_WRITE, path, "cannot write", content.encode() if isinstance(content, str) else content)
+
+    async def stat(self, path: str) -> FileStatus:
+        """Type, size, permissions and time of a file, a directory or a link."""
+        lines = (await self._shell(_STAT, path, "cannot read the status of")).decode(errors="surrogateescape")
+        numbers, _, target = lines.partition("\n")
+        try:
+            mode, size, modified, user, group = (
+                int(word, 16 if not index else 10) for index, word in enumerate(numbers.split())
+            )
+            moment = datetime.fromtimestamp(modified, UTC)
+        except (ValueError, OverflowError, OSError):
+            raise FileError(f"cannot read the status of {path}: stat of the sandbox answered something else") from None
+        kind = _TYPES.get(stat.S_IFMT(mode), "other")
+        link = target.removesuffix("\n") if kind == "link" else None
+        return FileStatus(kind, size, stat.S_IMODE(mode), moment, user, group, link)
+
+    def watch(self, path: str = ".") -> AsyncFileWatch:
+        """Watch a directory and all below: ``async with sb.files.watch("src") as changes: async for event in changes``.
+        The image needs python3."""
+        return AsyncFileWatch(self._attach, path)
 
     async def list(self, path: str = ".") -> list[str]:
         """The names in a directory, sorted."""
@@ -79,14 +143,28 @@ class AsyncFiles:
         async with self._diagnosed():
             await self._files.download(self._sandbox, source, destination, progress=progress or _ignore)
 
-    async def _shell(self, script: str, path: str, what: str, stdin: bytes | None = None, *arguments: str) -> bytes:
+    async def _shell(
+        self,
+        script: str,
+        path: str,
+        what: str,
+        stdin: bytes | Iterable[bytes] | AsyncIterable[bytes] | None = None,
+        *arguments: str,
+    ) -> bytes:
         command = Command(("sh", "-c", script, path, *arguments))
         async with self._diagnosed():
             result = await self._commands.run(self._sandbox, command, stdin=stdin)
         if result.exit_code != 0:
-            reason = result.stderr.decode(errors="replace").strip() or f"exit code {result.exit_code}"
-            raise FileError(f"{what} {path} in the sandbox: {reason}")
+            raise _failed(what, path, result.exit_code, result.stderr)
         return result.stdout
+
+    def _connect(self, command: Command) -> AsyncCommand:
+        return AsyncCommand(self._commands, self._sandbox, self._diagnosed, ignore_end, command, None, ERROR_OUTPUT)
+
+
+def _failed(what: str, path: str, code: int, said: bytes) -> FileError:
+    reason = said.decode(errors="replace").strip()[:_SHOWN] or f"exit code {code}"
+    return FileError(f"{what} {path} in the sandbox: {reason}")
 
 
 def _ignore(_: int) -> None: ...

@@ -12,7 +12,7 @@ from weakref import WeakSet
 from sandpool.api import conditions as api
 from sandpool.api.kinds import SANDBOX
 from sandpool.kube.errors import BadRequest, NotFound
-from sandpool.sdk.attached import AsyncCommand, AsyncShell
+from sandpool.sdk.attached import ERROR_OUTPUT, AsyncCommand, AsyncShell
 from sandpool.sdk.code import AsyncCode, CodeSessionEnded
 from sandpool.sdk.errors import Refused, SandboxLost, ServiceUnavailable, service_errors
 from sandpool.sdk.files import AsyncFiles
@@ -174,7 +174,11 @@ class AsyncSandbox:
     @cached_property
     def files(self) -> AsyncFiles:
         """Its files."""
-        return AsyncFiles(self._service.commands, self._service.files, self._sandbox, self._diagnosed)
+
+        def attach(command: Command) -> AsyncCommand:
+            return self._attach(AsyncCommand, command, None, ERROR_OUTPUT)
+
+        return AsyncFiles(self._service.commands, self._service.files, self._sandbox, self._diagnosed, attach)
 
     @cached_property
     def code(self) -> AsyncCode:

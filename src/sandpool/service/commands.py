@@ -8,7 +8,7 @@ and working directory are not part of exec, so ``env`` and ``sh`` of the image s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
@@ -118,7 +118,7 @@ class Commands:
         sandbox: Sandbox,
         command: Command,
         *,
-        stdin: bytes | Iterable[bytes] | None = None,
+        stdin: bytes | Iterable[bytes] | AsyncIterable[bytes] | None = None,
         timeout: float | None = None,
         max_output: int | None = None,
         stream: Callable[[Output], None] | None = None,
@@ -150,12 +150,16 @@ class Commands:
         return Result(code, bytes(kept[STDOUT]), bytes(kept[STDERR]), timed_out, truncated)
 
 
-async def _feed(running: RunningCommand, stdin: bytes | Iterable[bytes] | None) -> None:
+async def _feed(running: RunningCommand, stdin: bytes | Iterable[bytes] | AsyncIterable[bytes] | None) -> None:
     if stdin is None:
         return
     try:
-        for piece in (stdin,) if isinstance(stdin, bytes) else stdin:
-            await running.send(piece)
+        if isinstance(stdin, AsyncIterable):
+            async for piece in stdin:
+                await running.send(piece)
+        else:
+            for piece in (stdin,) if isinstance(stdin, bytes) else stdin:
+                await running.send(piece)
         await running.end_input()
     except Exception:
         await running.kill()  # it would wait for the rest of its input
