@@ -15,15 +15,12 @@ from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError, Forbidden, ServiceUnavailable, Unauthorized
 from sandpool.server.auth.certificates import PeerCertificate
-from sandpool.server.auth.rbac import Decision
 from sandpool.server.request.messages import User
-from sandpool.server.request.request_info import RequestInfo
 
 #: Seconds for which a decision is cached, and so for which a revoked permission still works.
 REMEMBERED: Final = 10.0
 
 Verb = Literal["get", "create"]
-_NOT_AS_ANOTHER: Final = "impersonation is not supported here"
 
 
 class CertificateAuthenticator:
@@ -43,16 +40,6 @@ class CertificateAuthenticator:
         if certificate.expires <= self.clock.now().timestamp():
             raise Unauthorized("Unauthorized")
         return certificate.user
-
-
-class NoImpersonation:
-    """Rejects impersonation."""
-
-    def authorize(self, user: User, info: RequestInfo) -> Decision:
-        return Decision(False, _NOT_AS_ANOTHER)
-
-    def require(self, user: User, info: RequestInfo) -> None:
-        raise Forbidden(_NOT_AS_ANOTHER)
 
 
 class NodeAuthorizer:

@@ -19,9 +19,10 @@ from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError
 from sandpool.kube.pod_access import PodAccess
-from sandpool.node.kubelet.authorization import CertificateAuthenticator, NodeAuthorizer, NoImpersonation
+from sandpool.node.kubelet.authorization import CertificateAuthenticator, NodeAuthorizer
 from sandpool.node.kubelet.handler import FindPod, KubeletHandler
 from sandpool.node.registration import KubeletEndpoint
+from sandpool.server.auth.impersonation import NoImpersonation
 from sandpool.server.http import HttpServer
 from sandpool.server.serving.pki import Authority, Identity, server_tls
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Final
 from urllib.parse import unquote
 
-from sandpool.kube.errors import BadRequest
+from sandpool.kube.errors import BadRequest, Forbidden
 from sandpool.server.auth.groups import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED
-from sandpool.server.auth.rbac import Authorizer
+from sandpool.server.auth.rbac import Authorizer, Decision
 from sandpool.server.auth.service_accounts import account_groups, split_account
 from sandpool.server.request.messages import User
 from sandpool.server.request.request_info import RequestInfo
@@ -17,6 +17,19 @@ from sandpool.server.request.request_info import RequestInfo
 IMPERSONATION: Final = "impersonate-"
 _USER, _GROUP, _UID, _EXTRA = "impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-"
 _AUTHENTICATION = "authentication.k8s.io"
+
+
+_UNSUPPORTED: Final = "impersonation is not supported here"
+
+
+class NoImpersonation:
+    """The authorizer of a server without impersonation: refuses it to every caller."""
+
+    def authorize(self, user: User, info: RequestInfo) -> Decision:
+        return Decision(False, _UNSUPPORTED)
+
+    def require(self, user: User, info: RequestInfo) -> None:
+        raise Forbidden(_UNSUPPORTED)
 
 
 def impersonate(caller: User, headers: Iterable[tuple[str, str]], authorizer: Authorizer) -> User:

@@ -14,6 +14,11 @@ again and enqueues every suspicious object.
 
 Whether an owner of an unserved kind exists is unknown. Its dependents stay until the kind is served, unless the
 collector observed the deletion of the owner.
+
+Behind a kube-apiserver the objects of its API may depend on ours, and this collector cannot see them. There it is
+``partial``: it deletes objects whose owners are gone, and leaves all that a finalizer announces to the collector of
+kube-controller-manager, which sees both APIs. A deletion of either collector has the uid as its precondition, so it
+does not matter which is first.
 """
 
 from __future__ import annotations
@@ -109,8 +114,10 @@ def without_owners(references: list[Object], uids: Iterable[str]) -> list[Object
 
 
 class GarbageCollector:
-    def __init__(self, objects: Objects, clock: Clock) -> None:
+    def __init__(self, objects: Objects, clock: Clock, *, partial: bool = False) -> None:
+        """``partial``: another collector finishes foreground and orphan deletions."""
         self.objects = objects
+        self.partial = partial
         self.reconciler: Reconciler[Ref] = Reconciler(self._reconcile, clock)
         self._graph = OwnerGraph(objects.kind)
         self._unknown: set[Ref] = set()  # objects with an owner of an unserved kind
@@ -175,10 +182,10 @@ class GarbageCollector:
             return DONE
         metadata = obj["metadata"]
         try:
-            if metadata.get("deletionTimestamp"):
-                await self._finish_deletion(ref, metadata)
-            else:
+            if not metadata.get("deletionTimestamp"):
                 await self._collect(ref, metadata)
+            elif not self.partial:
+                await self._finish_deletion(ref, metadata)
         except NotFound:
             pass  # deleted meanwhile
         return DONE
@@ -188,6 +195,8 @@ class GarbageCollector:
         owners = {reference["uid"]: self._graph.state(reference, ref.namespace) for reference in references}
         if OwnerState.UNKNOWN in owners.values():
             self._unknown.add(ref)
+        if self.partial and OwnerState.WAITING in owners.values():
+            return
         dependents = self._graph.dependents(metadata["uid"])
         action = decide(
             owners,

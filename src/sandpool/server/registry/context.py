@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 
@@ -61,10 +61,14 @@ def key_of(obj: Object) -> Key:
 class RegistryContext:
     offloaded = False  # whether verbs run in a thread and must rejoin the event loop before they write
 
-    def __init__(self, store: Store, clock: Clock, rng: Random) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, rng: Random, find_namespace: Callable[[str], Object | None] | None = None
+    ) -> None:
+        """``find_namespace`` returns a namespace of another API; by default namespaces are in the store, too."""
         self.store = store
         self.clock = clock
         self.rng = rng
+        self.find_namespace = find_namespace
         self.neighbours = Neighbours(store)
         moment = clock.now().replace(microsecond=0)
         self._now = (moment, timestamp(moment))
@@ -79,6 +83,9 @@ class RegistryContext:
     def check_namespace(self, resource: Resource, metadata: Object) -> None:
         """Refuse a create in a namespace that does not exist or is terminating."""
         name = metadata.get("namespace", "")
+        if self.find_namespace is not None:
+            check_create(self.find_namespace(name), name, resource.type, metadata.get("name", ""))
+            return
         entry = self.store.head(NAMESPACE.group_resource, Key("", name))
         # Searching the bytes avoids decoding: an active namespace does not contain this word.
         if entry is None or b'"Terminating"' in entry.encoded:

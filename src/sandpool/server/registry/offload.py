@@ -138,7 +138,7 @@ class OffloadedContext(RegistryContext):
     offloaded = True
 
     def __init__(self, context: RegistryContext, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(context.store, context.clock, context.rng)
+        super().__init__(context.store, context.clock, context.rng, context.find_namespace)
         self.neighbours = _AskedNeighbours(context.neighbours, loop)
         self._loop = loop
 
