@@ -1,0 +1,55 @@
+"""What happens to a request from kube-apiserver before a verb serves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from sandpool.kube.errors import ServiceUnavailable
+from sandpool.server.aggregated.namespaces import NamespaceMirror
+from sandpool.server.aggregated.subject_access import SubjectAccess
+from sandpool.server.auth.rbac import Decision
+from sandpool.server.request.messages import Response, ServerRequest, User
+from sandpool.server.request.request_info import RequestInfo, parse
+
+# An update and a patch create an object that does not exist, if they may.
+_CREATING: Final = frozenset({"create", "update", "patch"})
+_READING: Final = frozenset({"get", "list", "watch"})
+
+
+class RequestHandler(Protocol):
+    async def handle(self, request: ServerRequest) -> Response: ...
+
+
+class ForwardedHandler:
+    """Authorizes a forwarded request, refuses writes of a process that does not lead, and reads new namespaces."""
+
+    def __init__(
+        self, handler: RequestHandler, access: SubjectAccess, namespaces: NamespaceMirror, leads: Callable[[], bool]
+    ) -> None:
+        self._handler = handler
+        self._access = access
+        self._namespaces = namespaces
+        self._leads = leads
+
+    async def handle(self, request: ServerRequest) -> Response:
+        """See ``http.server.RequestHandler``."""
+        info = parse(request.method, request.path, request.query)
+        await self._access.require(request.user, info)
+        if info.is_resource and info.verb not in _READING:
+            if not self._leads():
+                why = "this server does not hold the leader lease and must not write; try again"
+                raise ServiceUnavailable(why, details={"retryAfterSeconds": 1})
+            if info.namespace and info.verb in _CREATING:
+                await self._namespaces.ensure(info.namespace)
+        return await self._handler.handle(request)
+
+
+class Authorized:
+    """The authorizer behind a ``ForwardedHandler``, and for clients in this process: every request is allowed."""
+
+    def authorize(self, user: User, info: RequestInfo) -> Decision:
+        return Decision(True)
+
+    def require(self, user: User, info: RequestInfo) -> None:
+        """Allow it."""

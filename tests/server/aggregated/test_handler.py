@@ -1,0 +1,81 @@
+"""Order of the checks before a verb."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandpool.kube.errors import Forbidden, ServiceUnavailable
+from sandpool.server.aggregated.handler import ForwardedHandler
+from sandpool.server.request.messages import Response, ServerRequest, User
+from sandpool.server.request.request_info import RequestInfo
+
+CLAIMS = "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/ns/sandboxclaims"
+
+
+class Checks:
+    """The three neighbours of the handler, and what they were asked in which order."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.allowed = self.leading = True
+
+    async def require(self, user: User, info: RequestInfo) -> None:
+        self.asked.append(f"may {user.name} {info.verb}")
+        if not self.allowed:
+            raise Forbidden("no")
+
+    async def ensure(self, name: str) -> None:
+        self.asked.append(f"namespace {name}")
+
+    async def handle(self, request: ServerRequest) -> Response:
+        self.asked.append("served")
+        return Response()
+
+    def leads(self) -> bool:
+        return self.leading
+
+
+@pytest.fixture
+def checks() -> Checks:
+    return Checks()
+
+
+async def send(checks: Checks, method: str, path: str = CLAIMS) -> list[str]:
+    handler = ForwardedHandler(checks, checks, checks, checks.leads)  # type: ignore[arg-type]
+    await handler.handle(ServerRequest(method, path, User("alice")))
+    return checks.asked
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "asked"),
+    [
+        ("GET", CLAIMS, ["may alice list", "served"]),
+        ("POST", CLAIMS, ["may alice create", "namespace ns", "served"]),
+        ("PATCH", f"{CLAIMS}/a", ["may alice patch", "namespace ns", "served"]),
+        ("DELETE", f"{CLAIMS}/a", ["may alice delete", "served"]),
+        ("GET", "/apis", ["may alice get", "served"]),
+    ],
+)
+async def test_request_is_authorized_then_served(checks: Checks, method: str, path: str, asked: list[str]) -> None:
+    assert await send(checks, method, path) == asked
+
+
+async def test_refused_request_reads_nothing_else(checks: Checks) -> None:
+    checks.allowed = checks.leading = False
+    with pytest.raises(Forbidden):
+        await send(checks, "POST")
+    assert checks.asked == ["may alice create"]
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+async def test_process_without_the_lease_writes_nothing(checks: Checks, method: str) -> None:
+    checks.leading = False
+    with pytest.raises(ServiceUnavailable, match="leader lease") as refusal:
+        await send(checks, method)
+    assert refusal.value.retry_after == 1
+    assert "served" not in checks.asked
+
+
+async def test_process_without_the_lease_still_reads(checks: Checks) -> None:
+    checks.leading = False
+    assert await send(checks, "GET") == ["may alice list", "served"]

@@ -1,0 +1,253 @@
+"""The whole process beside an API in the place of kube-apiserver."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from typing import TYPE_CHECKING
+
+import aiohttp
+import pytest
+
+from sandpool.api.conditions import is_ready
+from sandpool.api.kinds import (
+    CLUSTER_ROLE,
+    LEASE,
+    NAMESPACE,
+    POD,
+    ROLE_BINDING,
+    SANDBOX_CLAIM,
+    SANDBOX_TEMPLATE,
+    SANDBOX_WARM_POOL,
+)
+from sandpool.api.labels import SANDBOX_NAME_HASH
+from sandpool.api.resource import Object
+from sandpool.engine.clock import SystemClock, micro_timestamp
+from sandpool.node.simulated import SimulatedNode
+from sandpool.server.aggregated.process import API_SERVICES, AggregatedProcess, _identity
+from sandpool.server.aggregated.registration import API_SERVICE
+from sandpool.server.aggregated.volume import OVERRIDE, WrongVolume
+from sandpool.server.serving.pki import Authority
+from sandpool.server.store.journal import StoreInUse
+from sandpool.testing.objects import new, pod, pod_template
+from sandpool.testing.waiting import until
+from tests.server.aggregated.conftest import LEASE as LEASE_NAME
+
+if TYPE_CHECKING:
+    from tests.server.aggregated.conftest import Cluster
+
+CLAIMS = "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/ns/sandboxclaims"
+TEMPLATES = CLAIMS.replace("sandboxclaims", "sandboxtemplates")
+POOLS = CLAIMS.replace("sandboxclaims", "sandboxwarmpools")
+SANDBOXES = "/apis/agents.x-k8s.io/v1beta1/namespaces/ns/sandboxes"
+
+
+async def serving(process: AggregatedProcess) -> None:
+    """Wait until it serves; raise why it ended if it did."""
+    ended = asyncio.create_task(process.wait())
+    ready = asyncio.create_task(process.serving.wait())
+    async with asyncio.timeout(60):
+        await asyncio.wait((ended, ready), return_when=asyncio.FIRST_COMPLETED)
+    if ended.done():
+        ended.result()
+    for task in (ended, ready):
+        task.cancel()
+
+
+def claim(name: str) -> Object:
+    return new(SANDBOX_CLAIM, name, spec={"warmPoolRef": {"name": "python"}})
+
+
+def pod_of_a_sandbox() -> Object:
+    return pod("box", metadata={"labels": {SANDBOX_NAME_HASH: "abc"}})
+
+
+async def test_warm_claim_is_served_with_its_pod_in_the_other_api(cluster: Cluster) -> None:
+    process = await cluster.process()
+    await serving(process)
+    proxy = cluster.proxy(process)
+    node = asyncio.create_task(SimulatedNode(cluster.client, SystemClock(), namespace="ns", brief=True).run())
+    template = new(SANDBOX_TEMPLATE, "python", spec={"podTemplate": pod_template()})
+    pool = new(SANDBOX_WARM_POOL, "python", spec={"replicas": 2, "sandboxTemplateRef": {"name": "python"}})
+    for path, body in ((TEMPLATES, template), (POOLS, pool)):
+        assert (await proxy("POST", path, body)).status == 201
+
+    async def filled() -> bool:
+        status: Object = (await proxy("GET", f"{POOLS}/python")).body.get("status", {})
+        return bool(status.get("readyReplicas") == 2)
+
+    await until(filled)
+    assert (await proxy("POST", CLAIMS, claim("mine"))).status == 201
+
+    async def ready() -> bool:
+        return is_ready((await proxy("GET", f"{CLAIMS}/mine")).body)
+
+    await until(ready)
+    pods = (await cluster.client.list(POD, "ns"))["items"]
+    sandboxes = {each["metadata"]["uid"] for each in (await proxy("GET", SANDBOXES)).body["items"]}
+    assert {each["metadata"]["ownerReferences"][0]["uid"] for each in pods} <= sandboxes
+    node.cancel()
+    await asyncio.gather(node, return_exceptions=True)
+
+
+async def test_caller_may_do_what_the_other_api_allows(cluster: Cluster) -> None:
+    process = await cluster.process()
+    await serving(process)
+    proxy = cluster.proxy(process)
+    refused = await proxy("GET", CLAIMS, user="alice", groups=())
+    assert refused.status == 403
+    assert 'User "alice" cannot list resource "sandboxclaims"' in refused.body["message"]
+    rules = [{"apiGroups": ["*"], "resources": ["sandboxclaims"], "verbs": ["create"]}]
+    await cluster.client.create(CLUSTER_ROLE, new(CLUSTER_ROLE, "claimer", rules=rules))
+    binding = {
+        "roleRef": {"apiGroup": CLUSTER_ROLE.group, "kind": "ClusterRole", "name": "claimer"},
+        "subjects": [{"apiGroup": CLUSTER_ROLE.group, "kind": "User", "name": "alice"}],
+    }
+    await cluster.client.create(ROLE_BINDING, new(ROLE_BINDING, "alice", **binding), "ns")
+    assert (await proxy("POST", CLAIMS, claim("hers"), user="alice", groups=())).status == 201
+    assert (await proxy("GET", CLAIMS, user="alice", groups=())).status == 403
+    elsewhere = CLAIMS.replace("/ns/", "/default/")
+    assert (await proxy("POST", elsewhere, claim("hers"), user="alice", groups=())).status == 403
+
+
+async def test_only_the_proxy_may_name_a_user(cluster: Cluster) -> None:
+    process = await cluster.process()
+    await serving(process)
+    proxy = cluster.proxy(process)
+    assert (await proxy("GET", CLAIMS)).status == 200
+    assert (await proxy("GET", CLAIMS, user="")).status == 401
+    assert (await cluster.proxy(process, name="another")("GET", CLAIMS)).status == 401
+    assert (await proxy("GET", CLAIMS, headers={"Impersonate-User": "bob"})).status == 403
+    stranger = Authority(cluster.directory / "stranger", SystemClock())
+    with pytest.raises(aiohttp.ClientError):
+        await cluster.proxy(process, stranger)("GET", CLAIMS)
+    tls = ssl.create_default_context(cadata=(process.options.data_dir / "pki" / "ca.crt").read_text())
+    async with aiohttp.ClientSession() as session:
+        headers = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
+        for path, expected in ((CLAIMS, 401), ("/readyz", 200)):
+            url = f"https://127.0.0.1:{process.port}{path}"
+            async with session.get(url, headers=headers, ssl=tls) as response:
+                assert response.status == expected
+
+
+async def test_new_namespace_is_known_at_once_and_a_missing_one_refused(cluster: Cluster) -> None:
+    process = await cluster.process()
+    await serving(process)
+    proxy = cluster.proxy(process)
+    for number in range(5):
+        await cluster.client.create(NAMESPACE, new(NAMESPACE, f"new-{number}"))
+        assert (await proxy("POST", CLAIMS.replace("/ns/", f"/new-{number}/"), claim("a"))).status == 201
+    missing = await proxy("POST", CLAIMS.replace("/ns/", "/missing/"), claim("a"))
+    assert missing.status == 404
+    assert missing.body["message"] == 'namespaces "missing" not found'
+
+
+async def test_second_copy_waits_until_the_first_has_stopped(cluster: Cluster) -> None:
+    first = await cluster.process("one")
+    await serving(first)
+    second = await cluster.process("two")
+
+    async def waits() -> bool:
+        return second._election.leader == _identity(first.options.data_dir)
+
+    await until(waits)
+    assert second.port == 0, "it does not listen"
+    with pytest.raises(StoreInUse):
+        await cluster.process("one")
+    await first.stop()
+    await serving(second)
+
+
+async def test_lease_of_a_killed_predecessor_on_the_same_volume_is_taken_at_once(cluster: Cluster) -> None:
+    data_dir = cluster.directory / "data"
+    data_dir.mkdir()
+    now = micro_timestamp(SystemClock().now())
+    spec = {
+        "holderIdentity": _identity(data_dir),
+        "leaseDurationSeconds": 3600,
+        "leaseTransitions": 0,
+        "acquireTime": now,
+        "renewTime": now,
+    }
+    await cluster.client.create(LEASE, new(LEASE, LEASE_NAME, spec=spec), "ns")
+    await serving(await cluster.process("data"))
+
+
+async def test_objects_are_there_after_a_restart(cluster: Cluster) -> None:
+    process = await cluster.process()
+    await serving(process)
+    created = await cluster.proxy(process)("POST", CLAIMS, claim("mine"))
+    await process.stop()
+    process = await cluster.process()
+    await serving(process)
+    found = await cluster.proxy(process)("GET", f"{CLAIMS}/mine")
+    assert found.body["metadata"]["uid"] == created.body["metadata"]["uid"]
+
+
+async def test_empty_volume_is_refused_while_pods_of_sandboxes_exist(cluster: Cluster) -> None:
+    await cluster.client.create(POD, pod_of_a_sandbox(), "ns")
+    process = await cluster.process()
+    with pytest.raises(WrongVolume, match=f"1, among them ns/box.*{OVERRIDE}"):
+        await serving(process)
+    assert process.port == 0, "it never listened"
+    await process.stop()
+    await serving(await cluster.process(accept_empty=True))
+
+
+async def test_volume_with_history_is_accepted_although_it_has_no_sandbox(cluster: Cluster) -> None:
+    """The last sandbox was deleted, and its pod is not collected yet."""
+    process = await cluster.process()
+    await serving(process)
+    proxy = cluster.proxy(process)
+    await proxy("POST", CLAIMS, claim("mine"))
+    await proxy("DELETE", f"{CLAIMS}/mine")
+    await process.stop()
+    await cluster.client.create(POD, pod_of_a_sandbox(), "ns")
+    await serving(await cluster.process())
+
+
+async def test_volume_of_another_cluster_is_refused(cluster: Cluster) -> None:
+    data_dir = cluster.directory / "data"
+    data_dir.mkdir()
+    (data_dir / "cluster").write_text("another-uid\n")
+    with pytest.raises(WrongVolume, match="written for the cluster with the UID another-uid"):
+        await serving(await cluster.process("data"))
+
+
+async def test_new_ca_of_the_proxy_replaces_the_old_one(cluster: Cluster) -> None:
+    process = await cluster.process()
+    await serving(process)
+    old = cluster.proxy(process)
+    assert (await old("GET", CLAIMS)).status == 200
+    renewed = Authority(cluster.directory / "renewed", SystemClock())
+    await cluster.trust(renewed)
+
+    async def accepted() -> bool:
+        try:
+            return (await cluster.proxy(process, renewed)("GET", CLAIMS)).status == 200
+        except aiohttp.ClientError:
+            return False
+
+    await until(accepted)
+    with pytest.raises(aiohttp.ClientError):
+        await old("GET", CLAIMS)
+
+
+async def test_ca_of_the_server_is_published_and_stays(cluster: Cluster) -> None:
+    await cluster.serve_api_services()
+    process = await cluster.process()
+    await serving(process)
+    ca = (process.options.data_dir / "pki" / "ca.crt").read_bytes()
+    for name in API_SERVICES:
+        await cluster.client.create(API_SERVICE, new(API_SERVICE, name, spec={"group": name.partition(".")[2]}))
+
+        async def published(name: str = name) -> bool:
+            spec = (await cluster.client.get(API_SERVICE, name))["spec"]
+            return base64.b64decode(spec.get("caBundle", "")) == ca
+
+        await until(published)
+        await cluster.client.delete(API_SERVICE, name)
+        again = new(API_SERVICE, name, spec={"group": name.partition(".")[2], "caBundle": "b2xk"})
+        await cluster.client.create(API_SERVICE, again)
+        await until(published)
