@@ -23,7 +23,7 @@ from sandpool.api.views import parse_time
 from sandpool.controllers.options import FIRST_READY_DELAY, ClaimOptions
 from sandpool.kube.errors import Forbidden
 from sandpool.kube.transport import Request
-from sandpool.node.simulated import Stage
+from sandpool.node.simulated import StartupStage
 from sandpool.testing.backend import Backend
 from sandpool.testing.faulty_transport import Fault
 from sandpool.testing.world import World
@@ -73,7 +73,7 @@ async def test_warm_claim_is_recorded_in_every_metric_once(world: World) -> None
 
 
 async def test_cold_claim_is_recorded_as_cold(world: World) -> None:
-    world.node.delays = {Stage.READY: 4.0}
+    world.node.delays = {StartupStage.READY: 4.0}
     await world.template()
     await world.pool(0, filled=False)
     await world.claim("mine")
@@ -265,7 +265,7 @@ async def test_e49_claim_is_recorded_without_observability_annotations(world: Wo
 
 
 async def test_e50_recreated_claim_is_recorded_separately(world: World) -> None:
-    world.node.delays = {Stage.READY: 10.0}
+    world.node.delays = {StartupStage.READY: 10.0}
     await world.template()
     await world.pool(0, filled=False)
     await world.claim("mine")

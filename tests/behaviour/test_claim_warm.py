@@ -11,7 +11,7 @@ from sandpool.api.names import name_hash
 from sandpool.api.resource import SharedObject
 from sandpool.kube.errors import InternalError
 from sandpool.kube.transport import Request
-from sandpool.node.simulated import Stage
+from sandpool.node.simulated import StartupStage
 from sandpool.testing.objects import owner_reference
 from sandpool.testing.world import World, owner_of, owners
 from tests.support.intercepting_transport import Interceptor
@@ -143,7 +143,7 @@ async def test_e33_empty_pool_causes_a_cold_start_at_once(world: World) -> None:
 
 
 async def test_e33_waiting_claim_has_no_conditions(world: World) -> None:
-    world.node.delays = {Stage.ADDRESS: NEVER}
+    world.node.delays = {StartupStage.ADDRESS: NEVER}
     await world.template()
     await world.pool(1, filled=False)
     await world.claim("mine")
@@ -155,7 +155,7 @@ async def test_e33_waiting_claim_has_no_conditions(world: World) -> None:
 
 async def test_waiting_claims_are_served_in_arrival_order(world: World) -> None:
     """Events serve them: no time passes between a sandbox becoming ready and its claim becoming ready."""
-    world.node.delays = {Stage.READY: NEVER}
+    world.node.delays = {StartupStage.READY: NEVER}
     await world.template()
     await world.pool(3, filled=False)
     for name in ("zoe", "adam", "mia"):
@@ -174,7 +174,7 @@ async def test_waiting_claims_are_served_in_arrival_order(world: World) -> None:
 
 async def test_e34_starting_sandbox_is_adopted_when_none_is_ready(world: World) -> None:
     """It has reported an address and is not ready when the claim stops waiting."""
-    world.node.delays = {Stage.READY: NEVER}
+    world.node.delays = {StartupStage.READY: NEVER}
     await world.template()
     await world.pool(1, filled=False)
     await world.wait(30)
@@ -193,7 +193,7 @@ async def test_e34_starting_sandbox_is_adopted_when_none_is_ready(world: World) 
 
 
 async def test_e35_ready_sandbox_is_preferred_over_an_older_starting_one(world: World) -> None:
-    world.node.delays = {Stage.READY: NEVER}
+    world.node.delays = {StartupStage.READY: NEVER}
     await world.template()
     await world.pool(2, filled=False)
     *_, last = await world.members()
@@ -209,7 +209,7 @@ async def test_e35_ready_sandbox_is_preferred_over_an_older_starting_one(world: 
 @pytest.mark.parametrize("where", ["annotations", "labels"])
 async def test_e34_e36_assigned_sandbox_is_adopted_and_no_other(world: World, where: str) -> None:
     """A controller ended between noting it and doing it, perhaps long ago; it need not even have an address."""
-    world.node.delays = {Stage.ADDRESS: NEVER}
+    world.node.delays = {StartupStage.ADDRESS: NEVER}
     await world.template()
     await world.pool(3, filled=False)
     chosen = (await world.members())[1]["metadata"]["name"]

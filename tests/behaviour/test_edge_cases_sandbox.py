@@ -25,7 +25,7 @@ from sandpool.controllers.options import ControllerOptions, SandboxOptions
 from sandpool.engine.clock import timestamp
 from sandpool.kube.errors import InternalError
 from sandpool.kube.transport import Request
-from sandpool.node.simulated import Fate, Stage
+from sandpool.node.simulated import Fate, StartupStage
 from sandpool.testing.faulty_transport import Fault
 from sandpool.testing.objects import owner_reference, pod_template
 from sandpool.testing.world import World, owner_of
@@ -59,7 +59,7 @@ def soon(world: World, seconds: float) -> str:
 
 
 async def test_edge_01_created_pod_is_reported_with_the_phase_of_the_response(world: World) -> None:
-    world.node.delays = {Stage.SCHEDULED: NEVER}
+    world.node.delays = {StartupStage.SCHEDULED: NEVER}
     await world.sandbox()
     await world.wait(LASTING)
     assert (await world.told())["Ready"] == ("False", "DependenciesNotReady", "Pod exists with phase: Pending")
@@ -374,7 +374,7 @@ async def test_edge_16a_foreign_service_is_an_error_without_a_requested_service(
 
 
 async def test_edge_17_node_name_alone_is_not_written_before_ready_and_is_after(world: World) -> None:
-    world.node.delays = {Stage.INITIALIZED: NEVER}
+    world.node.delays = {StartupStage.INITIALIZED: NEVER}
     await world.sandbox()
     await world.wait(9)
     assert world.written() == ["create pods"], "the node name alone is not urgent"

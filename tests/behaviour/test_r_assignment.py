@@ -29,7 +29,7 @@ from sandpool.api.warmpool import RECREATE, ROLLING_UPDATE
 from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import AlreadyExists, InternalError
 from sandpool.kube.transport import Request
-from sandpool.node.simulated import Fate, Stage
+from sandpool.node.simulated import Fate, StartupStage
 from sandpool.testing.faulty_transport import Fault
 from sandpool.testing.objects import new, owner_reference
 from sandpool.testing.waiting import until
@@ -246,7 +246,7 @@ async def test_r6_sandbox_without_address_or_readiness_is_not_assigned(world: Wo
 
 
 async def test_r6_claim_waits_for_ready_and_not_for_running(world: World) -> None:
-    world.node.delays = {Stage.CONTAINERS_READY: 1.0}
+    world.node.delays = {StartupStage.CONTAINERS_READY: 1.0}
     await world.template()
     await world.pool(1, filled=False)
     async with SandboxHistory(world.client, world.namespace) as history:

@@ -25,7 +25,7 @@ from sandpool.engine.clock import timestamp
 from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request
-from sandpool.node.simulated import Fate, Stage
+from sandpool.node.simulated import Fate, StartupStage
 from sandpool.testing.faulty_transport import Fault
 from sandpool.testing.objects import pod_template
 from sandpool.testing.world import WRITES, World, owner_of, owners
@@ -61,7 +61,7 @@ async def until_left(world: World, type: ResourceType, count: int) -> None:
 @pytest.mark.parametrize("waits", [True, False], ids=["waiting", "bound"])
 async def test_r41_claim_of_a_dead_client_expires_and_frees_everything(world: World, waits: bool) -> None:
     """No client reads or deletes it; its shutdown time ends it."""
-    world.node.delays = {Stage.READY: 1e6} if waits else {}
+    world.node.delays = {StartupStage.READY: 1e6} if waits else {}
     await world.template()
     await world.pool(1, filled=not waits)
     end = in_seconds(world, 60)
@@ -76,7 +76,7 @@ async def test_r41_claim_of_a_dead_client_expires_and_frees_everything(world: Wo
 
 
 async def test_r41_claim_deleted_while_waiting_passes_its_turn_on(world: World) -> None:
-    world.node.delays = {Stage.READY: 1.0}
+    world.node.delays = {StartupStage.READY: 1.0}
     await world.template()
     await world.pool(1, filled=False)
     await world.claim("first")

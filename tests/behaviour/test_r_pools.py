@@ -16,7 +16,7 @@ from sandpool.controllers.options import WarmPoolOptions
 from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import Forbidden
 from sandpool.kube.transport import Request
-from sandpool.node.simulated import Fate, Stage, all_ready
+from sandpool.node.simulated import Fate, StartupStage, all_ready
 from sandpool.testing.faulty_transport import Fault
 from sandpool.testing.waiting import until
 from sandpool.testing.world import World, owner_of
@@ -163,7 +163,7 @@ async def test_r22_quiet_pool_requeues_itself_and_reports_once(world: World) -> 
     assert event["note"] == (f"{HELD}; holding them instead of replacing (replacements would be equally unschedulable)")
     assert "series" not in event
     # There is room again, and starting takes longer than the pool waits before it looks again.
-    world.node.fate, world.node.delays = all_ready, {Stage.READY: 90}
+    world.node.fate, world.node.delays = all_ready, {StartupStage.READY: 90}
     world.node.reconsider()
     await world.wait(100)
     await world.filled(3)

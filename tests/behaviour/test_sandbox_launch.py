@@ -9,7 +9,7 @@ from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM
 from sandpool.api.labels import PROPAGATED_ANNOTATIONS, PROPAGATED_LABELS, SANDBOX_NAME_HASH
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
-from sandpool.node.simulated import NO_NODE, Fate, Stage
+from sandpool.node.simulated import NO_NODE, Fate, StartupStage
 from sandpool.testing.objects import owner_reference, pod_template
 from sandpool.testing.world import World
 from tests.support.sandbox_objects import pod_status
@@ -42,7 +42,7 @@ async def test_ready_sandbox_has_three_conditions_and_its_location(world: World)
 
 async def test_launch_is_one_pod_and_one_status_write(world: World) -> None:
     """The number of stages that the kubelet reports does not matter."""
-    world.node.delays = dict.fromkeys(Stage, 0.5)
+    world.node.delays = dict.fromkeys(StartupStage, 0.5)
     world.written()
     await world.sandbox()
     await world.wait(5)
@@ -101,7 +101,7 @@ async def test_pod_without_template_metadata_has_no_key_lists(world: World) -> N
 
 async def test_ready_message_follows_the_pod(world: World) -> None:
     """Each message in turn, written after the delay of a status that is not urgent."""
-    world.node.delays = {Stage.SCHEDULED: NEVER}
+    world.node.delays = {StartupStage.SCHEDULED: NEVER}
     await world.sandbox()
     for status, message in (
         (pod_status("Pending", scheduled=None), "Pod exists with phase: Pending"),
@@ -121,7 +121,7 @@ async def test_ready_message_follows_the_pod(world: World) -> None:
 
 async def test_pod_scheduled_follows_the_pod(world: World) -> None:
     """Three cases: nothing reported, no node found (written at once), and a missing reason."""
-    world.node.delays = {Stage.SCHEDULED: NEVER}
+    world.node.delays = {StartupStage.SCHEDULED: NEVER}
     await world.sandbox()
     await world.wait(LASTING)
     assert (await world.told())["PodScheduled"] == (

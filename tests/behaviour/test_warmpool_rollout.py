@@ -12,7 +12,7 @@ from sandpool.api.names import name_hash
 from sandpool.api.resource import Object, SharedObject
 from sandpool.api.views import PodView
 from sandpool.api.warmpool import ON_REPLENISH, RECREATE, ROLLING_UPDATE
-from sandpool.node.simulated import Fate, Stage
+from sandpool.node.simulated import Fate, StartupStage
 from sandpool.testing.world import World
 from tests.support.backends import embedded
 from tests.support.object_queries import image_of
@@ -65,7 +65,7 @@ async def pool_of(world: World, replicas: int, strategy: Object) -> None:
 async def test_rollout_keeps_its_bounds_at_every_instant(
     world: World, unavailable: int | str, surge: int | str, least: int, most: int
 ) -> None:
-    world.node.delays = {Stage.READY: 1.0}
+    world.node.delays = {StartupStage.READY: 1.0}
     await world.template()
     await world.pool(4, updateStrategy=rolling(unavailable, surge), filled=False)
     await world.wait(2)
@@ -81,7 +81,7 @@ async def test_rollout_keeps_its_bounds_at_every_instant(
 
 
 async def test_rollout_without_bounds_uses_a_quarter(world: World) -> None:
-    world.node.delays = {Stage.READY: 1.0}
+    world.node.delays = {StartupStage.READY: 1.0}
     await world.template()
     await world.pool(4, strategy=ROLLING_UPDATE, filled=False)
     await world.wait(2)
@@ -96,7 +96,7 @@ async def test_rollout_without_bounds_uses_a_quarter(world: World) -> None:
 
 async def test_claims_during_a_rollout_get_a_current_sandbox_while_one_is_ready(world: World) -> None:
     """Otherwise they get one of the former template."""
-    world.node.delays = {Stage.READY: 1.0}
+    world.node.delays = {StartupStage.READY: 1.0}
     await world.template()
     await world.pool(2, updateStrategy=rolling(0, 1), filled=False)
     await world.wait(2)
@@ -210,7 +210,7 @@ async def test_e27_zero_counts_are_absent(world: World) -> None:
 
 
 async def test_filling_pool_reports_progress(world: World) -> None:
-    world.node.delays = {Stage.READY: 5.0}
+    world.node.delays = {StartupStage.READY: 5.0}
     await world.template()
     await world.pool(2, filled=False)
     await world.wait(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandpool.node.simulated import Stage
+from sandpool.node.simulated import StartupStage
 from sandpool.testing.world import World
 from tests.support.costs import Costs, told
 
@@ -10,7 +10,7 @@ from tests.support.costs import Costs, told
 async def test_replacement_costs_three_writes_and_three_reconciles(world: World) -> None:
     await world.template()
     await world.pool(2)
-    world.node.delays = dict.fromkeys(Stage, 0.5)
+    world.node.delays = dict.fromkeys(StartupStage, 0.5)
     members = {box["metadata"]["name"] for box in await world.members()}
     costs = Costs(world)
 
@@ -19,7 +19,7 @@ async def test_replacement_costs_three_writes_and_three_reconciles(world: World)
 
     (new,) = {box["metadata"]["name"] for box in await world.filled(2)} - members
     reported = [each for each in costs.all("node") if each.name == new]
-    assert len(reported) == len(Stage) == 6
+    assert len(reported) == len(StartupStage) == 6
     # kube-apiserver does not log the name of a sandbox that is created, so creations are counted.
     created = [each for each in costs.all() if each.verb == "create" and each.resource != "events"]
     assert told(created) == ["create pods", "create sandboxes"]

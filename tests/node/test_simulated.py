@@ -15,7 +15,7 @@ from sandpool.api.views.pod import SUCCEEDED
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound, ServiceUnavailable
 from sandpool.kube.transport import Request
-from sandpool.node.simulated import NO_NODE, Fate, SimulatedNode, Stage
+from sandpool.node.simulated import NO_NODE, Fate, SimulatedNode, StartupStage
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.faulty_transport import Fault, FaultyTransport
@@ -92,11 +92,11 @@ async def test_pod_becomes_ready(rig: Rig) -> None:
 
 
 async def test_stages_are_delayed(rig: Rig) -> None:
-    rig.node.delays = dict.fromkeys(Stage, 1.0)
+    rig.node.delays = dict.fromkeys(StartupStage, 1.0)
     await rig.create()
 
     seen = []
-    for _ in Stage:
+    for _ in StartupStage:
         await rig.passes(1)
         found = await rig.get()
         conditions = await rig.conditions()
@@ -175,7 +175,7 @@ async def test_deleted_pod_is_removed_after_its_termination_time(rig: Rig) -> No
 
 
 async def test_pod_deleted_while_starting_is_not_reported(rig: Rig) -> None:
-    rig.node.delays = {Stage.READY: 10}
+    rig.node.delays = {StartupStage.READY: 10}
     rig.node.termination = 60
     await rig.create()
     await rig.client.delete(POD, "pod", "default")

@@ -1,9 +1,9 @@
 """A node without containers: it binds pods and reports the statuses that a kubelet would report, but runs nothing.
 
 Tests of controllers need pods that become ready, fail, hang, find no node and end at exact times. ``SimulatedNode``
-does what scheduler and kubelet do as far as the API shows it: it binds unbound pods, reports one ``Stage`` after the
-other, each after a delay on the given clock, and deletes pods whose deletion was requested. The ``Fate`` of a pod
-decides how far it gets; tests may change ``fate`` at any time, for pods that come later.
+does what scheduler and kubelet do as far as the API shows it: it binds unbound pods, reports one ``StartupStage``
+after the other, each after a delay on the given clock, and deletes pods whose deletion was requested. The ``Fate`` of
+a pod decides how far it gets; tests may change ``fate`` at any time, for pods that come later.
 
 The node uses the API through a client like any other and survives its failures: a failed write is retried. Several
 nodes may share one API. The first that binds a pod has it.
@@ -41,7 +41,7 @@ HOST: Final = "192.0.2.1"
 _PAUSE: Final = 1.0
 
 
-class Stage(Enum):
+class StartupStage(Enum):
     """Stages that are reported about a starting pod, in this order."""
 
     SCHEDULED = "bound to the node"
@@ -85,7 +85,7 @@ class SimulatedNode:
         *,
         name: str = "node",
         namespace: str | None = None,
-        delays: Mapping[Stage, float] | None = None,
+        delays: Mapping[StartupStage, float] | None = None,
         termination: float = 0.0,
         fate: Callable[[PodView], Fate] = all_ready,
         brief: bool = False,
@@ -174,9 +174,9 @@ class SimulatedNode:
             return
         if not await reports.scheduled():
             return
-        stages = [Stage.INITIALIZED, Stage.ADDRESS, Stage.RUNNING]
+        stages = [StartupStage.INITIALIZED, StartupStage.ADDRESS, StartupStage.RUNNING]
         if fate is Fate.READY:
-            stages += [Stage.CONTAINERS_READY, Stage.READY]
+            stages += [StartupStage.CONTAINERS_READY, StartupStage.READY]
         ends = fate in (Fate.FAILED, Fate.SUCCEEDED)
         for stage in stages:
             await reports.reached(stage, write=not self.brief or (stage is stages[-1] and not ends))
@@ -228,7 +228,7 @@ class _Reports:
         """Bind the pod if it is not bound to this node. Returns False if another node has it or it is being deleted."""
         node, pod = self.node, self.pod
         if not pod.node_name:
-            await node.pause(node.delays.get(Stage.SCHEDULED, 0.0))
+            await node.pause(node.delays.get(StartupStage.SCHEDULED, 0.0))
             target = {"apiVersion": "v1", "kind": "Node", "name": node.name}
             binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.name}, "target": target}
             try:
@@ -244,27 +244,27 @@ class _Reports:
         return True
 
     async def unschedulable(self) -> None:
-        await self.node.pause(self.node.delays.get(Stage.SCHEDULED, 0.0))
+        await self.node.pause(self.node.delays.get(StartupStage.SCHEDULED, 0.0))
         self._set(POD_SCHEDULED, FALSE, reason="Unschedulable", message=NO_NODE)
         await self._write()
 
-    async def reached(self, stage: Stage, *, write: bool = True) -> None:
+    async def reached(self, stage: StartupStage, *, write: bool = True) -> None:
         node = self.node
         await node.pause(node.delays.get(stage, 0.0))
         match stage:
-            case Stage.INITIALIZED:
+            case StartupStage.INITIALIZED:
                 self._set("Initialized", TRUE)
                 self._set("ContainersReady", FALSE)
                 self._set(READY, FALSE)
-            case Stage.ADDRESS:
+            case StartupStage.ADDRESS:
                 ip = node.new_address()
                 host = node.host_address
                 self.address = {"hostIP": host, "hostIPs": [{"ip": host}], "podIP": ip, "podIPs": [{"ip": ip}]}
-            case Stage.RUNNING:
+            case StartupStage.RUNNING:
                 self.phase = RUNNING
-            case Stage.CONTAINERS_READY:
+            case StartupStage.CONTAINERS_READY:
                 self._set("ContainersReady", TRUE)
-            case Stage.READY:
+            case StartupStage.READY:
                 self._set(READY, TRUE)
         if write:
             await self._write()

@@ -36,7 +36,7 @@ from sandpool.engine.tracing import NoTracing
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import InternalError, NotFound, TooManyRequests
 from sandpool.kube.transport import Request
-from sandpool.node.simulated import NO_NODE, Fate, SimulatedNode, Stage
+from sandpool.node.simulated import NO_NODE, Fate, SimulatedNode, StartupStage
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.faulty_transport import Fault, FaultyTransport, no_fault
@@ -180,7 +180,7 @@ async def test_pod_has_the_owner_and_label_of_its_sandbox(rig: Rig) -> None:
 
 async def test_launch_costs_two_writes_and_two_reconciles(rig: Rig) -> None:
     """The sandbox is that of a pool, and the node reports every stage of the pod separately."""
-    rig.node.delays = dict.fromkeys(Stage, 0.5)
+    rig.node.delays = dict.fromkeys(StartupStage, 0.5)
     pool = await rig.create(SANDBOX_WARM_POOL, "pool", spec={"replicas": 0, "sandboxTemplateRef": {"name": "python"}})
     labels = {WARM_POOL: name_hash("pool"), CREATED_BY: "controller"}
     references = [owner_reference(pool, controller=True, block=True)]
