@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -101,6 +102,40 @@ async def test_cancelled_work_gives_its_turn_to_the_next(worker: OffloadWorker) 
     gate.set()
     assert await worker.call("b", lambda: "next") == "next"
     assert closed.is_set(), "abandoned work is closed"
+
+
+@pytest.mark.parametrize("waiting", [False, True], ids=["running", "waiting for its turn"])
+async def test_cancelled_work_is_closed(worker: OffloadWorker, waiting: bool) -> None:
+    gate, begun = threading.Event(), threading.Event()
+    first = asyncio.ensure_future(worker.call("a", gate.wait)) if waiting else None
+
+    async def work() -> None:
+        begun.set()
+        gate.wait()
+        await rejoin_loop()
+
+    coroutine = work()
+    running = asyncio.ensure_future(worker.run("a", coroutine))
+    await asyncio.sleep(0)
+    if not waiting:
+        begun.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    gate.set()
+    if first is not None:
+        await first
+    await worker.call("a", lambda: None)  # the thread has finished what came before
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
+    assert begun.is_set() is not waiting
+
+
+async def test_work_for_a_closed_worker_is_closed(worker: OffloadWorker) -> None:
+    worker.close()
+    coroutine = asyncio.sleep(0)
+    with pytest.raises(RuntimeError):
+        await worker.run("a", coroutine)
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
 
 
 async def test_the_loop_gets_the_interpreter_back_quickly(worker: OffloadWorker) -> None:

@@ -17,7 +17,8 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Lock
 from types import coroutine
 from typing import Any, Final, Generic, TypeVar
 
@@ -46,13 +47,30 @@ def rejoin_loop() -> Generator[object, None, None]:
 
 @dataclass(slots=True)
 class _Job(Generic[T]):
-    """Work that may be abandoned while it runs."""
+    """Work that may be abandoned at any time: before the thread begins it, while it runs there, and afterwards."""
 
     work: Coroutine[Any, Any, T]
+    begun: bool = False
     abandoned: bool = False
+    _lock: Lock = field(default_factory=Lock)  # the thread begins the work, or the event loop closes it, never both
+
+    def abandon(self) -> None:
+        """Close the work, or have the thread close it."""
+        with self._lock:
+            self.abandoned = True
+            begun = self.begun
+        if not begun:
+            self.work.close()
+
+    def _begin(self) -> bool:
+        with self._lock:
+            self.begun = not self.abandoned
+            return self.begun
 
     def first_step(self) -> tuple[bool, T | None]:
         """Run the work until it ends or rejoins the event loop; whether it has ended, and its result."""
+        if not self._begin():
+            return False, None
         try:
             awaited = self.work.send(None)
         except StopIteration as stop:
@@ -94,8 +112,8 @@ class OffloadWorker:
         job = _Job(work)
         try:
             ended, result = await self.call(user, job.first_step)
-        except asyncio.CancelledError:
-            job.abandoned = True
+        except BaseException:
+            job.abandon()
             raise
         if ended:
             return result  # type: ignore[return-value]
