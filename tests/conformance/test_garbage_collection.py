@@ -13,6 +13,8 @@ from sandpool.testing.waiting import until
 
 # A real garbage collector that has just started needs time to hear of everything.
 WITHIN = 60.0
+# The UID of no object.
+NONEXISTENT = "00000000-0000-0000-0000-000000000001"
 
 
 async def found(client: Client, type: ResourceType, name: str, namespace: str) -> SharedObject | None:
@@ -40,7 +42,22 @@ async def family(
     grandchild = await client.create(
         CONFIG_MAP, new(CONFIG_MAP, "grandchild", metadata={"ownerReferences": [reference]}), namespace
     )
+    await observed(client, namespace)
     return owner, child, grandchild
+
+
+async def observed(client: Client, namespace: str) -> None:
+    """Wait until the garbage collector knows all objects created so far.
+
+    kube-controller-manager learns of them by watches. It orphans or blocks on those dependents only that it knows at
+    the time, and collects the others when it learns of them. It learns of a later object of a kind after the earlier
+    ones, and collects one whose owner does not exist as soon as it knows it.
+    """
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": NONEXISTENT}
+    for type in (SECRET, CONFIG_MAP):
+        await client.create(type, new(type, "later", metadata={"ownerReferences": [reference]}), namespace)
+    for type in (SECRET, CONFIG_MAP):
+        await gone(client, type, "later", namespace)
 
 
 @pytest.mark.parametrize("policy", ["Background", None])
@@ -116,15 +133,14 @@ async def test_dependent_with_one_remaining_owner_is_kept(client: Client, namesp
 
 
 async def test_dependent_of_a_nonexistent_owner_is_deleted(client: Client, namespace: str) -> None:
-    uid = "00000000-0000-0000-0000-000000000001"
-    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": uid}
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": NONEXISTENT}
     await client.create(SECRET, new(SECRET, "child", metadata={"ownerReferences": [reference]}), namespace)
     await gone(client, SECRET, "child", namespace)
 
 
 async def test_dependent_of_an_owner_with_another_uid_is_deleted(client: Client, namespace: str) -> None:
     owner = await client.create(CONFIG_MAP, new(CONFIG_MAP, "owner"), namespace)
-    reference = {**owner_reference(owner), "uid": "00000000-0000-0000-0000-000000000001"}
+    reference = {**owner_reference(owner), "uid": NONEXISTENT}
     await client.create(SECRET, new(SECRET, "child", metadata={"ownerReferences": [reference]}), namespace)
     await gone(client, SECRET, "child", namespace)
     assert await found(client, CONFIG_MAP, "owner", namespace) is not None
