@@ -43,7 +43,8 @@ class RequestRejected(Exception):
 @dataclass(frozen=True, slots=True)
 class Destination:
     """The sandbox and port a request names. ``hint`` is the address that the client believes the sandbox to have. With
-    ``accepts_loss`` the client does not rely on what it did in the sandbox before."""
+    ``accepts_loss`` the client does not rely on what it did in the sandbox before. ``by_url`` is true if a signed URL
+    named it, which is the authorization."""
 
     namespace: str
     sandbox: str
@@ -52,6 +53,7 @@ class Destination:
     hint: str = ""
     uid: str = ""
     accepts_loss: bool = False
+    by_url: bool = False
 
 
 def parse_destination(headers: Mapping[str, str], max_timeout: float = DEFAULT_TIMEOUT) -> Destination:

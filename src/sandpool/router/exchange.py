@@ -24,6 +24,7 @@ from sandpool.router.headers import (
     without_body,
 )
 from sandpool.router.http1 import MalformedMessage, ResponseHead
+from sandpool.router.signed_urls import without_token
 from sandpool.router.targets import Target
 from sandpool.router.upstream import Upstream
 
@@ -111,6 +112,11 @@ class Exchange:
         requests."""
         downstream = self.downstream
         router = downstream.router
+        if self.headers.url_label:
+            entrance = router.entrance(self.method, self.target, self.headers)
+            if entrance is not None:
+                self._respond(entrance + self._connection_line(self.keep) + b"\r\n", 303)
+                return True
         destination = router.destination(self.method, self.target, self.headers, downstream.peer)
         if destination is None:
             self._respond(json_response(200, b'{"status":"ok"}', connection=self._connection_line(self.keep)), 200)
@@ -176,7 +182,8 @@ class Exchange:
         upstream.begin(self, head_only=self.method == b"HEAD", upgrade_requested=bool(headers.upgrade))
         if not downstream.is_writable:
             self.client_writable(False)
-        head = headers.head(self.method, self.target, host=host, client=downstream.peer.address)
+        target = without_token(self.target) if headers.url_label else self.target
+        head = headers.head(self.method, target, host=host, client=downstream.peer.address)
         if len(self._early) == 1 and not headers.framing.is_chunked:
             head += self._early.pop()  # one write instead of two wakes the process in the sandbox once
         upstream.write(head)

@@ -10,6 +10,7 @@ import orjson
 
 from sandpool.router.destination import Destination
 from sandpool.router.http1 import Framing, Header, MalformedMessage, connection_options
+from sandpool.router.signed_urls import PARAMETER, label_of, without_cookie
 
 _HOP_BY_HOP: Final = frozenset(
     {
@@ -35,6 +36,7 @@ _SINGLE: Final = frozenset({b"host", b"authorization", b"origin"})
 LAST_CHUNK: Final = b"0\r\n\r\n"
 CHUNKED: Final = b"Transfer-Encoding: chunked\r\n"
 CLOSE: Final = b"Connection: close\r\n"
+_URL_COOKIE: Final = PARAMETER.encode()
 _END_OF_HEAD: Final = b"\r\n\r\n"
 
 
@@ -43,16 +45,28 @@ class RequestHeaders:
 
     A client repeats its headers, so a connection keeps the last ``RequestHeaders`` and reuses it for the same bytes.
     ``destination`` is the router's cache for what it has read from them. ``upgrade`` is the protocol to switch to; a
-    request with a body or of HTTP/1.0 cannot switch, and its Upgrade header is dropped (RFC 9110, 7.8).
+    request with a body or of HTTP/1.0 cannot switch, and its Upgrade header is dropped (RFC 9110, 7.8). For a host of
+    signed URLs, ``url_label`` is its first label.
     """
 
-    __slots__ = ("_framing_line", "_lines", "destination", "framing", "is_http_1_0", "keeps_alive", "text", "upgrade")
+    __slots__ = (
+        "_framing_line",
+        "_lines",
+        "destination",
+        "framing",
+        "is_http_1_0",
+        "keeps_alive",
+        "text",
+        "upgrade",
+        "url_label",
+    )
 
     def __init__(self, fields: list[Header], *, is_http_1_0: bool = False) -> None:
         self.is_http_1_0 = is_http_1_0
         self.framing = Framing(fields, is_http_1_0=is_http_1_0)
         self.destination: Destination | None = None
         self.text = _by_name(fields)
+        self.url_label = label_of(self.text.get("host", ""))
         options = connection_options(fields)
         self.keeps_alive = b"keep-alive" in options if is_http_1_0 else b"close" not in options
         may_switch = b"upgrade" in options and not is_http_1_0 and not self.has_body
@@ -150,4 +164,8 @@ def _kept(fields: list[Header], dropped: frozenset[bytes], options: set[bytes]) 
         lowered = name.lower()
         if lowered in _HOP_BY_HOP or lowered in dropped or lowered in options or lowered.startswith(_ROUTER_PREFIX):
             continue
+        if lowered == b"cookie" and _URL_COOKIE in value:
+            value = without_cookie(value)
+            if not value:
+                continue
         yield name, value

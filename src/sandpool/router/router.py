@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from sandpool.engine.clock import Clock
-from sandpool.router.authorization import Authorizer, Pending, allow_all
+from sandpool.router import signed_urls
+from sandpool.router.authorization import Authorizer, Pending, ScopedTokenAuthorizer, allow_all
 from sandpool.router.destination import AUTHORIZATION, DEFAULT_TIMEOUT, Destination, RequestRejected, parse_destination
 from sandpool.router.downstream import Downstream, Peer
 from sandpool.router.headers import RequestHeaders
@@ -199,18 +200,52 @@ class Router:
 
     def destination(self, method: bytes, target: bytes, headers: RequestHeaders, peer: Peer) -> Destination | None:
         """Read where a request goes, None if it is for the router itself. Raises ``RequestRejected``."""
-        if target == _HEALTH and method in (b"GET", b"HEAD"):
+        if target == _HEALTH and method in (b"GET", b"HEAD") and not headers.url_label:
             return None
         if method == b"CONNECT":
             raise RequestRejected(405, "CONNECT is not supported.")
         if not target.startswith(b"/") and target != b"*":
             raise RequestRejected(400, "The target of a request must be a path.")
+        if headers.url_label:
+            grant, _ = self._url_grant(target, headers)
+            timeout = self.options.max_timeout
+            return Destination(grant.namespace, grant.sandbox, grant.port, timeout, by_url=True)
         if headers.destination is None:
+            if signed_urls.label_of(signed_urls.host_of(headers.text.get("origin", ""))):
+                raise RequestRejected(403, "Pages of a sandbox reach that sandbox only.")
             # The result is kept with the headers, and those belong to one connection: the peer is always the same.
             if peer.via_loopback:
                 check_loopback_request(headers.text, self.allowed_hosts)
             headers.destination = parse_destination(headers.text, self.options.max_timeout)
         return headers.destination
+
+    def entrance(self, method: bytes, target: bytes, headers: RequestHeaders) -> bytes | None:
+        """The response to a browser that opens a signed URL, without its last line; None if the request is another.
+        Raises ``RequestRejected``."""
+        if not signed_urls.has_token(target) or method not in (b"GET", b"HEAD") or headers.upgrade:
+            return None
+        if "text/html" not in headers.text.get("accept", ""):
+            return None
+        grant, token = self._url_grant(target, headers)
+        return signed_urls.entrance(target, token, int(grant.until - self.clock.now().timestamp()))
+
+    def _url_grant(self, target: bytes, headers: RequestHeaders) -> tuple[signed_urls.UrlGrant, str]:
+        """What the signed URL of a request grants, with its token. Raises ``RequestRejected``."""
+        signer = self.authorizer.signer if isinstance(self.authorizer, ScopedTokenAuthorizer) else None
+        if signer is None:
+            raise RequestRejected(403, "This router has no secret for URLs.")
+        origin = headers.text.get("origin")
+        if origin is not None and signed_urls.host_of(origin) != headers.text["host"]:
+            raise RequestRejected(403, "Requests of web pages from other sites are not accepted.")
+        rejection = RequestRejected(401, "The URL is incomplete or was changed.")
+        for token in signed_urls.tokens_of(target, headers.text):
+            try:
+                now = self.clock.now().timestamp()
+                return signed_urls.check_token(signer, token, headers.url_label, now), token
+            except RequestRejected as error:
+                rejection = error
+        self.metrics.decided(False)
+        raise rejection
 
     @property
     def allowed_hosts(self) -> frozenset[str]:
@@ -219,7 +254,7 @@ class Router:
     def authorize(self, headers: RequestHeaders, destination: Destination, peer: Peer) -> Pending | None:
         """Return None if the client may send the request, or an awaitable that ends when that is known. Both this call
         and the awaitable raise ``RequestRejected``."""
-        if peer.reaches(destination.namespace) or self.authorizer is allow_all:
+        if destination.by_url or peer.reaches(destination.namespace) or self.authorizer is allow_all:
             return None
         try:
             pending = self.authorizer(headers.text.get(AUTHORIZATION, ""), destination)

@@ -51,24 +51,25 @@ class TokenSigner:
         names: dict[str, Any] = {"names": scope.sandboxes}
         if len(scope.sandboxes) == 1:
             names = {"name": scope.sandboxes[0]}
-        payload = _encode(orjson.dumps({"ns": scope.namespace, **names, "exp": scope.until}))
-        return f"{_VERSION}.{payload}.{_encode(self._sign(payload))}"
+        payload = encode(orjson.dumps({"ns": scope.namespace, **names, "exp": scope.until}))
+        return f"{_VERSION}.{payload}.{encode(self.sign(payload))}"
 
     def check(self, token: str, namespace: str, sandbox: str, now: float) -> None:
         """Raise ``RequestRejected`` unless the token grants access to this sandbox now."""
-        scope = self._read(token)
+        scope = self.read(token)
         if scope is None or now >= scope.until:
             raise RequestRejected(401, "The token is missing, wrong or expired.")
         if not scope.grants(namespace, sandbox):
             raise RequestRejected(403, "The token is for another sandbox.")
 
-    def _read(self, token: str) -> TokenScope | None:
+    def read(self, token: str) -> TokenScope | None:
+        """What a token grants, None for one that was not made with this secret. It may have expired."""
         version, _, rest = token.partition(".")
         payload, _, signature = rest.partition(".")
-        given = _decode(signature)
-        if version != _VERSION or given is None or not hmac.compare_digest(given, self._sign(payload)):
+        given = decode(signature)
+        if version != _VERSION or given is None or not hmac.compare_digest(given, self.sign(payload)):
             return None
-        content = _decode(payload)
+        content = decode(payload)
         try:
             document = orjson.loads(content or b"")
             names = document["names"] if "names" in document else [document["name"]]
@@ -76,7 +77,8 @@ class TokenSigner:
         except (ValueError, KeyError, TypeError):
             return None
 
-    def _sign(self, payload: str) -> bytes:
+    def sign(self, payload: str) -> bytes:
+        """The signature of a payload."""
         return hmac.digest(self.secret, _DOMAIN + payload.encode("utf-8", "replace"), "sha256")
 
 
@@ -98,11 +100,13 @@ def token_of(authorization: str) -> str:
     return ""
 
 
-def _encode(data: bytes) -> str:
+def encode(data: bytes) -> str:
+    """Base64 for URLs, without padding."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def _decode(text: str) -> bytes | None:
+def decode(text: str) -> bytes | None:
+    """The reverse of ``encode``, None for what is not valid."""
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):

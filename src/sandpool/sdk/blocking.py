@@ -332,10 +332,23 @@ class Client(_Blocking[AsyncClient]):
         context: str | None = None,
         namespace: str | None = None,
         lease: float = LEASE,
+        router: str | None = None,
+        router_token: str | None = None,
     ) -> None:
         loop = LoopThread()
+
+        async def connect() -> AsyncClient:
+            return AsyncClient(
+                kubeconfig=kubeconfig,
+                context=context,
+                namespace=namespace,
+                lease=lease,
+                router=router,
+                router_token=router_token,
+            )
+
         try:
-            super().__init__(loop.run(_connect(kubeconfig, context, namespace, lease)), loop)
+            super().__init__(loop.run(connect()), loop)
         except BaseException:
             loop.stop()
             raise
@@ -377,9 +390,3 @@ class Client(_Blocking[AsyncClient]):
             atexit.unregister(self.close)
             self._loop.run(self._async.close())
             self._loop.stop()
-
-
-async def _connect(
-    kubeconfig: str | os.PathLike[str] | None, context: str | None, namespace: str | None, lease: float
-) -> AsyncClient:
-    return AsyncClient(kubeconfig=kubeconfig, context=context, namespace=namespace, lease=lease)

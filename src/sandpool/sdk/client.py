@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
@@ -21,6 +22,7 @@ from sandpool.service.errors import NameTaken, NotReadyInTime
 from sandpool.service.service import Service
 
 if TYPE_CHECKING:
+    from sandpool.home.discovery import Home
     from sandpool.sdk.task_map import Progress
 
 #: The pool of sandboxes if none is named: that of ``sandpool run``.
@@ -37,7 +39,9 @@ class AsyncClient:
     """Claims sandboxes of one namespace. Close it, or use it as a context manager: that releases its sandboxes.
 
     Without arguments it talks to the API that the command line talks to: ``KUBECONFIG``, the local home, or the service
-    account of a pod. ``lease`` is the time in seconds after which the sandboxes of a dead program are released."""
+    account of a pod. ``lease`` is the time in seconds after which the sandboxes of a dead program are released.
+    ``router`` is the address of the router, and ``router_token`` a token for it, with which ``AsyncSandbox.url`` signs
+    URLs; the client knows those of the local home."""
 
     def __init__(
         self,
@@ -46,14 +50,20 @@ class AsyncClient:
         context: str | None = None,
         namespace: str | None = None,
         lease: float = LEASE,
+        router: str | None = None,
+        router_token: str | None = None,
         service: Service | None = None,
     ) -> None:
+        self._home: Home | None = None
         if service is None:
-            from sandpool.home.connection import connect
+            from sandpool.home.connection import resolve
 
             with service_errors():
-                connection = connect(None if kubeconfig is None else Path(kubeconfig), context)
+                target = resolve(None if kubeconfig is None else Path(kubeconfig), context)
+                connection = target.connection()
+            self._home = target.home
             service = Service.connect(connection, namespace)
+        self._router = (router, router_token)
         self.service = service
         self.id = random_name("client")
         self.leases = Leases(service.client, service.namespace, lease)
@@ -124,6 +134,16 @@ class AsyncClient:
 
             with suppress(Conflict):  # another claim of this name
                 await self.service.client.delete(SANDBOX_CLAIM, claim.name, claim.namespace, uid=claim.uid)
+
+    def sign_url(self, sandbox: str, port: int, seconds: float) -> str:
+        """A URL of a port of a sandbox, by the name of the sandbox; see ``AsyncSandbox.url``."""
+        from sandpool.router.signed_urls import UrlGrant
+        from sandpool.sdk.router_access import RouterAccess
+
+        with service_errors():
+            access = RouterAccess.find(*self._router, self._home)
+        until = math.ceil(self.leases.now().timestamp() + seconds)
+        return access.sign(UrlGrant(self.service.namespace, sandbox, port, until))
 
     async def close(self) -> None:
         """Release the sandboxes that are held, and close all connections."""

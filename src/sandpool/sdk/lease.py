@@ -46,9 +46,13 @@ class Leases:
     def __contains__(self, claim: str) -> bool:
         return claim in self._held
 
+    def now(self) -> datetime:
+        """The time of the server, as far as it is known."""
+        return self.clock() + self._ahead
+
     def end(self, until: datetime | None = None) -> str:
         """The time at which a lease that begins now ends, at least ``until``."""
-        end = self.clock() + self._ahead + timedelta(seconds=self.length)
+        end = self.now() + timedelta(seconds=self.length)
         return timestamp(max(end, until) if until is not None else end)
 
     def learn(self, created: SharedObject) -> timedelta:
@@ -72,7 +76,7 @@ class Leases:
 
     async def extend(self, claim: str, seconds: float) -> None:
         """Let a claim live for ``seconds`` from now, also without its holder. Raises ``ApiError`` and ``OSError``."""
-        until = self.clock() + self._ahead + timedelta(seconds=seconds)
+        until = self.now() + timedelta(seconds=seconds)
         if claim in self._held:
             uid, _ = self._held[claim]
             self._held[claim] = (uid, until)

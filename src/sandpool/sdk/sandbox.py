@@ -185,8 +185,14 @@ class AsyncSandbox:
         """Python in it, with state that stays between calls."""
         return AsyncCode(self._service.commands, self._sandbox, self._diagnosed)
 
-    async def url(self, port: int) -> str:
-        """A local URL of a server in the sandbox. It works until the sandbox is released."""
+    async def url(self, port: int, *, expires: float | None = None) -> str:
+        """A URL of a server in the sandbox. It works until the sandbox is released.
+
+        By default it is a local one, which this program serves. With ``expires`` it is one of the router that needs no
+        program and no token: it lets its reader use this port of this sandbox for that many seconds, also in a
+        browser. It cannot be changed to another port, sandbox or time."""
+        if expires is not None:
+            return self._client.sign_url(self._sandbox.name, port, expires)
         if port not in self._urls:
             async with self._diagnosed():
                 forward = self._service.ports.forward(self._sandbox, port)
