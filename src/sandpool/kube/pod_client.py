@@ -27,9 +27,13 @@ from sandpool.kube.websocket import ClientWebSocket, WebSocketBytes, accept_toke
 STDOUT: Final = 1
 STDERR: Final = 2
 
+#: What is said of a command whose end is unknown.
+CONNECTION_LOST: Final = "the connection to the sandbox ended before the command did"
+
 _STDIN, _STATUS, _RESIZE, _CLOSE = 0, 3, 4, 255
-_EXEC_PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
-_TUNNEL_PROTOCOL: Final = "SPDY/3.1+portforward.k8s.io"
+#: In order of preference.
+EXEC_PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+TUNNEL_PROTOCOL: Final = "SPDY/3.1+portforward.k8s.io"
 _PIECE: Final = 1 << 15
 _HEAD_SECONDS: Final = 60.0
 
@@ -53,6 +57,14 @@ class ExecOptions(NamedTuple):
     stdin: bool = False
     tty: bool = False
 
+    def query(self) -> list[tuple[str, str]]:
+        """The parameters of the request."""
+        wanted = {"container": self.container, "stdin": self.stdin, "stdout": True, "tty": self.tty}
+        wanted["stderr"] = not self.tty
+        return [("command", word) for word in self.command] + [
+            (name, "true" if value is True else str(value)) for name, value in wanted.items() if value
+        ]
+
 
 class LogOptions(NamedTuple):
     """The part of a log to read."""
@@ -63,6 +75,22 @@ class LogOptions(NamedTuple):
     timestamps: bool = False
     since_seconds: int | None = None
     tail: int | None = None
+
+    def query(self) -> list[tuple[str, str]]:
+        """The parameters of the request."""
+        wanted = {
+            "container": self.container,
+            "follow": self.follow,
+            "previous": self.previous,
+            "timestamps": self.timestamps,
+            "sinceSeconds": self.since_seconds,
+            "tailLines": self.tail,
+        }
+        return [
+            (name, "true" if value is True else str(value))
+            for name, value in wanted.items()
+            if value is not None and value is not False and value != ""
+        ]
 
 
 class ExecSession(Protocol):
@@ -110,33 +138,16 @@ class HttpPodClient:
         self.connection = connection
 
     async def execute(self, namespace: str, pod: str, options: ExecOptions) -> WebSocketExec:
-        query = [("command", word) for word in options.command]
-        wanted = {"container": options.container, "stdin": options.stdin, "stdout": True, "tty": options.tty}
-        wanted["stderr"] = not options.tty
-        query += [(name, "true" if value is True else str(value)) for name, value in wanted.items() if value]
-        socket, protocol = await self._websocket(namespace, pod, "exec", query, _EXEC_PROTOCOLS)
-        return WebSocketExec(socket, can_end_input=protocol == _EXEC_PROTOCOLS[0])
+        socket, protocol = await self._websocket(namespace, pod, "exec", options.query(), EXEC_PROTOCOLS)
+        return WebSocketExec(socket, can_end_input=protocol == EXEC_PROTOCOLS[0])
 
     async def tunnel(self, namespace: str, pod: str) -> ByteStream:
-        socket, _ = await self._websocket(namespace, pod, "portforward", [], (_TUNNEL_PROTOCOL,))
+        socket, _ = await self._websocket(namespace, pod, "portforward", [], (TUNNEL_PROTOCOL,))
         return WebSocketBytes(socket)
 
     async def logs(self, namespace: str, pod: str, options: LogOptions) -> AsyncIterator[bytes]:
-        wanted = {
-            "container": options.container,
-            "follow": options.follow,
-            "previous": options.previous,
-            "timestamps": options.timestamps,
-            "sinceSeconds": options.since_seconds,
-            "tailLines": options.tail,
-        }
-        query = [
-            (name, "true" if value is True else str(value))
-            for name, value in wanted.items()
-            if value is not None and value is not False and value != ""
-        ]
         headers = {"Accept": "application/json, */*"}
-        response = await self._open(_target(namespace, pod, "log", query), headers)
+        response = await self._open(_target(namespace, pod, "log", options.query()), headers)
         try:
             async with aclosing(response.body()) as pieces:
                 async for piece in pieces:
@@ -148,13 +159,7 @@ class HttpPodClient:
         self, namespace: str, pod: str, subresource: str, query: list[tuple[str, str]], protocols: tuple[str, ...]
     ) -> tuple[ClientWebSocket, str]:
         key = new_key()
-        headers = {
-            "Upgrade": "websocket",
-            "Connection": "Upgrade",
-            "Sec-WebSocket-Version": "13",
-            "Sec-WebSocket-Key": key,
-            "Sec-WebSocket-Protocol": ", ".join(protocols),
-        }
+        headers = upgrade_headers(key, protocols)
         response = await self._open(_target(namespace, pod, subresource, query), headers)
         chosen = response.headers.get("sec-websocket-protocol", "")
         if response.status != 101 or response.headers.get("sec-websocket-accept") != accept_token(key):
@@ -202,7 +207,7 @@ class WebSocketExec:
     async def exit_code(self) -> int:
         status = self._status
         if status is None:
-            raise ExecError("the connection to the sandbox ended before the command did")
+            raise ExecError(CONNECTION_LOST)
         if status.get("status") == "Success":
             return 0
         for cause in (status.get("details") or {}).get("causes") or ():
@@ -228,7 +233,23 @@ class WebSocketExec:
 
 def _target(namespace: str, pod: str, subresource: str, query: Sequence[tuple[str, str]]) -> str:
     path = POD.path(namespace, pod, subresource)
-    return f"{path}?{urlencode(query, quote_via=quote)}" if query else path
+    return f"{path}?{encode_query(query)}" if query else path
+
+
+def encode_query(query: Sequence[tuple[str, str]]) -> str:
+    """A query string; spaces are not encoded as plus signs."""
+    return urlencode(query, quote_via=quote)
+
+
+def upgrade_headers(key: str, protocols: Sequence[str]) -> dict[str, str]:
+    """Headers of a request to switch to a WebSocket with one of the protocols."""
+    return {
+        "Upgrade": "websocket",
+        "Connection": "Upgrade",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": key,
+        "Sec-WebSocket-Protocol": ", ".join(protocols),
+    }
 
 
 def _decoded(body: bytes) -> Object:

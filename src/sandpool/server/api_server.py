@@ -42,6 +42,7 @@ from sandpool.server.request.reviews import Reviews
 from sandpool.server.request.subresources import Subresources
 from sandpool.server.resources import Resource, ResourceTable
 from sandpool.server.serving.inprocess import InProcessTransport
+from sandpool.server.serving.inprocess_pods import InProcessPodClient
 from sandpool.server.serving.pki import Identity
 from sandpool.server.store.entry import Change
 from sandpool.server.store.journal import Journal
@@ -129,6 +130,13 @@ class ApiServer:
         user = authenticated(user)
         transport = InProcessTransport(self.handler, user, clock=self.clock, audit=self.audit, user_agent=name)
         return Client(transport, field_manager=name)
+
+    def pod_client(self, user: User = ADMIN, *, name: str = "sandpool") -> InProcessPodClient:
+        """Access to pods in this process, acting as a user. Close it when its last session has ended."""
+        transport = InProcessTransport(
+            self.handler, authenticated(user), clock=self.clock, audit=self.audit, user_agent=name
+        )
+        return InProcessPodClient(transport)
 
     def _assemble(self, store: Store) -> None:
         self.store = store

@@ -7,7 +7,7 @@ request body is copied once, because its caller may change it afterwards.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import orjson
@@ -82,22 +82,30 @@ class InProcessTransport:
             await watch.aclose()
 
     async def _send(self, request: Request) -> Response:
-        if self._closed:
-            raise ConnectionError("the transport is closed")
-        served = ServerRequest(
-            method=request.method,
-            path=request.path,
-            user=self._user,
-            query=request.query,
-            headers={"user-agent": self._user_agent, "content-type": request.content_type},
-            source="in-process",
-            with_metadata=request.with_metadata,
-        )
+        served = self.new_request(request.method, request.path, {"content-type": request.content_type})
+        served.query = request.query
+        served.with_metadata = request.with_metadata
         if isinstance(request.body, bytes):
             served.body = request.body
         elif request.body is not None:
             # The only copy: the server must not keep an object that the caller can change.
             served.object = orjson.loads(orjson.dumps(request.body))
+        return await self.perform(served)
+
+    def new_request(self, method: str, path: str, headers: Mapping[str, str]) -> ServerRequest:
+        """A request of this user."""
+        return ServerRequest(
+            method=method,
+            path=path,
+            user=self._user,
+            headers={"user-agent": self._user_agent, **headers},
+            source="in-process",
+        )
+
+    async def perform(self, served: ServerRequest) -> Response:
+        """Have a request handled, and recorded in the audit log. Raises ``ApiError`` as a client receives it."""
+        if self._closed:
+            raise ConnectionError("the transport is closed")
         if self._audit is None:
             try:
                 return await self._handler.handle(served)
