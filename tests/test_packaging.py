@@ -37,7 +37,7 @@ def test_the_wheel_has_every_file_of_the_package(wheel: Path) -> None:
     missing = files(PACKAGE) - files(wheel / "sandpool")
     assert missing == set()
     (entry_points,) = wheel.glob("*.dist-info/entry_points.txt")
-    assert "sandpool = sandpool.cli.main:main" in entry_points.read_text()
+    assert "sandpool = sandpool.cli.entry:main" in entry_points.read_text()
 
 
 def test_a_home_starts_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+# As in typing, whose import would take every command a fifth of the time in which `sandpool run` starts.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandpool.sdk.blocking import Client
     from sandpool.sdk.client import AsyncClient

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pty
+import shlex
 import signal
 import subprocess
 from pathlib import Path
@@ -17,6 +18,12 @@ from sandpool.service.service import Service
 from tests.support.playground import WITHIN, Playground, read_until
 
 pytestmark = pytest.mark.isolation
+
+
+@pytest.fixture(params=["API", "socket"])
+def home(request: pytest.FixtureRequest, home: Playground) -> Playground:
+    """A user whose runs go through the API, and one whose runs the home serves at its socket."""
+    return home if request.param == "API" else home.over_the_socket()
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +116,7 @@ def test_ctrl_c_in_a_terminal_reaches_the_command(home: Playground) -> None:
 
 
 def test_output_piped_into_head_ends_without_an_error(home: Playground) -> None:
-    line = f"{' '.join(home.command('run', '--', 'yes'))} | head -n 2"
+    line = f"{shlex.join(home.command('run', '--', 'yes'))} | head -n 2"
     shell = ["bash", "-o", "pipefail", "-c", line]
     result = subprocess.run(shell, env=home.environ, capture_output=True, timeout=WITHIN, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (0, b"y\ny\n", b"")

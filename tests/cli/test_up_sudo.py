@@ -56,8 +56,9 @@ def up(alice: OtherUser, tmp_path: Path) -> Iterator[Component]:
 
 
 def as_alice(alice: OtherUser, *arguments: str) -> subprocess.CompletedProcess[str]:
+    program = () if arguments[0].startswith("-") else ("-m", "sandpool.cli.main")
     return subprocess.run(
-        alice.command("-m", "sandpool.cli.main", *arguments),
+        alice.command(*program, *arguments),
         env={"PATH": os.environ["PATH"], "HOME": str(alice.place)},
         cwd="/",
         capture_output=True,
@@ -80,6 +81,14 @@ def test_commands_of_the_user_who_called_sudo_find_the_home(up: Component, alice
     assert found["home"]["kubeconfig"] == str(kubeconfig)
     assert [node["name"] for node in found["nodes"]] == ["simulated-1"]
     assert found["router"]["answers"] is True
+
+    # Its socket for `sandpool run` is alice's too.
+    socket = kubeconfig.with_name("run.sock")
+    assert (socket.stat().st_uid, socket.stat().st_mode & 0o777) == (alice.uid, 0o600)
+    program = "import os; from sandpool.cli.run_client import _connect; print(_connect(os.environ) is not None)"
+    assert as_alice(alice, "-c", program).stdout == "True\n"
+    run = as_alice(alice, "-m", "sandpool.cli.entry", "run", "--pool", "nope", "true")
+    assert (run.returncode, run.stderr.splitlines()[0]) == (1, 'Error: there is no pool "nope" in namespace "default"')
 
     # It is root's to stop.
     refused = as_alice(alice, "down")

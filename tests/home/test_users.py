@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.home.users import config_home, data_home, default_data_dir, sudo_caller
+from sandpool.home.users import config_dir, default_data_dir, sudo_caller
 
 NOBODY = pwd.getpwnam("nobody")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="sudo makes a process root")
@@ -20,13 +20,12 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="sudo makes a process roo
 )
 def test_data_is_kept_in_the_xdg_data_directory(configured: str, expected: str) -> None:
     environ = {"HOME": "/home/alice", "XDG_DATA_HOME": configured}
-    assert data_home(environ) == Path(expected)
     assert default_data_dir(environ) == Path(expected) / "sandpool"
 
 
 def test_settings_are_kept_in_the_xdg_configuration_directory() -> None:
-    assert config_home({"HOME": "/home/alice"}) == Path("/home/alice/.config")
-    assert config_home({"HOME": "/home/alice", "XDG_CONFIG_HOME": "/etc/alice"}) == Path("/etc/alice")
+    assert config_dir({"HOME": "/home/alice"}) == Path("/home/alice/.config/sandpool")
+    assert config_dir({"HOME": "/home/alice", "XDG_CONFIG_HOME": "/etc/alice"}) == Path("/etc/alice/sandpool")
 
 
 @as_root
@@ -49,4 +48,4 @@ def test_without_sudo_there_is_no_caller(environ: dict[str, str]) -> None:
 @as_root
 def test_root_keeps_its_data_apart_when_sudo_leaves_the_callers_home_in_the_environment() -> None:
     environ = {"SUDO_UID": str(NOBODY.pw_uid), "HOME": NOBODY.pw_dir}
-    assert data_home(environ) == Path(pwd.getpwuid(0).pw_dir) / ".local" / "share"
+    assert default_data_dir(environ) == Path(pwd.getpwuid(0).pw_dir) / ".local" / "share" / "sandpool"

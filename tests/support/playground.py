@@ -7,7 +7,7 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -22,22 +22,51 @@ from sandpool.service.service import Service
 
 POOL_SIZE = 3
 WITHIN = 30.0
+# Notes in a file named by WAY which way a run took: "socket", or "API" if the command line was imported.
+_ENTRY = """
+import atexit, os, sys
+def note():
+    with open(os.environ["WAY"], "w") as file:
+        file.write("API" if "click" in sys.modules else "socket")
+if "WAY" in os.environ:
+    atexit.register(note)
+from sandpool.cli.entry import main
+main()
+"""
 
 
 class Playground:
     """``run`` calls ``sandpool`` as a user does: a process of its own, with pipes."""
 
-    def __init__(self, kubeconfig: Path, directory: Path) -> None:
+    def __init__(self, kubeconfig: Path, directory: Path, program: Sequence[str] = ("-m", "sandpool.cli.main")) -> None:
         self.kubeconfig = kubeconfig
         self.directory = directory
+        self.program = program
         self.environ = {
             **{name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "CLICOLOR_FORCE")},
             "KUBECONFIG": str(kubeconfig),
             "HOME": str(directory),
         }
 
+    def over_the_socket(self) -> Playground:
+        """The same user without KUBECONFIG, whose ``sandpool run`` finds the home by its socket. The
+        variable WAY names a file in which the program notes the way that a run took."""
+        other = Playground(self.kubeconfig, self.directory, ("-c", _ENTRY))
+        other.environ = {
+            name: value
+            for name, value in self.environ.items()
+            if name not in ("KUBECONFIG", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "SUDO_UID")
+        }
+        return other
+
+    def through_the_api(self) -> Playground:
+        """The same user, with the command line alone."""
+        other = Playground(self.kubeconfig, self.directory)
+        other.environ = self.environ
+        return other
+
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "sandpool.cli.main", *arguments]
+        return [sys.executable, *self.program, *arguments]
 
     def run(self, *arguments: str, stdin: bytes | None = None, **options: Any) -> subprocess.CompletedProcess[bytes]:
         given: dict[str, Any] = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
@@ -76,12 +105,13 @@ def playground(directory: Path) -> Iterator[Playground]:
     """Start everything, and wait until the pool ``python`` of the quickstart is warm."""
     os.chmod(directory, 0o755)
     host, _ = NetworkNamespace.make(directory / "host", lambda: None)
-    options = ("--host-netns", str(host.path), "--metrics-bind-address", "0", "--unlisted")
+    options = ("--host-netns", str(host.path), "--metrics-bind-address", "0")
+    user = directory / "user"
+    user.mkdir()
     try:
-        with ServerProcess("up", options=options, data_dir=directory / "data") as server:
+        with ServerProcess("up", options=options, data_dir=directory / "data", user_home=user) as server:
             asyncio.run(_fill(server.kubeconfig))
-            (directory / "user").mkdir()
-            yield Playground(server.kubeconfig, directory / "user")
+            yield Playground(server.kubeconfig, user)
     finally:
         host.remove()
 

@@ -20,11 +20,13 @@ ADMIN: Final = "admin"
 
 # The line that the process prints when it serves.
 _GREETING: Final = {"server": "serving https://", "up": " is running, pid "}
-# Isolated from other homes: not announced, on free ports, and removed at the end.
+# Isolated from other homes: on free ports, and removed at the end.
 _UP: Final = (
-    *("--unlisted", "--keep=false"),
+    "--keep=false",
     *("--router-bind-address", "127.0.0.1:0", "--metrics-bind-address", "127.0.0.1:0"),
 )
+# Options of env(1) without which the register of homes would be elsewhere.
+_OWN_REGISTER: Final = tuple(f"--unset={name}" for name in ("XDG_DATA_HOME", "SUDO_UID"))
 
 
 def token_file(tokens: Mapping[str, str], users: Mapping[str, tuple[str, ...]]) -> str:
@@ -38,6 +40,7 @@ class ServerProcess(Rig):
     Reached like a ``ControlPlane``: ``url``, ``ca``, ``tokens`` by user, and a ``kubeconfig`` of the administrator.
     After ``restart`` it serves the same data, on another port. ``seconds`` is how long the last start took. A
     ``data_dir`` that is passed in stays when it stops. ``network`` is the namespace it runs in, if not ours.
+    ``up`` is not announced to other commands, except to those of a user with the home directory ``user_home``.
     """
 
     def __init__(
@@ -48,12 +51,14 @@ class ServerProcess(Rig):
         users: Mapping[str, tuple[str, ...]] | None = None,
         options: Sequence[str] = (),
         network: Path | None = None,
+        user_home: Path | None = None,
     ) -> None:
         self.command = command
         self.data_dir = data_dir
         self.users = dict(users or {})
         self.options = options
         self.network = network
+        self.user_home = user_home
         self.tokens = {user: f"token-of-{user}" for user in self.users}
         self.seconds = 0.0
 
@@ -63,10 +68,12 @@ class ServerProcess(Rig):
         (self.directory / "tokens.csv").write_text(token_file(self.tokens, self.users))
         command: list[str | Path] = [
             *(() if self.network is None else ("nsenter", f"--net={self.network}")),
+            *(() if self.user_home is None else ("env", *_OWN_REGISTER, f"HOME={self.user_home}")),
             *(sys.executable, "-m", "sandpool.cli.main", self.command),
             *("--data-dir", self.data_dir or self.directory / "data", "--port", "0"),
             *("--kubeconfig", self.kubeconfig, "--token-file", self.directory / "tokens.csv"),
             *(_UP if self.command == "up" else ()),
+            *(("--unlisted",) if self.command == "up" and self.user_home is None else ()),
             *self.options,
         ]
         self.process = Component(f"sandpool {self.command}", command, self.directory / "log")

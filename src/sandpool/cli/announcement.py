@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -33,16 +34,18 @@ class Announcement:
         self._notifier.status(text)
 
     @contextlib.contextmanager
-    def made(self, home: Home, kubeconfig: Path | None) -> Iterator[None]:
+    def made(self, home: Home, kubeconfig: Path | None) -> Iterator[list[socket.socket]]:
         """Let others find the home for the length of the block. ``kubeconfig`` is the file that the user asked for.
+        Yields the sockets at which `sandpool run` asks for the home.
 
         Without write access to the register the home serves all the same."""
         home = replace(home, settings=self._settings)
         warning = ""
+        sockets: list[socket.socket] = []
         with contextlib.ExitStack() as stack:
             if self._listed:
                 try:
-                    home = stack.enter_context(discovery.announced(home))
+                    home = stack.enter_context(discovery.announced(home, sockets=sockets))
                     _hand_over(kubeconfig)
                 except OSError as error:
                     warning = f"warning: other commands need --kubeconfig to find this home: {error}"
@@ -51,7 +54,7 @@ class Announcement:
                 click.echo(warning, err=True)
             click.echo(report(home))
             self._notifier.ready(f"serving {home.url}")
-            yield
+            yield sockets
 
     def stopping(self, pods: int, *, keep: bool) -> None:
         """Say that the home stops; ``pods`` is how many have processes."""

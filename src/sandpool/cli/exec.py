@@ -64,7 +64,7 @@ def shell(name: str, env: tuple[str, ...], cwd: str | None, target: Target) -> N
 
     NAME is the name of a claim or of a sandbox. `exit` or Ctrl-D ends the shell; the sandbox stays.
     """
-    from sandpool.cli.terminal import is_terminal
+    from sandpool.cli.streams import is_terminal
     from sandpool.service.commands import SHELL
 
     tty = is_terminal()

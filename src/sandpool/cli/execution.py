@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from sandpool.cli.console import OWN_CONSOLE, Console
 from sandpool.cli.flags import parse_seconds
 from sandpool.cli.option_groups import option
 
@@ -37,17 +38,17 @@ def parse_duration(context: click.Context, parameter: click.Parameter, value: st
     return seconds
 
 
-def parse_environment(assignments: Sequence[str]) -> dict[str, str]:
-    """Read ``NAME=VALUE``, and ``NAME`` for the value of this process's own variable."""
+def parse_environment(assignments: Sequence[str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Read ``NAME=VALUE``, and ``NAME`` for the value that the variable has in ``environ``."""
     variables = {}
     for text in assignments:
         name, equals, value = text.partition("=")
         if not name:
             raise click.UsageError(f"-e {text}: use NAME=VALUE, or NAME to pass on your own variable")
         if not equals:
-            if name not in os.environ:
+            if name not in environ:
                 raise click.UsageError(f"-e {name}: there is no variable {name} here; give a value: -e {name}=VALUE")
-            value = os.environ[name]
+            value = environ[name]
         variables[name] = value
     return variables
 
@@ -79,25 +80,25 @@ async def execute(
     env: dict[str, str],
     timeout: float | None,
     cwd: str | None,
+    console: Console = OWN_CONSOLE,
 ) -> int:
-    """Run a command with this process's standard streams and return its exit code."""
-    from sandpool.cli import terminal
+    """Run a command with the standard streams of a console, by default of this process, and return its exit code."""
     from sandpool.service.commands import Command
 
-    if tty and interactive and not terminal.is_terminal():
+    if tty and interactive and not console.is_terminal:
         raise click.UsageError("-t needs a terminal; leave it out to pipe")
-    stdin = interactive or terminal.has_piped_input()
+    stdin = interactive or console.has_piped_input
     command = Command(tuple(words), env=env, cwd=cwd, tty=tty, stdin=stdin)
     async with service.commands.start(sandbox, command) as running:
         try:
             async with asyncio.timeout(timeout):
-                code = await terminal.converse(running, stdin=stdin, tty=tty)
+                code = await console.converse(running, stdin=stdin, tty=tty)
         except TimeoutError:
-            click.echo(f"killed after {timeout:g} s", err=True)
+            console.say(f"killed after {timeout:g} s")
             return TIMED_OUT
     if not stdin and not tty and len(words) == 1 and os.path.basename(words[0]) in _INTERPRETERS:
-        click.echo(f"{words[0]} had no input and ended. To type commands into it use: -it {words[0]}", err=True)
+        console.say(f"{words[0]} had no input and ended. To type commands into it use: -it {words[0]}")
     if code == KILLED:
         why = f"`sandpool why {sandbox.name}` tells whether the sandbox ran out of memory and lost its files"
-        click.echo(f"the command was killed: {why}", err=True)
+        console.say(f"the command was killed: {why}")
     return code

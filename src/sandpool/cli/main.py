@@ -10,12 +10,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, Final, TextIO
+from typing import Any, Final, NoReturn, TextIO
 
 import click
 
 from sandpool import __version__
 from sandpool.api.printable import printable
+from sandpool.home.locations import TRACEBACK
 
 # Group -> command -> its module and its line in ``sandpool --help``. The first group has the commands of every day.
 GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
@@ -67,8 +68,6 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
 }
 # Commands whose import takes a second, and what they say before.
 _SLOW: Final = {"up": "loading"}
-#: Environment variable: show the traceback of every failure.
-TRACEBACK: Final = "SANDPOOL_TRACEBACK"
 #: Names of commands that other tools use for them.
 ALIASES: Final = {"ps": "ls"}
 #: Names of other tools for what these commands do. They are no commands; the message for them leads to ours.
@@ -142,7 +141,7 @@ def _failures() -> Iterator[None]:
     try:
         yield
     except click.ClickException as error:
-        error.message = printable(error.message)  # type: ignore[misc]  # it may quote an object or a sandbox
+        as_click(error)
         raise
     except (click.exceptions.Exit, click.Abort):
         raise
@@ -151,12 +150,32 @@ def _failures() -> Iterator[None]:
             # `sandpool ... | head`: the reader has what it wanted. Nothing more can be written, also not at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise click.exceptions.Exit(0) from None
-        from sandpool.cli.errors import explain
-
-        message = explain(error)
-        if message is None or os.environ.get(TRACEBACK):
+        if (message := as_click(error)) is None or os.environ.get(TRACEBACK):
             raise
-        raise click.ClickException(printable(message)) from error
+        raise message from error
+
+
+def as_click(error: Exception) -> click.ClickException | None:
+    """The error as click shows it; None if only a defect of the program explains it."""
+    if isinstance(error, click.ClickException):
+        error.message = printable(error.message)  # type: ignore[misc]  # it may quote an object or a sandbox
+        return error
+    from sandpool.cli.errors import explain
+
+    message = explain(error)
+    return None if message is None else click.ClickException(printable(message))
+
+
+def fail(error: Exception) -> NoReturn:
+    """End the program as a command does that raises ``error``."""
+    try:
+        with _failures():
+            raise error
+    except click.ClickException as shown:
+        shown.show()
+        sys.exit(shown.exit_code)
+    except click.exceptions.Exit as end:
+        sys.exit(end.exit_code)
 
 
 def _is_unread(output: TextIO) -> bool:

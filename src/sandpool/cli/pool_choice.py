@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from sandpool.cli.console import OWN_CONSOLE, Console
 from sandpool.cli.execution import parse_duration
 from sandpool.cli.option_groups import option
 
@@ -37,8 +38,11 @@ def pool_options(command: F) -> F:
     return command
 
 
-async def choose_pool(service: Service, pool: str | None, template: str | None, wait: float) -> str:
-    """The named pool, a pool of the template, the pool ``python``, or the only pool. Makes one if there is none."""
+async def choose_pool(
+    service: Service, pool: str | None, template: str | None, wait: float, console: Console = OWN_CONSOLE
+) -> str:
+    """The named pool, a pool of the template, the pool ``python``, or the only pool. Makes one if there is none, and
+    says so."""
     if pool is not None and template is not None:
         raise click.UsageError("use --pool or --template, not both: a pool has one template")
     if pool is not None:
@@ -49,12 +53,12 @@ async def choose_pool(service: Service, pool: str | None, template: str | None, 
         if fitting:
             return fitting[0].name
         made = await service.pools.create(template, template, 1)
-        _say(f"made pool {made.name} with 1 warm sandbox; remove it with: sandpool pool rm {made.name}")
+        console.say(f"made pool {made.name} with 1 warm sandbox; remove it with: sandpool pool rm {made.name}")
         await service.pools.wait_ready(made.name, 1, wait)
         return made.name
     names = [each.name for each in pools]
     if not names:
-        return await _make_default_pool(service, wait)
+        return await _make_default_pool(service, wait, console)
     if len(names) == 1:
         return names[0]
     if DEFAULT_POOL in names:
@@ -62,7 +66,7 @@ async def choose_pool(service: Service, pool: str | None, template: str | None, 
     raise click.UsageError(f"there are several pools; choose one with --pool: {', '.join(sorted(names))}")
 
 
-async def _make_default_pool(service: Service, wait: float) -> str:
+async def _make_default_pool(service: Service, wait: float, console: Console) -> str:
     from importlib.resources import files
 
     import yaml
@@ -70,10 +74,6 @@ async def _make_default_pool(service: Service, wait: float) -> str:
     text = (files("sandpool.cli") / "manifests" / "quickstart.yaml").read_text()
     documents = [each for each in yaml.safe_load_all(text) if each["kind"] != "SandboxClaim"]
     await service.pools.ensure(documents)
-    _say(f"made template and pool {DEFAULT_POOL}; waiting for its first warm sandbox ...")
+    console.say(f"made template and pool {DEFAULT_POOL}; waiting for its first warm sandbox ...")
     await service.pools.wait_ready(DEFAULT_POOL, 1, wait)
     return DEFAULT_POOL
-
-
-def _say(line: str) -> None:
-    click.echo(line, err=True)

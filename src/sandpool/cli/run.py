@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
 from sandpool.api.labels import RUN
+from sandpool.cli.console import OWN_CONSOLE, Console
 from sandpool.cli.execution import command_options, execute, parse_environment
 from sandpool.cli.option_groups import GroupedCommand, option
 from sandpool.cli.pool_choice import choose_pool, pool_options
@@ -40,18 +42,7 @@ _SLOW = 1.0  # seconds after which waiting is worth a message
 @option("--keep", is_flag=True, help="Keep the sandbox afterwards, and print the name of its claim.")
 @option("--name", help="Name of the claim. [default: a random one]")
 @target_options
-def run(
-    command: tuple[str, ...],
-    pool: str | None,
-    template: str | None,
-    env: tuple[str, ...],
-    volumes: tuple[str, ...],
-    keep: bool,
-    name: str | None,
-    wait: float,
-    target: Target,
-    **options: Any,
-) -> None:
+def run(target: Target, **options: Any) -> None:
     """Run a command in a sandbox of its own.
 
     Standard input that is piped in reaches the command, and the exit code is the command's. The sandbox is removed
@@ -62,38 +53,76 @@ def run(
     sandpool run -it bash
     sandpool run -v data.csv:data.csv -- python3 -c 'print(open("data.csv").read())'
     """
-    environment = parse_environment(env)
-    copies = [_volume(text) for text in volumes]
-
-    async def work(service: Service) -> int:
-        chosen = await choose_pool(service, pool, template, wait)
-        async with _sandbox(service, chosen, name, keep, wait) as sandbox:
-            for source, destination in copies:
-                await service.files.upload(sandbox, source, destination)
-            return await execute(service, sandbox, command, env=environment, **options)
-
-    code = target.run(work, start_home=True)
+    request = RunRequest.of(**options)
+    code = target.run(partial(request.perform, console=OWN_CONSOLE), start_home=True)
     if code:
         raise click.exceptions.Exit(code)
 
 
-@asynccontextmanager
-async def _sandbox(service: Service, pool: str, name: str | None, keep: bool, wait: float) -> AsyncIterator[Sandbox]:
-    """A claimed sandbox. Its claim is deleted at the end of the block, also if the block is cancelled."""
-    claims = service.claims
-    waiting = asyncio.get_running_loop().call_later(_SLOW, partial(_say, f"waiting for a sandbox of pool {pool} ..."))
-    try:
-        mark = {} if keep else {RUN: "true"}
-        claim: Claim = await claims.create(pool, name=name, prefix="run", own_labels=mark, timeout=wait)
-    finally:
-        waiting.cancel()
-    try:
-        yield await service.sandboxes.get(claim.sandbox)
-    finally:
-        if keep:
-            _say(f"kept claim {claim.name}: sandpool exec {claim.name} -- COMMAND, sandpool release {claim.name}")
-        else:
-            await asyncio.shield(asyncio.ensure_future(_release(service, claim)))
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """The options of ``sandpool run``, checked. A home that serves the command makes one from the same options."""
+
+    command: tuple[str, ...]
+    pool: str | None
+    template: str | None
+    environment: dict[str, str]
+    copies: tuple[tuple[str, str], ...]  # local and remote path
+    keep: bool
+    name: str | None
+    wait: float
+    execution: dict[str, Any]  # further options of ``execute``
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        command: tuple[str, ...],
+        pool: str | None,
+        template: str | None,
+        env: tuple[str, ...],
+        volumes: tuple[str, ...],
+        keep: bool,
+        name: str | None,
+        wait: float,
+        environ: Mapping[str, str] = os.environ,
+        **execution: Any,
+    ) -> Self:
+        """Read the parameters of the command. Raises ``click.UsageError``."""
+        environment = parse_environment(env, environ)
+        copies = tuple(_volume(text) for text in volumes)
+        return cls(command, pool, template, environment, copies, keep, name, wait, execution)
+
+    async def perform(self, service: Service, console: Console) -> int:
+        """Claim a sandbox, run the command with the streams of ``console``, release the claim; return the exit code.
+
+        The claim is released when this is cancelled, too."""
+        pool = await choose_pool(service, self.pool, self.template, self.wait, console)
+        async with self._sandbox(service, pool, console) as sandbox:
+            for source, destination in self.copies:
+                await service.files.upload(sandbox, source, destination)
+            environment = self.environment
+            return await execute(service, sandbox, self.command, env=environment, console=console, **self.execution)
+
+    @asynccontextmanager
+    async def _sandbox(self, service: Service, pool: str, console: Console) -> AsyncIterator[Sandbox]:
+        """A claimed sandbox. Its claim is deleted at the end of the block, also if the block is cancelled."""
+        claims = service.claims
+        say = partial(console.say, f"waiting for a sandbox of pool {pool} ...")
+        waiting = asyncio.get_running_loop().call_later(_SLOW, say)
+        try:
+            mark = {} if self.keep else {RUN: "true"}
+            claim = await claims.create(pool, name=self.name, prefix="run", own_labels=mark, timeout=self.wait)
+        finally:
+            waiting.cancel()
+        try:
+            yield await service.sandboxes.get(claim.sandbox)
+        finally:
+            if self.keep:
+                name = claim.name
+                console.say(f"kept claim {name}: sandpool exec {name} -- COMMAND, sandpool release {name}")
+            else:
+                await asyncio.shield(asyncio.ensure_future(_release(service, claim)))
 
 
 async def _release(service: Service, claim: Claim) -> None:
@@ -110,7 +139,3 @@ def _volume(text: str) -> tuple[str, str]:
     if not os.path.exists(source):
         raise click.UsageError(f"-v {text}: there is no file or directory {source}")
     return source, destination
-
-
-def _say(line: str) -> None:
-    click.echo(line, err=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Mapping
+import socket
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from sandpool.cli.addresses import address
 from sandpool.cli.announcement import Announcement
 from sandpool.cli.home_report import report
 from sandpool.cli.nodes import NAMES, NODELESS, Choice, keep_option, node_options, nodes
+from sandpool.cli.run_server import RunServer
 from sandpool.cli.start_request import StartRequest, UpCommand, preferred, preferred_port
 from sandpool.cli.systemd import unit
 from sandpool.controllers.leader import ControllerProcess
@@ -34,10 +36,12 @@ from sandpool.engine.transports import MeasuredTransport
 from sandpool.home.discovery import METRICS_PORT, Home
 from sandpool.home.process import ProcessIdentity
 from sandpool.home.start import END_SANDBOXES, LOG_VARIABLE
+from sandpool.home.users import sudo_caller
 from sandpool.node.simulated_assembly import MAX_NODES
 from sandpool.server.serving import gc_tuning
 from sandpool.server.serving.daemon import Daemon, ServerOptions
 from sandpool.service.claims import Claims
+from sandpool.service.service import DEFAULT_NAMESPACE, FIELD_MANAGER, Service
 
 # Like that of the router: the same at every start, and not assigned to another service.
 METRICS_ADDRESS = f"127.0.0.1:{METRICS_PORT}"
@@ -173,9 +177,10 @@ async def _up(
                 return
             await Claims(daemon.server.client(identities.CONTROLLERS), "").release_runs()
             gc_tuning.settle()
-            with announcement.made(_home(daemon, process, running.greeting, router, clock), server.kubeconfig):
+            home = _home(daemon, process, running.greeting, router, clock)
+            with announcement.made(home, server.kubeconfig) as sockets:
                 parts = [process.wait, *running.parts, *([] if router is None else [router.router.wait])]
-                async with gc_tuning.tidied(clock):
+                async with gc_tuning.tidied(clock), _serving_runs(daemon, sockets):
                     await foreground.until(stopping, *(part() for part in parts))
             announcement.stopping(running.pods(), keep=running.keep)
     finally:
@@ -194,6 +199,19 @@ async def _running(process: ControllerProcess) -> AsyncIterator[None]:
         yield
     finally:
         await process.stop()
+
+
+@contextlib.asynccontextmanager
+async def _serving_runs(daemon: Daemon, sockets: Iterable[socket.socket]) -> AsyncIterator[None]:
+    """Serve `sandpool run` for the users who have the kubeconfig of the administrator, with the rights of that."""
+    client, pods = daemon.server.client(name=FIELD_MANAGER), daemon.server.pod_client(name=FIELD_MANAGER)
+    caller = sudo_caller()
+    users = {0, os.geteuid(), *([] if caller is None else [caller.uid])}
+    runs = RunServer(lambda namespace: Service(client, pods, namespace or DEFAULT_NAMESPACE), users)
+    async with runs.serving(sockets):
+        yield
+    await pods.close()
+    await client.close()
 
 
 def _home(

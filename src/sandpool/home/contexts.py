@@ -7,13 +7,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from sandpool.home import users
+from sandpool.home.locations import CONTEXT
 from sandpool.home.owned_directory import open_directory, read_owned
 from sandpool.kube.kubeconfig import KubeconfigError
-
-_FILE: Final = "context.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +46,8 @@ def choose(context: Context | None, environ: Mapping[str, str] = os.environ) -> 
     document = {"context": context.name, "kubeconfig": None if context.kubeconfig is None else str(context.kubeconfig)}
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with open_directory(path.parent, uid=path.parent.stat().st_uid, gid=os.getegid()) as directory:
-        directory.write(_FILE, json.dumps(document).encode() + b"\n")
+        directory.write(CONTEXT, json.dumps(document).encode() + b"\n")
 
 
 def _path(environ: Mapping[str, str]) -> Path:
-    return users.config_home(environ) / "sandpool" / _FILE
+    return users.config_dir(environ) / CONTEXT

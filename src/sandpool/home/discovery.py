@@ -5,6 +5,7 @@ sudo, the user who called sudo. A register is the directory ``homes`` in the use
 for each home:
 
 - ``home.json`` describes the home. It is replaced atomically and removed when the home stops.
+- ``run.sock`` is the socket at which the home serves ``sandpool run`` (``home.run_socket``).
 - ``kubeconfig`` and ``router-token`` are copies for the user who called sudo, who cannot read those of root.
 
 A killed home leaves its description behind. A description therefore carries the identity of its process (pid, start
@@ -15,8 +16,9 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
@@ -24,13 +26,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandpool.home import users
+from sandpool.home.locations import DESCRIPTION, LOCAL, PREFERRED, REGISTER, RUN_SOCKET, SUDO
 from sandpool.home.owned_directory import open_directory, read_owned
 from sandpool.home.process import ProcessIdentity
 
-LOCAL: Final = "local"  # the home with the default data directory of its user
-SUDO: Final = "sudo"  # the home with the default data directory of root, as the user who called sudo sees it
-REGISTER: Final = "homes"
-DESCRIPTION: Final = "home.json"
 _DATA_DIR: Final = (".local", "share", "sandpool")  # of the user who called sudo, below the home directory
 
 #: Default ports of ``sandpool up`` on the loopback interface.
@@ -74,7 +73,7 @@ def all_running(environ: Mapping[str, str] = os.environ) -> list[Home]:
     kubeconfig, and root would follow it."""
     found = _read(users.default_data_dir(environ) / REGISTER, os.geteuid())
     newest = sorted(found, key=lambda home: home.started, reverse=True)
-    return sorted(newest, key=lambda home: (home.name != LOCAL, home.name != SUDO))
+    return sorted(newest, key=lambda home: PREFERRED.index(home.name) if home.name in PREFERRED else len(PREFERRED))
 
 
 def home_of(data_dir: Path, environ: Mapping[str, str] = os.environ) -> Home | None:
@@ -91,27 +90,31 @@ def seen_by_caller(home: Home, environ: Mapping[str, str] = os.environ) -> Home:
 
 
 @contextmanager
-def announced(home: Home, environ: Mapping[str, str] = os.environ) -> Iterator[Home]:
+def announced(
+    home: Home, environ: Mapping[str, str] = os.environ, *, sockets: list[socket.socket] | None = None
+) -> Iterator[Home]:
     """Let the commands of this user, and of the user who called sudo, find ``home`` for the length of the block.
 
-    Yields the home as the user who typed the command sees it: under sudo with the copies of that user.
+    Yields the home as the user who typed the command sees it: under sudo with the copies of that user. Listens beside
+    each description for ``sandpool run``, and adds the listening sockets to ``sockets``, which the caller closes.
     Raises ``OSError`` if a register cannot be written."""
     name = name_of(home.data_dir, environ)
     own = replace(home, name=name)
     base = users.default_data_dir(environ)
     base.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with _registered(own, base, os.geteuid(), os.getegid()):
+    with _registered(own, base, os.geteuid(), os.getegid(), sockets=sockets):
         caller = users.sudo_caller(environ)
         if caller is None:
             yield own
             return
-        with handed_over(own, caller) as theirs:
+        with handed_over(own, caller, sockets=sockets) as theirs:
             yield theirs
 
 
 @contextmanager
-def handed_over(home: Home, user: users.User) -> Iterator[Home]:
-    """Announce ``home`` to another user too, with copies of its kubeconfig and router token."""
+def handed_over(home: Home, user: users.User, *, sockets: list[socket.socket] | None = None) -> Iterator[Home]:
+    """Announce ``home`` to another user too, with copies of its kubeconfig and router token. ``sockets`` is that of
+    ``announced``."""
     name = SUDO if home.name == LOCAL else home.name
     with open_directory(user.home, *_DATA_DIR, REGISTER, name, uid=user.uid, gid=user.gid) as directory:
         kubeconfig = directory.write("kubeconfig", home.kubeconfig.read_bytes())
@@ -119,7 +122,7 @@ def handed_over(home: Home, user: users.User) -> Iterator[Home]:
         if token_file is not None:
             token_file = directory.write("router-token", token_file.read_bytes())
     theirs = replace(home, name=name, kubeconfig=kubeconfig, router_token_file=token_file)
-    with _registered(theirs, user.home, user.uid, user.gid, *_DATA_DIR):
+    with _registered(theirs, user.home, user.uid, user.gid, *_DATA_DIR, sockets=sockets):
         yield theirs
 
 
@@ -132,10 +135,15 @@ def name_of(data_dir: Path, environ: Mapping[str, str] = os.environ) -> str:
 
 
 @contextmanager
-def _registered(home: Home, base: Path, uid: int, gid: int, *below: str) -> Iterator[None]:
+def _registered(
+    home: Home, base: Path, uid: int, gid: int, *below: str, sockets: list[socket.socket] | None
+) -> Iterator[None]:
     description = json.dumps(_document(home), indent=2).encode() + b"\n"
     names = (*below, REGISTER, home.name)
     with open_directory(base, *names, uid=uid, gid=gid) as directory:
+        if sockets is not None:
+            with suppress(OSError):  # not every file system has sockets; `sandpool run` then uses the API
+                sockets.append(directory.listen(RUN_SOCKET))
         directory.write(DESCRIPTION, description)
     try:
         yield
@@ -144,6 +152,7 @@ def _registered(home: Home, base: Path, uid: int, gid: int, *below: str) -> Iter
             with open_directory(base, *names, uid=uid, gid=gid) as directory:
                 if directory.read(DESCRIPTION) == description:
                     directory.remove(DESCRIPTION)
+                    directory.remove(RUN_SOCKET)
         except OSError:
             pass  # the register is gone or was replaced; a description that is left is ignored
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 _MAX_BYTES: Final = 1 << 20
+_BACKLOG: Final = 128  # connections that wait to be accepted
 
 
 class NotOwned(OSError):
@@ -61,6 +63,33 @@ class OwnedDirectory:
                 os.unlink(draft, dir_fd=self._descriptor)
             raise
         return self.path / name
+
+    def listen(self, name: str) -> socket.socket:
+        """Listen at a Unix socket in the directory, in place of one that is there; only the user may connect."""
+        self.remove(name)
+        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        try:
+            # An address has at most 107 bytes, which a path through the descriptor never exceeds.
+            server.bind(f"/proc/self/fd/{self._descriptor}/{name}")
+            file = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._descriptor)
+            try:
+                self._give(file, f"/proc/self/fd/{file}")
+            finally:
+                os.close(file)
+            server.listen(_BACKLOG)  # connecting fails before
+        except BaseException:
+            server.close()
+            raise
+        return server
+
+    def _give(self, file: int, path: str) -> None:
+        """Give a new socket to the user. The user may have put another file in its place, which stays as it is."""
+        status = os.fstat(file)
+        if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid() or status.st_nlink != 1:
+            raise NotOwned(errno.EPERM, "Was replaced while it was made", path)
+        os.chmod(path, 0o600)
+        if os.geteuid() == 0:
+            os.chown(path, self._uid, self._gid)
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file, None if there is none."""

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandpool.home import locations
+
 
 @dataclass(frozen=True, slots=True)
 class User:
@@ -29,19 +31,14 @@ def home_directory(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(pwd.getpwuid(0).pw_dir) if caller is not None and home == caller.home else home
 
 
-def data_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the XDG data directory of this process."""
-    return _base(environ, "XDG_DATA_HOME", ".local/share")
-
-
-def config_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the XDG configuration directory of this process."""
-    return _base(environ, "XDG_CONFIG_HOME", ".config")
+def config_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the directory of this process's own configuration, in the XDG configuration directory."""
+    return Path(locations.config_directory(environ, str(home_directory(environ))))
 
 
 def default_data_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the data directory of ``sandpool up`` without ``--data-dir``."""
-    return data_home(environ) / "sandpool"
+    """Return the data directory of ``sandpool up`` without ``--data-dir``, in the XDG data directory."""
+    return Path(locations.data_directory(environ, str(home_directory(environ))))
 
 
 def sudo_caller(environ: Mapping[str, str] = os.environ) -> User | None:
@@ -55,11 +52,3 @@ def sudo_caller(environ: Mapping[str, str] = os.environ) -> User | None:
     if account.pw_uid == 0:
         return None
     return User(account.pw_uid, account.pw_gid, account.pw_name, Path(account.pw_dir))
-
-
-def _base(environ: Mapping[str, str], variable: str, otherwise: str) -> Path:
-    configured = environ.get(variable, "")
-    # The XDG specification says to ignore a relative path.
-    if configured.startswith("/"):
-        return Path(configured)
-    return home_directory(environ) / otherwise

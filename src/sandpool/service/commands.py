@@ -39,11 +39,24 @@ class Command(NamedTuple):
         words = ("sh", "-c", self.words) if isinstance(self.words, str) else tuple(self.words)
         if not words or not words[0]:
             raise CommandFailed("the command is empty")
+        for word in (*words, *(self.env or {}).values()):
+            if not word.isascii():
+                _check_text(word)
         if self.env:
             words = ("env", *(f"{name}={value}" for name, value in self.env.items()), *words)
         if self.cwd is not None:
             words = ("sh", "-c", 'cd "$0" && exec "$@"', self.cwd, *words)
         return words
+
+
+def _check_text(word: str) -> None:
+    """Raise ``CommandFailed`` for an argument of a process that is not UTF-8: Python has its bytes as surrogates."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        raise CommandFailed(
+            f"the argument {word!r} is not UTF-8 text; write such bytes to a file or pipe them in"
+        ) from None
 
 
 class Result(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from sandpool.kube.client import Client
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from sandpool.service.templates import Templates
     from sandpool.service.usage import Usage
 
-_FIELD_MANAGER = "sandpool-cli"
+#: Who writes, in the field ownership of objects.
+FIELD_MANAGER: Final = "sandpool-cli"
+#: The namespace of a connection that names none.
+DEFAULT_NAMESPACE: Final = "default"
 
 
 class Service:
@@ -28,7 +31,7 @@ class Service:
     Its parts are imported and created on first use, because a short command uses only few of them.
     """
 
-    def __init__(self, client: Client, pods: PodClient, namespace: str = "default") -> None:
+    def __init__(self, client: Client, pods: PodClient, namespace: str = DEFAULT_NAMESPACE) -> None:
         self.client = client
         self.pods = pods
         self.namespace = namespace
@@ -39,7 +42,7 @@ class Service:
         from sandpool.kube.http import HttpTransport
         from sandpool.kube.pod_client import HttpPodClient
 
-        client = Client(HttpTransport(connection), field_manager=_FIELD_MANAGER)
+        client = Client(HttpTransport(connection), field_manager=FIELD_MANAGER)
         return cls(client, HttpPodClient(connection), namespace or connection.namespace)
 
     async def __aenter__(self) -> Self:
