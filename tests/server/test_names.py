@@ -72,3 +72,11 @@ def test_fast_check_of_keys_agrees_with_the_full_one(text: str) -> None:
         and names.label_value(name) == []
     )
     assert (names.qualified_name(text) == []) == bool(sound)
+
+
+_PARTS = st.sampled_from(["a", "A", "-", ".", "_", "/", "=", "\n", "ä", "example.com", "a" * 60, "b" * 250])
+
+
+@given(st.lists(_PARTS, max_size=5).map("".join), st.lists(_PARTS, max_size=5).map("".join))
+def test_one_match_judges_a_label_as_the_rules_for_key_and_value_do(key: str, value: str) -> None:
+    assert names.is_label(key, value) == (not names.qualified_name(key) and not names.label_value(value))

@@ -29,6 +29,10 @@ _is_label_value = re.compile(_LABEL_VALUE).fullmatch
 _is_config_key = re.compile(_CONFIG_KEY).fullmatch
 # Matches a valid key in one step: keys are checked on every write.
 _is_key = re.compile(rf"(?:(?=[^/]{{1,253}}/){_SUBDOMAIN}/)?(?=.{{1,63}}\Z){_QUALIFIED}").fullmatch
+# The same for a label, as ``key=value``.
+_is_label_entry = re.compile(
+    rf"(?:(?=[^/]{{1,253}}/){_SUBDOMAIN}/)?(?=[^=]{{1,63}}=){_QUALIFIED}=(?=.{{0,63}}\Z){_LABEL_VALUE}"
+).fullmatch
 _is_http_header = re.compile(_HTTP_HEADER).fullmatch
 _is_port_name = re.compile("[-a-z0-9]+").fullmatch
 
@@ -162,6 +166,11 @@ def qualified_name(name: str) -> list[str]:
     if not _is_qualified(rest):
         wrong.append("name part " + _KEY_RULE)
     return wrong
+
+
+def is_label(key: str, value: str) -> bool:
+    """Whether key and value of a label are valid: ``qualified_name`` and ``label_value`` find nothing wrong."""
+    return _is_label_entry(f"{key}={value}") is not None
 
 
 def label_value(value: str) -> list[str]:

@@ -67,3 +67,21 @@ def test_reading_a_time_is_idempotent(text: str) -> None:
     except Undecodable:
         return
     assert read_time(stored) == stored
+
+
+_DIGITS = st.integers(0, 99).map(lambda number: f"{number:02}")
+
+
+@given(st.sampled_from(["0000", "0001", "1900", "2024", "2030"]), st.tuples(*[_DIGITS] * 5))
+def test_stored_form_is_accepted_exactly_if_its_parts_are(year: str, rest: tuple[str, ...]) -> None:
+    """The stored form is recognised at once; with another spelling of the zone each part is read and checked."""
+    month, day, hour, minute, second = rest
+    text = f"{year}-{month}-{day}T{hour}:{minute}:{second}"
+
+    def read(text: str) -> str:
+        try:
+            return read_time(text)
+        except Undecodable:
+            return "undecodable"
+
+    assert read(f"{text}Z") == read(f"{text}+00:00")

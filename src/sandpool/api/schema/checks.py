@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import repeat
 from typing import Any, Final
 
 from sandpool.api import causes
@@ -17,6 +18,7 @@ from sandpool.api.schema.shape import MISSING, Shape
 
 Check = Step
 _NOTHING: Final[Mapping[str, Any]] = {}
+_MISSING: Final = repeat(MISSING)
 
 
 def accept(value: Any, old: Any, found: Findings) -> Any:
@@ -67,6 +69,12 @@ class Checks(Compiler):
             return None
         return scalars.predicate(shape)
 
+    def _fast_path(self, shape: Shape | None) -> tuple[type | None, scalars.Predicate | None]:
+        """The Python type of values that are always valid, and a predicate for others; None where there is none."""
+        if shape is None:
+            return None, None
+        return scalars.PYTHON_TYPES[shape.type] if scalars.is_plain(shape) else None, self._predicate(shape)
+
     def _scalar(self, shape: Shape) -> Check:
         fine = scalars.predicate(shape)
         alternatives = self._alternatives(shape)
@@ -100,12 +108,6 @@ class Checks(Compiler):
         misfit = self._misfit(shape, alternatives)
         pruning = self.pruning
         dropping = pruning and not shape.preserve_unknown
-        # Fast paths: a property of a plain type needs only a type test, another scalar only its predicate. All other
-        # and all invalid values go through the full check.
-        plain = {
-            name: scalars.PYTHON_TYPES[each.type] for name, each in shape.properties.items() if scalars.is_plain(each)
-        }
-        fine = {name: test for name, each in shape.properties.items() if (test := self._predicate(each)) is not None}
         checks = {name: self.compile(each) for name, each in shape.properties.items()} | dict(meta)
         defaults = [
             (name, each.default, checks[name])
@@ -115,11 +117,11 @@ class Checks(Compiler):
         keeps_null = {name for name, each in shape.properties.items() if each.nullable or not pruning} | set(meta)
         values = shape.additional
         value_check = self.compile(values) if values is not None else None
+        # Fast paths, by the name of the property: one of a plain type needs only a type test, another scalar only its
+        # predicate. All other and all invalid values go through the full check.
+        fields = {name: (*self._fast_path(shape.properties.get(name)), inner) for name, inner in checks.items()}
         # A map has no properties, so every key holds a map value.
-        plain_values = fine_value = None
-        if values is not None and not checks:
-            plain_values = scalars.PYTHON_TYPES[values.type] if scalars.is_plain(values) else None
-            fine_value = self._predicate(values)
+        other = (*self._fast_path(values if not checks else None), None)
         keeps_null_values = values is not None and (values.nullable or not pruning)
         required = sorted(shape.required)
         judged = bool(
@@ -132,13 +134,12 @@ class Checks(Compiler):
                 return misfit(value, found)
             result = value
             before = old if type(old) is dict else _NOTHING
-            for key, item in _changed(value, before) if before else value.items():
-                if type(item) is plain.get(key, plain_values):
+            for (key, item), previous in zip(value.items(), map(before.get, value, _MISSING), strict=False):
+                if item is previous:
                     continue
-                test = fine.get(key, fine_value)
-                if test is not None and test(item):
+                plain, test, inner = fields.get(key, other)
+                if type(item) is plain or (test is not None and test(item)):
                     continue
-                inner = checks.get(key)
                 if inner is None:
                     if value_check is None:
                         if dropping:
@@ -152,10 +153,9 @@ class Checks(Compiler):
                 elif item is None and key not in keeps_null:
                     result = _without(result, value, key)
                     continue
-                count = len(found)
-                previous = before.get(key, MISSING)
+                count = len(found) if found else 0
                 new = inner(item, previous, found)
-                if len(found) != count:
+                if found and len(found) != count:
                     found.ratchet(count, new, previous)
                     found.within(Key(key) if inner is value_check else key, count)
                 if new is not item:
@@ -200,15 +200,15 @@ class Checks(Compiler):
             if type(value) is not list:
                 return misfit(value, found)
             result = value
-            known = {id(item) for item in old} if type(old) is list else None
+            known = {id(item) for item in old} if old and type(old) is list else None
             previous_of = correlate(old) if known else None
             for index, item in enumerate(value):
                 if type(item) is plain or (known and id(item) in known):
                     continue
                 previous = previous_of(item) if previous_of is not None else MISSING
-                count = len(found)
+                count = len(found) if found else 0
                 new = inner(item, previous, found)
-                if len(found) != count:
+                if found and len(found) != count:
                     found.ratchet(count, new, previous)
                     found.within(index, count)
                 if new is not item:
@@ -229,11 +229,6 @@ class Checks(Compiler):
 
 
 _ANYTHING: Final = Shape()
-
-
-def _changed(value: dict[str, Any], before: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The entries with values that are not identical to the previous ones."""
-    return [entry for entry in value.items() if before.get(entry[0], MISSING) is not entry[1]]
 
 
 def _without(result: dict[str, Any], value: dict[str, Any], key: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ types`` recorded about every field. Copy-on-write and the identity skip are as i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import repeat
 from typing import Any, Final
 
 from sandpool.api.schema import core
@@ -27,6 +28,8 @@ from sandpool.api.schema.govalues import (
 from sandpool.api.schema.shape import MISSING, Shape
 
 _NOTHING: Final[Mapping[str, Any]] = {}
+_MISSING: Final = repeat(MISSING)
+_UNKNOWN: Final[tuple[None, None]] = (None, None)
 _PLAIN: Final = {"string": str, "boolean": bool}
 _ZERO: Final[dict[str, Any]] = {"string": "", "boolean": False, "integer": 0, "number": 0}
 
@@ -53,7 +56,10 @@ class Decoding(Compiler):
         go_type = go_name(shape)
         properties = shape.properties
         decoders = {key: self.compile(each) for key, each in properties.items()}
-        plain = {key: _PLAIN[each.type] for key, each in properties.items() if each.type in _PLAIN and not each.format}
+        # By name: the Python type of values that need no decoding unless they are empty, and the decoder of all others.
+        fields = {
+            key: (_PLAIN.get(each.type) if not each.format else None, decoders[key]) for key, each in properties.items()
+        }
         dropped = {key for key, each in properties.items() if _drops_empty(each)}
         absent = {key: value for key, each in properties.items() if (value := _when_absent(each)) is not MISSING}
         written_as_null = {key for key, value in absent.items() if value is None}
@@ -64,18 +70,17 @@ class Decoding(Compiler):
                 raise mismatch(value, go_type)
             result = value
             before = old if type(old) is dict else _NOTHING
-            for key, item in value.items():
-                if item and type(item) is plain.get(key):
+            for (key, item), previous in zip(value.items(), map(before.get, value, _MISSING), strict=False):
+                if item is previous:
                     continue
-                previous = before.get(key, MISSING)
-                if item is previous or (item is None and key in written_as_null):
+                plain, inner = fields.get(key, _UNKNOWN)
+                if (item and type(item) is plain) or (item is None and key in written_as_null):
                     continue
                 new: Any = MISSING
-                inner = decoders.get(key)
                 if inner is None:
                     found.unknown(key)
                 elif item is not None:
-                    count = len(found)
+                    count = len(found) if found else 0
                     try:
                         new = inner(item, previous, found)
                     except Mismatch as problem:
@@ -84,7 +89,7 @@ class Decoding(Compiler):
                         if within := properties[key].go_within:
                             problem.path.append(within)
                         raise
-                    if len(found) != count:
+                    if found and len(found) != count:
                         found.within(key, count)
                     if not new and key in dropped:
                         new = MISSING
@@ -125,9 +130,9 @@ class Decoding(Compiler):
                 previous = before.get(key, MISSING)
                 if item is previous:
                     continue
-                count = len(found)
+                count = len(found) if found else 0
                 new = inner(null if item is None else item, previous, found)
-                if len(found) != count:
+                if found and len(found) != count:
                     found.within(Key(key), count)
                 if new is not item:
                     if result is value:
@@ -148,13 +153,13 @@ class Decoding(Compiler):
             if type(value) is not list:
                 raise mismatch(value, go_type)
             result = value
-            known = {id(item) for item in old} if type(old) is list else ()
+            known = {id(item) for item in old} if old and type(old) is list else None
             for index, item in enumerate(value):
-                if type(item) is plain or id(item) in known:
+                if type(item) is plain or (known and id(item) in known):
                     continue
-                count = len(found)
+                count = len(found) if found else 0
                 new = inner(null if item is None else item, MISSING, found)
-                if len(found) != count:
+                if found and len(found) != count:
                     found.within(index, count)
                 if new is not item:
                     if result is value:

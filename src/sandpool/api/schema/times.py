@@ -10,8 +10,9 @@ from typing import Final
 from sandpool.api.causes import quoted
 from sandpool.api.schema.findings import Undecodable
 
-_SECONDS: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
-_MICROSECONDS: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
+# The form that is stored.
+_SECONDS: Final = re.compile(r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\dZ", re.ASCII)
+_MICROSECONDS: Final = re.compile(r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{6}Z", re.ASCII)
 _LAYOUT: Final = "2006-01-02T15:04:05Z07:00"
 _MICRO_LAYOUT: Final = "2006-01-02T15:04:05.000000Z07:00"
 # Each element of a layout with what it accepts; a fraction of a second may follow the seconds even if the layout has
@@ -54,6 +55,8 @@ def read_micro_time(text: str) -> str:
 def _read(text: str, canonical: re.Pattern[str], layout: str, precision: str) -> str:
     if len(text) > _LONGEST:  # never a time, and results are cached by their text
         raise Undecodable(f"parsing time {quoted(text[:_LONGEST])}: text too long")
+    if canonical.fullmatch(text) and _is_date(text[:10]):
+        return text
     fields, offset = _parse(text, layout)
     try:
         moment = datetime.datetime(*fields, tzinfo=datetime.UTC) - datetime.timedelta(minutes=offset)
@@ -61,7 +64,16 @@ def _read(text: str, canonical: re.Pattern[str], layout: str, precision: str) ->
         raise Undecodable(f"parsing time {quoted(text)}: day out of range") from None
     except OverflowError:
         raise Undecodable(f"parsing time {quoted(text)}: year out of range") from None
-    return text if canonical.fullmatch(text) else moment.replace(tzinfo=None).isoformat(timespec=precision) + "Z"
+    return moment.replace(tzinfo=None).isoformat(timespec=precision) + "Z"
+
+
+@lru_cache(maxsize=64)
+def _is_date(text: str) -> bool:
+    try:
+        datetime.date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _parse(text: str, layout: str) -> tuple[tuple[int, int, int, int, int, int, int], int]:

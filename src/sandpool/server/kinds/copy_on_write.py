@@ -20,20 +20,20 @@ def put(obj: Object, key: str, value: Any) -> Object:
 
 def drop(obj: Object, *keys: str) -> Object:
     """Return the object without ``keys``."""
-    if any(key in obj for key in keys):
+    if not obj.keys().isdisjoint(keys):
         return {key: value for key, value in obj.items() if key not in keys}
     return obj
 
 
 def fill_absent(obj: Object, defaults: Mapping[str, Any]) -> Object:
     """Set keys that are absent or null. For Go pointers, where an empty value is a choice of the author."""
-    missing = {key: value for key, value in defaults.items() if obj.get(key) is None}
+    missing = {key: value for key, value in defaults.items() if key not in obj or obj[key] is None}
     return {**obj, **missing} if missing else obj
 
 
 def fill_empty(obj: Object, defaults: Mapping[str, Any]) -> Object:
     """Set keys that are absent, null, empty or zero. For plain Go values, which cannot tell these apart."""
-    missing = {key: value for key, value in defaults.items() if not obj.get(key)}
+    missing = {key: value for key, value in defaults.items() if key not in obj or not obj[key]}
     return {**obj, **missing} if missing else obj
 
 
@@ -57,7 +57,7 @@ def keep(new: Object, old: Object, *keys: str) -> Object:
     """Return the new object with the values that ``keys`` have in the old one, or without them if absent there."""
     for key in keys:
         if key in old:
-            if new.get(key) is not old[key]:
+            if key not in new or new[key] is not old[key]:
                 new = {**new, key: old[key]}
         elif key in new:
             new = drop(new, key)

@@ -58,13 +58,14 @@ _FIXED: Final = (
 
 def to_core(event: Object) -> Object:
     """Convert an event from events.k8s.io to the core group."""
-    core = {_RENAMED_BACK.get(key, key): value for key, value in event.items()}
+    core = dict(zip(map(_RENAMED_BACK.get, event, event), event.values(), strict=True))
     return _fill_core({**core, "apiVersion": "v1"})
 
 
 def from_core(event: Object) -> Object:
     """Convert an event from the core group to events.k8s.io."""
-    new = {_RENAMED.get(key, key): value for key, value in event.items() if value or key not in _SPELT_OUT}
+    names = map(_RENAMED.get, event, event)
+    new = {name: event[key] for key, name in zip(event, names, strict=True) if event[key] or key not in _SPELT_OUT}
     return _fill_times({**fill_absent(new, {"deprecatedSource": {}}), "apiVersion": "events.k8s.io/v1"}, _TIMES)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Collection, Iterator
+from functools import lru_cache
 from typing import Final
 
 from sandpool.api.causes import Cause, invalid, quoted
@@ -17,6 +18,8 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _is_dotted = re.compile(r"[0-9]+(\.[0-9]+){3}").fullmatch
+_leading_zero = re.compile(r"(?:^|\.)0[0-9]").search
+_LONGEST: Final = 64  # ordinary addresses are shorter, and results are cached by their text
 _is_length = re.compile("[0-9]+").fullmatch
 _NOT_REACHABLE: Final = (
     ("is_loopback", "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
@@ -31,12 +34,20 @@ def _without_zeros(number: str) -> str:
 
 def read_address(text: str) -> Address | None:
     """Parse an address, leniently; None if the text is not an address."""
-    if _is_dotted(text):
+    return _remembered_address(text) if len(text) <= _LONGEST else _read_address(text)
+
+
+def _read_address(text: str) -> Address | None:
+    if _is_dotted(text) and _leading_zero(text):
         text = ".".join(map(_without_zeros, text.split(".")))
     try:
         return None if "%" in text else ipaddress.ip_address(text)
     except ValueError:
         return None
+
+
+# A pod writes its addresses with every status.
+_remembered_address = lru_cache(1024)(_read_address)
 
 
 def read_range(text: str) -> Network | None:
@@ -49,7 +60,7 @@ def read_range(text: str) -> Network | None:
 
 
 def _has_leading_zeros(text: str) -> bool:
-    return bool(_is_dotted(text)) and any(part != _without_zeros(part) for part in text.split("."))
+    return _leading_zero(text) is not None and _is_dotted(text) is not None
 
 
 def _is_mapped(address: Address) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Final
 
 from sandpool.api.causes import Cause, forbidden, immutable, invalid, quoted, required, too_long
 from sandpool.api.resource import Object
@@ -17,6 +18,8 @@ FOREGROUND: Final = "foregroundDeletion"
 # Finalizers of built-in kinds that need no domain prefix.
 _STANDARD_FINALIZERS: Final = frozenset({"kubernetes", ORPHAN, FOREGROUND})
 
+# What clients may change.
+_FREE: Final = ("labels", "annotations", "ownerReferences", "finalizers")
 _IMMUTABLE: Final = (
     "name",
     "namespace",
@@ -43,7 +46,7 @@ def drop_system_fields(metadata: Object) -> Object:
 def keep_system_fields(new: Object, old: Object) -> Object:
     """Restore the fields that no update may change. A wrong uid stays, for validation to report."""
     new = keep(new, old, "generation", "creationTimestamp")
-    if not new.get("uid"):
+    if "uid" not in new or not new["uid"]:
         new = keep(new, old, "uid")
     if old.get("deletionTimestamp"):
         new = keep(new, old, "deletionTimestamp")
@@ -61,15 +64,16 @@ def validate_metadata(
     if metadata is before:
         return []
     causes = _names(metadata, namespaced, name_format) if before is None else _unchanged(metadata, before)
-    was: Mapping[str, Any] = before or {}
-    if metadata.get("labels") is not was.get("labels"):
-        causes += validate_labels(_changed(metadata.get("labels"), was.get("labels")), "metadata.labels")
-    if metadata.get("annotations") is not was.get("annotations"):
-        causes += validate_annotations(metadata.get("annotations") or {}, "metadata.annotations")
-    if metadata.get("ownerReferences") is not was.get("ownerReferences"):
-        causes += _owner_references(metadata.get("ownerReferences") or [])
-    if metadata.get("finalizers") is not was.get("finalizers"):
-        causes += _finalizers(metadata.get("finalizers") or [], custom)
+    labels, annotations, references, finalizers = map(metadata.get, _FREE)
+    old_labels, old_annotations, old_references, old_finalizers = map((before or {}).get, _FREE)
+    if labels is not old_labels:
+        causes += validate_labels(_changed(labels, old_labels), "metadata.labels")
+    if annotations is not old_annotations:
+        causes += validate_annotations(annotations or {}, "metadata.annotations", known=old_annotations or {})
+    if references is not old_references:
+        causes += _owner_references(references or [])
+    if finalizers is not old_finalizers:
+        causes += _finalizers(finalizers or [], custom)
     return causes
 
 
@@ -94,6 +98,8 @@ def _names(metadata: Object, namespaced: bool, name_format: str) -> list[Cause]:
 
 
 def _unchanged(metadata: Object, before: Object) -> list[Cause]:
+    if [*map(metadata.get, _IMMUTABLE)] == [*map(before.get, _IMMUTABLE)] and not before.get("deletionTimestamp"):
+        return []
     causes = []
     if before.get("deletionTimestamp"):
         added = set(metadata.get("finalizers") or ()) - set(before.get("finalizers") or ())
@@ -113,20 +119,29 @@ def _changed(after: Mapping[str, str] | None, before: Mapping[str, str] | None) 
     """The entries that are new or have another value."""
     if not after or not before:
         return after or {}
-    return {key: value for key, value in after.items() if before.get(key) != value}
+    return {key: value for key, value in after.items() if key not in before or before[key] != value}
 
 
 def validate_labels(labels: Mapping[str, str], field: str) -> list[Cause]:
     causes = []
     for key, value in labels.items():
+        if names.is_label(key, value):
+            continue
         causes += [invalid(field, key, why) for why in names.qualified_name(key)]
         causes += [invalid(field, value, why) for why in names.label_value(value)]
     return causes
 
 
-def validate_annotations(annotations: Mapping[str, str], field: str) -> list[Cause]:
-    causes = [invalid(field, key, why) for key in annotations for why in names.qualified_name(key.lower())]
-    if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > ANNOTATIONS_LIMIT:
+def validate_annotations(
+    annotations: Mapping[str, str], field: str, known: Mapping[str, str] = MappingProxyType({})
+) -> list[Cause]:
+    """Validate annotations. The keys of ``known`` were validated when they were written."""
+    causes = [
+        invalid(field, key, why) for key in annotations if key not in known for why in names.qualified_name(key.lower())
+    ]
+    text = "".join([*annotations, *annotations.values()])
+    # Encoding takes time, and a character has at most four bytes.
+    if len(text) > ANNOTATIONS_LIMIT // 4 and len(text.encode()) > ANNOTATIONS_LIMIT:
         causes.append(too_long(field, ANNOTATIONS_LIMIT))
     return causes
 
