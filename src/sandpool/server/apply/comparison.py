@@ -17,6 +17,7 @@ path tree of a list has ``None`` as its first part, and path elements as names.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import repeat
 from typing import Any, Final
 
 import orjson
@@ -38,6 +39,7 @@ from sandpool.server.apply.schema_paths import (
 PathTree = tuple[Any, ...]
 
 _NOTHING: Final[PathTree] = ()
+_MISSING: Final = repeat(MISSING)
 _TOO: Final = True  # the third item of a part
 
 
@@ -115,12 +117,9 @@ def _field_set(tree: PathTree) -> FieldSet:
 
 def _compare_maps(old: dict[str, Any], new: dict[str, Any], shape: Shape) -> tuple[PathTree, PathTree]:
     # The hot path of every write: most values are unchanged, and most changed values are strings.
-    before_of = old.get
     written: list[Any] = []
     removed: list[Any] = []
-    added = 0
-    for name, after in new.items():
-        before = before_of(name, MISSING)
+    for (name, after), before in zip(new.items(), map(old.get, new, _MISSING), strict=False):
         if before is after:
             continue
         kind = after.__class__
@@ -128,14 +127,13 @@ def _compare_maps(old: dict[str, Any], new: dict[str, Any], shape: Shape) -> tup
             if before != after:
                 written.append(name)
         elif before is MISSING:
-            added += 1
             if kind is dict or kind is list:
-                below = _added(after, shape.properties.get(name) or shape_of_field(shape, name))
+                below = _added(after, shape_of_field(shape, name))
                 written.append((name, below, _TOO) if below else name)
             else:
                 written.append(name)
         else:
-            inner = shape.properties.get(name) or shape_of_field(shape, name)
+            inner = shape_of_field(shape, name)
             touched, below, gone = _compare(before, after, inner)
             if below:
                 written.append((name, below, _TOO) if touched else (name, below))
@@ -143,11 +141,10 @@ def _compare_maps(old: dict[str, Any], new: dict[str, Any], shape: Shape) -> tup
                 written.append(name)
             if gone:
                 removed.append((name, gone))
-    if len(old) + added != len(new):
-        for name, before in old.items():
-            if name not in new:
-                gone = _added(before, shape_of_field(shape, name))
-                removed.append((name, gone, _TOO) if gone else name)
+    for name, before in old.items():
+        if name not in new:
+            gone = _added(before, shape_of_field(shape, name))
+            removed.append((name, gone, _TOO) if gone else name)
     return tuple(written), tuple(removed)
 
 
@@ -234,19 +231,18 @@ def _added(value: Any, shape: Shape) -> PathTree:
     """The path tree below a new value: everything in it is written."""
     if not has_owned_parts(shape, value):
         return _NOTHING
-    found: list[Any] = []
     if value.__class__ is dict:
-        shape_of = shape.properties.get
-        for name, each in value.items():
-            kind = each.__class__
-            if kind is dict or kind is list:
-                below = _added(each, shape_of(name) or shape_of_field(shape, name))
-                found.append((name, below, _TOO) if below else name)
-            else:
-                found.append(name)
-        return tuple(found)
+        return tuple(
+            [
+                (name, below, _TOO)
+                if (each.__class__ is dict or each.__class__ is list)
+                and (below := _added(each, shape_of_field(shape, name)))
+                else name
+                for name, each in value.items()
+            ]
+        )
     inner = shape_of_item(shape)
-    found.append(None)
+    found: list[Any] = [None]
     for element, values in _by_element(value, shape).items():
         below = _added(values[0], inner) if len(values) == 1 else _NOTHING
         found.append((element, below, _TOO) if below else element)

@@ -212,9 +212,9 @@ def with_managed_fields(object: Object, entries: list[Object]) -> Object:
 def ignore_time_only_change(old: Object, new: Object) -> Object:
     """Return ``old`` if ``new`` differs only in times of managedFields: such a write is a no-op."""
     before, after = old["metadata"].get("managedFields"), new["metadata"].get("managedFields")
-    if not before or not after or before is after or list(map(_timeless, before)) != list(map(_timeless, after)):
+    if not before or not after or before is after or with_managed_fields(new, before) != old:
         return new
-    return old if with_managed_fields(new, before) == old else new
+    return old if list(map(_timeless, before)) == list(map(_timeless, after)) else new
 
 
 def _timeless(entry: Object) -> Object:

@@ -124,7 +124,9 @@ class RegistryContext:
 
     async def put(self, resource: Resource, obj: Object) -> Outcome:
         """Store a new state and wait until it is durable."""
-        return await self.durable(resource, self.accept(resource, obj))
+        write = self.accept(resource, obj)
+        await _durable(write.durable)
+        return self.outcome(resource, write)
 
     def accept_removal(self, resource: Resource, final: Object) -> Write:
         """Pass the removal of an object to the store; ``final`` is its last state."""
@@ -133,7 +135,9 @@ class RegistryContext:
 
     async def remove(self, resource: Resource, final: Object) -> Outcome:
         """Remove an object and wait until the removal is durable."""
-        return await self.durable(resource, self.accept_removal(resource, final))
+        write = self.accept_removal(resource, final)
+        await _durable(write.durable)
+        return self.outcome(resource, write)
 
     async def settle(self, resource: Resource, key: Key) -> None:
         """Wait until the newest accepted state of an object is durable. For responses that write nothing but depend on
@@ -143,6 +147,10 @@ class RegistryContext:
     async def durable(self, resource: Resource, write: Write) -> Outcome:
         """Wait until an accepted write is on disk."""
         await _durable(write.durable)
+        return self.outcome(resource, write)
+
+    @staticmethod
+    def outcome(resource: Resource, write: Write) -> Outcome:
         if resource.from_stored is not None:
             return Outcome(resource.from_stored(write.object))
         return Outcome(write.object, write.entry.encoded)

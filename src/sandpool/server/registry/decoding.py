@@ -21,6 +21,13 @@ from sandpool.server.resources import Resource
 def expect_kind(resource: Resource, body: Any) -> Object:
     """Check that the body is of the resource's kind. Missing apiVersion and kind are filled in."""
     type = resource.type
+    if (
+        body.__class__ is dict
+        and body.get("kind") == type.kind
+        and body.get("apiVersion") == type.api_version
+        and body.get("metadata").__class__ is dict
+    ):
+        return body
     if not isinstance(body, dict):
         raise _unreadable(resource, "json: cannot unmarshal a value that is not an object")
     if not isinstance(body.get("metadata"), dict | None):

@@ -197,8 +197,7 @@ def _generation(resource: Resource, new: Object, old: Object) -> Object:
 
 def _differs(obj: Object, other: Object, *, has_status: bool) -> bool:
     """Whether a field that counts for the generation differs."""
-    for key, value in obj.items():
-        before = other.get(key)
+    for (key, value), before in zip(obj.items(), map(other.get, obj), strict=True):
         if value is before or key == "metadata" or (has_status and key == "status"):
             continue
         if not same(value, before):
