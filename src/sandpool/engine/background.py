@@ -92,7 +92,10 @@ class BackgroundGate:
         self._review()
 
     def _is_blocked(self) -> bool:
-        if not any(queue.is_busy for queue in self._urgent):
+        for queue in self._urgent:
+            if queue.is_busy:
+                break
+        else:
             self._busy_since = None
             return False
         now = self.clock.monotonic()

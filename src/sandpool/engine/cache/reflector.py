@@ -199,7 +199,7 @@ class Reflector(Generic[V]):
                 self._heard = self.clock.monotonic()
                 self._take_event(event)
                 self._fruitless = 0
-                if self._heard - begin >= _AT_ONCE:
+                if self._streak.is_failing and self._heard - begin >= _AT_ONCE:
                     self._streak.ended()
                 taken += 1
                 if taken % _BATCH == 0:
@@ -281,10 +281,12 @@ class FailureLog:
         # Half of a pause is random, so that reflectors that lost their API together do not return together.
         self._backoff: Backoff[None] = Backoff(rng, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, jitter=0.5)
         self._reported: set[type[Exception]] = set()  # kinds that were logged since the last success
+        self.is_failing = False  # whether the last attempt failed
 
     def failed(self, error: Exception, then: str) -> float:
         """Count a failure, log it if its kind is new, and return the pause in seconds. ``then`` names the next step."""
         self.total += 1
+        self.is_failing = True
         if type(error) not in self._reported:
             self._reported.add(type(error))
             expected = isinstance(error, _EXPECTED)
@@ -302,6 +304,7 @@ class FailureLog:
 
     def ended(self) -> None:
         """Note a success."""
+        self.is_failing = False
         failures = self._backoff.failures(None)
         if failures:
             self._log.info("%s works again after %d failures", self.subject, failures)

@@ -141,7 +141,7 @@ class GarbageCollector:
         """Handle a committed change: ADDED, MODIFIED or DELETED, with the current or last state of the object."""
         metadata: Object = obj["metadata"]
         graph, uid = self._graph, metadata["uid"]
-        affected = {*graph.owners(ref)}
+        affected = {*graph.owners(ref)} if graph.waiting else set()
         if type == "DELETED":
             graph.remove(ref, uid)
             self._unknown.discard(ref)
@@ -151,14 +151,17 @@ class GarbageCollector:
             references = metadata.get("ownerReferences") or []
             owners = {reference["uid"]: bool(reference.get("blockOwnerDeletion")) for reference in references}
             graph.add(ref, uid, owners)
-            affected |= owners.keys()
-            if any(graph.state(reference, ref.namespace) is not OwnerState.SOLID for reference in references):
-                self.reconciler.enqueue(ref)
+            if graph.waiting:
+                affected |= owners.keys()
+            for reference in references:
+                if graph.state(reference, ref.namespace) is not OwnerState.SOLID:
+                    self.reconciler.enqueue(ref)
             if metadata.get("deletionTimestamp"):
                 self._note_deletion(ref, metadata)
         # An owner in foreground deletion may have waited for this change.
-        for owner in affected & graph.waiting.keys():
-            self.reconciler.enqueue(graph.waiting[owner])
+        if affected:
+            for owner in affected & graph.waiting.keys():
+                self.reconciler.enqueue(graph.waiting[owner])
 
     def kinds_changed(self) -> None:
         """Enqueue objects with owners of unserved kinds, because the served kinds have changed."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from itertools import repeat
 from typing import Final, NamedTuple
 
 from sandpool.api.resource import Object
@@ -15,6 +16,7 @@ from sandpool.server.kinds.metadata import FOREGROUND
 
 # Deleted uids to remember, for references to kinds that are no longer served.
 _DELETED_UIDS: Final = 10_000
+_NO_TEXT: Final = repeat("")
 
 
 class Ref(NamedTuple):
@@ -87,11 +89,11 @@ class OwnerGraph:
 
     def state(self, reference: Object, namespace: str) -> OwnerState:
         """The state of an owner. A reference matches the object at its coordinates if the uid is equal."""
-        uid = reference.get("uid", "")
-        kind = self.kind(reference.get("apiVersion", ""), reference.get("kind", ""))
+        uid, api_version, kind_name, name = map(reference.get, ("uid", "apiVersion", "kind", "name"), _NO_TEXT)
+        kind = self.kind(api_version, kind_name)
         if kind is None:
             return OwnerState.ABSENT if uid in self._gone else OwnerState.UNKNOWN
-        expected = Ref(kind.resource, namespace if kind.namespaced else "", reference.get("name", ""))
+        expected = Ref(kind.resource, namespace if kind.namespaced else "", name)
         if self._alive.get(uid) != expected:
             return OwnerState.ABSENT
         return OwnerState.WAITING if uid in self.waiting else OwnerState.SOLID

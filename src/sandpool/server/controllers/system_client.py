@@ -27,6 +27,9 @@ class SystemClient:
         self._store = context.store
         self._resources = resources
         self._subresources = subresources
+        # By group and kind, as of that generation of the resources.
+        self._kinds: dict[tuple[str, str], OwnerKind] = {}
+        self._kinds_of = -1
 
     def _resource(self, storage: str) -> Resource:
         resource = self._resources.stored().get(storage)
@@ -48,11 +51,13 @@ class SystemClient:
                 yield OwnedObject(Ref(resource, *entry.key), entry.uid, entry.owners, held)
 
     def kind(self, api_version: str, kind: str) -> OwnerKind | None:
-        group = api_version.rpartition("/")[0]
-        for resource in self._resources:
-            if resource.type.kind == kind and resource.type.group == group:
-                return OwnerKind(resource.storage, resource.type.namespaced)
-        return None
+        if self._resources.generation != self._kinds_of:
+            self._kinds_of = self._resources.generation
+            self._kinds = {}
+            for resource in self._resources:
+                known = OwnerKind(resource.storage, resource.type.namespaced)
+                self._kinds.setdefault((resource.type.group, resource.type.kind), known)
+        return self._kinds.get((api_version.rpartition("/")[0], kind))
 
     def namespaces(self) -> Iterable[str]:
         return [entry.key[1] for entry in self._store.scan(NAMESPACE.group_resource)]

@@ -82,18 +82,21 @@ def _check(options: WatchOptions) -> None:
         raise invalid(LIST_OPTIONS, "", causes)
 
 
-def _batches(items: list[T], count: int, size: Callable[[T], int]) -> Iterator[list[T]]:
-    """Consecutive items, at most ``count`` and ``_CHUNK_BYTES`` in one batch."""
+def _batches(items: list[T], count: int, sizes: list[int]) -> Iterator[list[T]]:
+    """Consecutive items, at most ``count`` and ``_CHUNK_BYTES`` in one batch. ``sizes`` has the bytes of each."""
+    if len(items) <= count and sum(sizes) <= _CHUNK_BYTES:
+        if items:
+            yield items
+        return
     batch: list[T] = []
     total = 0
-    for item in items:
-        total += size(item)
+    for item, size in zip(items, sizes, strict=True):
+        total += size
         if batch and (len(batch) == count or total > _CHUNK_BYTES):
             yield batch
-            batch, total = [], size(item)
+            batch, total = [], size
         batch.append(item)
-    if batch:
-        yield batch
+    yield batch
 
 
 async def _refusal(error: ApiError) -> AsyncGenerator[list[WatchLine], None]:
@@ -132,7 +135,7 @@ class _Stream:
         seen = revision
         try:
             matches = self._selection.matches
-            for chunk in _batches(present, self._chunk, lambda entry: len(entry.encoded)):
+            for chunk in _batches(present, self._chunk, [len(entry.encoded) for entry in present]):
                 if lines := [self._line("ADDED", entry) for entry in chunk if matches(entry)]:
                     yield lines
             del present
@@ -145,8 +148,8 @@ class _Stream:
                     return
                 if changes:
                     seen = changes[-1].revision
-                    for batch in _batches(changes, self._chunk, lambda change: change.size):
-                        if lines := list(self._render(batch)):
+                    for batch in _batches(changes, self._chunk, [change.size for change in changes]):
+                        if lines := self._render(batch):
                             yield lines
                 elif self._options.bookmarks:
                     # The subscription is empty, so the client has seen everything up to now.
@@ -157,20 +160,20 @@ class _Stream:
         finally:
             subscription.close()
 
-    def _render(self, changes: list[Change]) -> Iterator[WatchLine]:
+    def _render(self, changes: list[Change]) -> list[WatchLine]:
         """Convert changes to events. An object that stops matching the selector is DELETED for this client."""
         if self._selection.everything:
-            for change in changes:
-                yield self._change_line(change.type, change)
-            return
+            return [self._change_line(change.type, change) for change in changes]
         matches = self._selection.matches
+        lines = []
         for change in changes:
             was = change.previous is not None and matches(change.previous)
             now = change.type != "DELETED" and matches(change.entry)
             if now:
-                yield self._change_line("MODIFIED" if was else "ADDED", change)
+                lines.append(self._change_line("MODIFIED" if was else "ADDED", change))
             elif was:
-                yield self._departure(change)
+                lines.append(self._departure(change))
+        return lines
 
     def _change_line(self, type: str, change: Change) -> WatchLine:
         """The line for a change, encoded once for all streams of plain objects."""

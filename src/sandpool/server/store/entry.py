@@ -7,7 +7,7 @@ garbage collector walks every dict in it but no bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import orjson
@@ -116,36 +116,29 @@ class Change:
     the change gets ``Overrun`` instead of keeping the bytes in memory.
     """
 
-    __slots__ = ("_entry", "_previous", "renderings", "revision", "size", "type")
+    __slots__ = ("entry", "previous", "released", "renderings", "revision", "size", "type")
 
     def __init__(self, type: str, entry: Entry, previous: Entry | None) -> None:
         self.type = type  # ADDED, MODIFIED or DELETED
         self.revision = entry.revision
         self.size = len(entry.encoded)  # as of now: the in-memory form may be replaced
-        self._entry: Entry | None = entry
-        self._previous = previous
+        self.entry = entry
+        self.previous = previous
+        self.released = False
         # Encoded events by the key of a watch: encoded once, shared by all streams.
         self.renderings: dict[Any, Any] = {}
 
-    @property
-    def entry(self) -> Entry:
-        if self._entry is None:
+    def __getattr__(self, name: str) -> NoReturn:
+        """A state of a released change. An attribute that exists costs no call."""
+        if name in ("entry", "previous"):
             raise Overrun
-        return self._entry
-
-    @property
-    def previous(self) -> Entry | None:
-        if self._entry is None:
-            raise Overrun
-        return self._previous
-
-    @property
-    def released(self) -> bool:
-        return self._entry is None
+        raise AttributeError(name)
 
     def release(self) -> None:
         """Forget the states."""
-        self._entry = self._previous = None
+        if not self.released:
+            self.released = True
+            del self.entry, self.previous
         self.renderings.clear()
 
     @property

@@ -124,13 +124,14 @@ class Store:
         return list(self._resource_stores)
 
     def get(self, resource: str, key: Key) -> Entry | None:
-        return self.resource_store(resource).table.get(key)
+        resource_store = self._resource_stores.get(resource)
+        return resource_store.table.get(key) if resource_store is not None else None
 
     def head(self, resource: str, key: Key) -> Entry | None:
         """The newest accepted state, for writers."""
         pending = self._pending.get((resource, key))
         if pending is None:
-            return self.resource_store(resource).table.get(key)
+            return self.get(resource, key)
         return None if pending.type == "DELETED" else pending.entry
 
     def scan(
@@ -230,19 +231,20 @@ class Store:
         if self._closed:
             raise RuntimeError("the store is closed")
         self._head_revision = change.revision
-        change.entry.keep(object)
-        self._decoded.append(change.entry)
-        self._decoded_bytes += len(change.entry.encoded)
+        entry = change.entry
+        entry.keep(object)
+        self._decoded.append(entry)
+        self._decoded_bytes += change.size
         while len(self._decoded) > _DECODED_STATES or self._decoded_bytes > _DECODED_STATES_BYTES:
             oldest = self._decoded.popleft()
             self._decoded_bytes -= len(oldest.encoded)
             oldest.forget()
-        self._pending[resource, change.entry.key] = change
+        self._pending[resource, entry.key] = change
         loop = asyncio.get_running_loop()
         if not self._filling and not self._syncing:
             # Tasks that are ready now add their writes before the first sync starts.
             loop.call_soon(self._sync)
-        write = Write(resource, change, change.entry, object, loop.create_future())
+        write = Write(resource, change, entry, object, loop.create_future())
         self._filling.append(write)
         return write
 
@@ -274,8 +276,11 @@ class Store:
             for accepted in synced:
                 self._publish(accepted)
             for accepted in synced:
-                for settled in self._waiters_of(accepted):
-                    settled.set_result(None)
+                if not accepted.durable.done():
+                    accepted.durable.set_result(None)
+                for settled in self._waiting.pop(accepted.change, ()) if self._waiting else ():
+                    if not settled.done():
+                        settled.set_result(None)
         else:
             self._refuse(synced, error)
         self._sync()

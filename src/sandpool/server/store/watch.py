@@ -119,9 +119,9 @@ class WatchHub:
         delivered = False
         groups = (
             self._everything,
-            self._by_namespace.get(key[0]),
-            self._by_key.get(key),
-            self._by_name.get(key[1]),
+            self._by_namespace.get(key[0]) if self._by_namespace else None,
+            self._by_key.get(key) if self._by_key else None,
+            self._by_name.get(key[1]) if self._by_name else None,
         )
         for group in groups:
             if group:
