@@ -1,13 +1,20 @@
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import cast
+
 import pytest
 
-from sandpool import TaskError
+from sandpool import PoolExhausted, SandpoolError, TaskError
 from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.kube.errors import ServiceUnavailable
 from sandpool.sdk.client import AsyncClient
 from sandpool.sdk.errors import Refused
-from sandpool.sdk.task_map import show_bar, source_of
+from sandpool.sdk.sandbox import AsyncSandbox
+from sandpool.sdk.task_map import TaskMap, show_bar, source_of
+from sandpool.service.errors import UnknownName
 from sandpool.testing.world import World
 from tests.support.fake_pod_client import FakePodClient
 
@@ -72,6 +79,59 @@ async def test_failures_of_the_service_are_retried(world: World, client: AsyncCl
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(client_wait, 0.0)
         assert await client.map(double, [21], retries=2) == [42]
+
+
+class Pool:
+    """A pool with few sandboxes: the claim of any other waits until it is cancelled, or fails."""
+
+    def __init__(self, sandbox: AsyncSandbox, sandboxes: int, failure: SandpoolError | None = None) -> None:
+        self.made = sandbox
+        self.left = sandboxes
+        self.failure = failure
+        self.claims = self.cancelled = 0
+
+    @asynccontextmanager
+    async def sandbox(self, pool: str) -> AsyncIterator[AsyncSandbox]:
+        self.claims += 1
+        if not self.left:
+            if self.failure is not None:
+                raise self.failure
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.cancelled += 1
+        self.left -= 1
+        yield self.made
+        self.left += 1
+
+    def map(self, code: str, return_exceptions: bool = False) -> TaskMap:
+        return TaskMap(cast(AsyncClient, self), code, "python", True, False, 2, None, return_exceptions)
+
+
+async def test_pool_with_few_sandboxes_delays_no_task(world: World, client: AsyncClient) -> None:
+    await pool(world)
+    async with client.sandbox() as sandbox:
+        slow = Pool(sandbox, 1)
+        assert await slow.map("input").run([*range(20)], 10, False) == [*range(20)]
+        assert (slow.left, slow.cancelled) == (1, 9)
+        failing = Pool(sandbox, 1, PoolExhausted("no sandbox"))
+        assert await failing.map("input").run([*range(20)], 10, False) == [*range(20)]
+
+
+async def test_pool_without_sandboxes_ends_the_map(world: World, client: AsyncClient) -> None:
+    await pool(world)
+    async with client.sandbox() as sandbox:
+        empty = Pool(sandbox, 0, PoolExhausted("no sandbox"))
+        with pytest.raises(PoolExhausted):
+            await empty.map("input").run([1], 1, False)
+        assert empty.claims == 3  # two retries
+        found = await empty.map("input", return_exceptions=True).run([1, 2], 1, False)
+        assert [type(each) for each in found] == [PoolExhausted, PoolExhausted]
+        unknown = Pool(sandbox, 0, UnknownName("no such pool"))
+        with pytest.raises(UnknownName):
+            await unknown.map("input").run([1], 1, False)
+        assert unknown.claims == 1
+    assert await client.map("input", []) == []
 
 
 def test_task_is_code_or_a_function_with_source() -> None:

@@ -18,6 +18,7 @@ from sandpool.sdk.client import DEFAULT_POOL, LEASE, AsyncClient
 from sandpool.sdk.code import AsyncCode, AsyncCodeSession
 from sandpool.sdk.file_watch import AsyncFileWatch, FileEvent
 from sandpool.sdk.files import AsyncFiles
+from sandpool.sdk.pool import AsyncPool, AsyncTemplate
 from sandpool.sdk.process import AsyncProcess
 from sandpool.sdk.results import MAX_OUTPUT, Output, Result
 from sandpool.sdk.sandbox import AsyncSandbox
@@ -320,6 +321,29 @@ class Sandbox(_Blocking[AsyncSandbox]):
         return Code(self._async.code, self._loop)
 
 
+class Template(_Blocking[AsyncTemplate]):
+    """See ``AsyncTemplate``."""
+
+    delete = blocking(AsyncTemplate.delete)
+
+    @property
+    def name(self) -> str:
+        return self._async.name
+
+
+class Pool(_Blocking[AsyncPool]):
+    """See ``AsyncPool``."""
+
+    status = blocking(AsyncPool.status)
+    scale = blocking(AsyncPool.scale)
+    wait_ready = blocking(AsyncPool.wait_ready)
+    delete = blocking(AsyncPool.delete)
+
+    @property
+    def name(self) -> str:
+        return self._async.name
+
+
 class Client(_Blocking[AsyncClient]):
     """Claims sandboxes: ``with Client().sandbox() as sb: print(sb.run("uname -a").stdout)``.
 
@@ -378,6 +402,29 @@ class Client(_Blocking[AsyncClient]):
             return await self._async.sandbox(pool, name=name, key=key, keep=keep, timeout=timeout)
 
         return Sandbox(self._loop.run(claim()), self._loop, keep)
+
+    def template(
+        self,
+        name: str,
+        *,
+        image: str | None = None,
+        command: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        cpu: str | None = None,
+        memory: str | None = None,
+        disk: str | None = None,
+        port: int | None = None,
+        runtime: str | None = None,
+        freeze: bool = False,
+    ) -> Template:
+        """Create or find a template. See ``AsyncClient.template``."""
+        limits: dict[str, Any] = {"cpu": cpu, "memory": memory, "disk": disk, "port": port, "runtime": runtime}
+        making = self._async.template(name, image=image, command=command, env=env, freeze=freeze, **limits)
+        return Template(self._loop.run(making), self._loop)
+
+    def pool(self, name: str, *, template: str | None = None, size: int | None = None) -> Pool:
+        """Create or find a pool. See ``AsyncClient.pool``."""
+        return Pool(self._loop.run(self._async.pool(name, template=template, size=size)), self._loop)
 
     def connect(self, name: str) -> Sandbox:
         """Use the sandbox of an existing claim. It is not released with this client."""

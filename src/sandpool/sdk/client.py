@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
@@ -23,6 +23,7 @@ from sandpool.service.service import Service
 
 if TYPE_CHECKING:
     from sandpool.home.discovery import Home
+    from sandpool.sdk.pool import AsyncPool, AsyncTemplate
     from sandpool.sdk.task_map import Progress
 
 #: The pool of sandboxes if none is named: that of ``sandpool run``.
@@ -117,6 +118,41 @@ class AsyncClient:
 
         work = TaskMap(self, source_of(task), pool, sessions, fresh, retries, timeout, return_exceptions)
         return await work.run(list(inputs), parallelism, progress)
+
+    async def template(
+        self,
+        name: str,
+        *,
+        image: str | None = None,
+        command: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        cpu: str | None = None,
+        memory: str | None = None,
+        disk: str | None = None,
+        port: int | None = None,
+        runtime: str | None = None,
+        freeze: bool = False,
+    ) -> AsyncTemplate:
+        """Create a template of an image, or find the one of this name if no image is given.
+
+        ``command`` replaces that of the image; ``cpu``, ``memory`` and ``disk`` are limits, such as "2" and "1Gi"; a
+        sandbox is ready when its ``port`` accepts connections; ``freeze`` stops sandboxes until they are claimed. A
+        template of this name that is the same is used as it is. Raises ``NameTaken`` if it is different."""
+        from sandpool.sdk.pool import ensure_template
+        from sandpool.service.templates import NewTemplate
+
+        new = None
+        if image is not None:
+            new = NewTemplate(image, command, env, cpu, memory, disk, port, runtime, freeze)
+        return await ensure_template(self, name, new)
+
+    async def pool(self, name: str, *, template: str | None = None, size: int | None = None) -> AsyncPool:
+        """Create a pool of ``size`` warm sandboxes of a template, or find the one of this name.
+
+        A pool of this name gets that size, if one is given. Raises ``NameTaken`` if it has another template."""
+        from sandpool.sdk.pool import ensure_pool
+
+        return await ensure_pool(self, name, template, size)
 
     async def connect(self, name: str) -> AsyncSandbox:
         """Use the sandbox of an existing claim. It is not released with this client."""

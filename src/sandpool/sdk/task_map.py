@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections import deque
 from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from sandpool.sdk.code import AsyncCodeSession, CodeSessionEnded
@@ -15,6 +16,7 @@ from sandpool.sdk.errors import Refused, SandpoolError, TaskError
 
 if TYPE_CHECKING:
     from sandpool.sdk.client import AsyncClient
+    from sandpool.sdk.sandbox import AsyncSandbox
 
 #: Receives the number of finished tasks and of all tasks.
 Progress = Callable[[int, int], None]
@@ -47,56 +49,108 @@ class TaskMap:
         self._inputs: list[Any] = []
         self._results: list[Any] = []
         self._finished = 0
+        self._all_finished = asyncio.Event()
+        self._claiming: set[asyncio.Task[None]] = set()  # workers without a sandbox
+        self._holding = 0  # workers with one
+        self._show: Progress = _ignore
 
     async def run(self, inputs: list[Any], parallelism: int, progress: Progress | bool) -> list[Any]:
         if parallelism < 1:
             raise Refused("parallelism must be at least 1")
-        show = (show_bar if progress else _ignore) if isinstance(progress, bool) else progress
+        if not inputs:
+            return []
+        self._show = (show_bar if progress else _ignore) if isinstance(progress, bool) else progress
         self._inputs, self._results = inputs, [None] * len(inputs)
         self._waiting.extend((index, 0) for index in range(len(inputs)))
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(parallelism, len(inputs))):
-                    group.create_task(self._work(show))
+                    group.create_task(self._work())
+                await self._all_finished.wait()
+                for worker in self._claiming:
+                    worker.cancel()
         except* SandpoolError as errors:
             raise _first(errors) from None
         return self._results
 
-    async def _work(self, show: Progress) -> None:
-        """Run tasks in one sandbox after the other, until none is left."""
+    async def _work(self) -> None:
+        """Claim a sandbox and run tasks in it, until none is left.
+
+        A worker takes a task only when it has a sandbox: a pool that cannot serve all workers delays no task. As long
+        as one worker has a sandbox, another that gets none leaves the tasks to it."""
+        failures = 0
+        while self._waiting:
+            async with AsyncExitStack() as stack:
+                try:
+                    sandbox = await self._claim(stack)
+                except SandpoolError as error:
+                    if error.retryable and self._holding:
+                        return
+                    failures += 1
+                    if not error.retryable or failures > self.retries:
+                        self._give_up(error)
+                    continue
+                failures = 0
+                self._holding += 1
+                stack.callback(self._released)
+                await self._run_tasks(sandbox)
+
+    async def _claim(self, stack: AsyncExitStack) -> AsyncSandbox:
+        worker = asyncio.current_task()
+        assert worker is not None
+        self._claiming.add(worker)
+        try:
+            return await stack.enter_async_context(self.client.sandbox(self.pool))
+        finally:
+            self._claiming.discard(worker)
+
+    def _released(self) -> None:
+        self._holding -= 1
+
+    async def _run_tasks(self, sandbox: AsyncSandbox) -> None:
+        """Run tasks in a sandbox, until none is left or the sandbox fails."""
+        session = sandbox.code.session()
         while self._waiting:
             index, attempts = self._waiting.popleft()
             try:
-                async with self.client.sandbox(self.pool) as sandbox:
-                    session = sandbox.code.session()
-                    while True:
-                        await self._perform(session, index)
-                        self._finished += 1
-                        show(self._finished, len(self._inputs))
-                        if self.fresh or not self._waiting:
-                            break
-                        if not self.sessions:
-                            await session.close()
-                        index, attempts = self._waiting.popleft()
+                await self._perform(session, index)
             except SandpoolError as error:
                 if error.retryable and attempts < self.retries:
                     self._waiting.append((index, attempts + 1))
                 elif self.return_exceptions:
-                    self._results[index] = error
-                    self._finished += 1
-                    show(self._finished, len(self._inputs))
+                    self._finish(index, error)
                 else:
                     raise
+                return
+            if self.fresh:
+                return
+            if not self.sessions:
+                with suppress(SandpoolError):
+                    await session.close()
+
+    def _give_up(self, error: SandpoolError) -> None:
+        """There is no sandbox for the tasks that are left."""
+        if not self.return_exceptions:
+            raise error
+        while self._waiting:
+            self._finish(self._waiting.popleft()[0], error)
+
+    def _finish(self, index: int, result: Any) -> None:
+        self._results[index] = result
+        self._finished += 1
+        self._show(self._finished, len(self._inputs))
+        if self._finished == len(self._inputs):
+            self._all_finished.set()
 
     async def _perform(self, session: AsyncCodeSession, index: int) -> None:
         try:
             done = await session.call(self.code, {"input": self._inputs[index]}, timeout=self.timeout)
-            self._results[index] = done.check().value
+            self._finish(index, done.check().value)
         except (TaskError, CodeSessionEnded) as error:
             failed = error if isinstance(error, TaskError) else TaskError(str(error))
             if not self.return_exceptions:
                 raise failed from error
-            self._results[index] = failed
+            self._finish(index, failed)
 
 
 def source_of(task: str | Callable[[Any], Any]) -> str:
