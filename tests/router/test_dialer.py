@@ -9,9 +9,11 @@ from typing import Any, cast
 import pytest
 
 from sandpool.node.agent import NodeAgent
+from sandpool.node.sleep.activity import ClientActivity
 from sandpool.router.destination import RequestRejected
 from sandpool.router.dialer import NodeDialer
 from sandpool.router.targets import Target
+from sandpool.testing.clock import ManualClock
 
 
 class Node:
@@ -21,6 +23,7 @@ class Node:
         self.calls: list[tuple[Any, ...]] = []
         self.parts = SimpleNamespace(network=self)
         self.state = SimpleNamespace(pod=SimpleNamespace(uid="uid-1"))
+        self.clients = ClientActivity(ManualClock())
 
     def find(self, namespace: str, pod: str) -> Node | None:
         return self if (namespace, pod) == ("team", "box") else None
@@ -39,6 +42,7 @@ async def test_pod_is_thawed_before_it_is_dialled() -> None:
     node = Node()
     (await NodeDialer(cast(NodeAgent, node))(Target("team", "box", "uid-1", ""), 80)).close()
     assert node.calls == [("thaw",), ("dial", "uid-1", 80)]
+    assert node.clients.connected == 0, "the router knows of the requests on the connection"
 
 
 @pytest.mark.parametrize(

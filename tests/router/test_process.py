@@ -22,7 +22,7 @@ from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.kube.client import MergePatch
 from sandpool.router.dialer import connect
 from sandpool.router.listeners import open_listeners
-from sandpool.router.process import RouterProcess, supervised
+from sandpool.router.process import RouterProcess, read_quiet, supervised
 from sandpool.router.role import grant_role
 from sandpool.router.router import RouterOptions
 from sandpool.router.settings import RouterSettings
@@ -165,3 +165,33 @@ async def test_stopping_waits_for_requests_in_service(daemon: Daemon, sandbox: S
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
         assert plane.process.restarts == 0
+
+
+async def test_quiet_pod_loses_its_idle_connections_and_a_busy_one_is_reported(
+    daemon: Daemon, sandbox: Sandbox
+) -> None:
+    uid = (await daemon.server.client().get(POD, "box", "default"))["metadata"]["uid"]
+    async with routed(daemon, sandbox, RouterSettings()) as (plane, url, _):
+        assert await plane.quiesce({uid: 0.0, "another": 1.0}) == {uid: float("inf"), "another": float("inf")}
+        slow = asyncio.create_task(get(f"{url}/slow", BOX))
+        await sandbox.entered.wait()
+        assert await plane.quiesce({uid: 0.0}) == {uid: 0.0}
+        sandbox.release.set()
+        assert (await slow)[0] == 200
+        (quiet,) = (await plane.quiesce({uid: 0.0})).values()
+        assert 0.0 <= quiet < 60.0
+        dialled = len(sandbox.dialled)
+        assert (await get(url, BOX))[0] == 200
+        assert len(sandbox.dialled) == dialled + 1
+
+
+@pytest.mark.parametrize("answer", [b"", b"[]", b"[" * 100_000, b"x"])
+def test_answer_about_quiet_pods_that_is_no_object_is_refused(answer: bytes) -> None:
+    with pytest.raises(ValueError):
+        read_quiet(answer, {"uid": 1.0})
+
+
+def test_answer_about_quiet_pods_is_read_with_distrust() -> None:
+    answer = b'{"uid": 3, "never asked": 9, "text": "5", "negative": -1, "none": NaN}'
+    asked = dict.fromkeys(("uid", "text", "negative", "none"), 1.0)
+    assert read_quiet(answer, asked) == {"uid": 3.0}

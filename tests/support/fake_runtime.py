@@ -122,6 +122,10 @@ class FakeContainer(SimulatedContainer):
         self.processes: list[FakeProcess] = []
         # Whether a signal other than SIGKILL is ignored.
         self.stubborn = False
+        self.cpu_seconds = 0.0
+        # Its processes that were started after it was ready.
+        self.jobs: int | None = 0
+        self.was_ready = False
         pod.directory.mkdir(parents=True, exist_ok=True)
         self.make()
         # As the container holds them, so that no reader is needed.
@@ -166,7 +170,14 @@ class FakeContainer(SimulatedContainer):
             await super().signal(number)
 
     async def usage(self) -> Usage:
-        return Usage(cpu_nanoseconds=0, memory_bytes=1 << 20, working_set_bytes=1 << 20, pids=int(self.is_running))
+        used = int(self.cpu_seconds * 1e9)
+        return Usage(cpu_nanoseconds=used, memory_bytes=1 << 20, working_set_bytes=1 << 20, pids=int(self.is_running))
+
+    def mark_ready(self) -> None:
+        self.was_ready = True
+
+    def background_processes(self) -> int | None:
+        return self.jobs
 
     async def delete(self) -> None:
         if self.runtime.containers.get((self.pod.uid, self.spec.name)) is self:

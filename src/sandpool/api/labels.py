@@ -59,6 +59,12 @@ TRACE_CONTEXT: Final = "opentelemetry.io/trace-context"
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 #: On pod template and Pod: "true" lets the node freeze the pod while a pool owns it. Only Sandpool's node supports it.
 FREEZE_WHILE_WARM: Final = "sandpool.dev/freeze-while-warm"
+#: On pod template and Pod: for how long a sandbox is not used before it falls asleep (``api.sleep``): before its
+#: processes are frozen, and before its pod is deleted. Only Sandpool's node supports them.
+IDLE_FREEZE_AFTER: Final = "sandpool.dev/idle-freeze-after"
+IDLE_SUSPEND_AFTER: Final = "sandpool.dev/idle-suspend-after"
+#: On pod template and Pod: the CPU that an idle sandbox may use, as a quantity of cores.
+IDLE_CPU: Final = "sandpool.dev/idle-cpu"
 #: On pod template and Pod: where its containers' writes to their roots are kept. "Memory" keeps them in memory,
 #: any other value on disk. Only Sandpool's node supports it.
 ROOT_MEDIUM: Final = "sandpool.dev/root-medium"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from sandpool.api.times import parse_seconds
 from sandpool.cli.console import OWN_CONSOLE, Console
-from sandpool.cli.flags import parse_seconds
 from sandpool.cli.option_groups import option
 
 if TYPE_CHECKING:
@@ -36,6 +36,15 @@ def parse_duration(context: click.Context, parameter: click.Parameter, value: st
     if seconds is None or seconds <= 0:
         raise click.BadParameter(f"{value!r} is not a duration: use a form like 30s, 5m or 1h30m")
     return seconds
+
+
+def parse_sleep_time(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Check the time after which a sandbox falls asleep; annotations have it as the user wrote it."""
+    from sandpool.api.sleep import NEVER, is_sleep_time
+
+    if value is not None and not is_sleep_time(value):
+        raise click.BadParameter(f"{value!r} is not a duration: use a form like 30s, 5m or 1h30m, or {NEVER}")
+    return value
 
 
 def parse_environment(assignments: Sequence[str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import click
 
-F = TypeVar("F", bound=Callable[..., Any])
+from sandpool.api.times import parse_seconds
 
-_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(h|ms|us|µs|ns|m|s)")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def switch(name: str, default: bool, help_text: str) -> Callable[[F], F]:
@@ -66,13 +64,3 @@ class Quantity(click.ParamType[str]):
 
 CPUS: Final = Quantity("2, 0.5 or 500m (thousandths of a CPU)")
 BYTES: Final = Quantity("512Mi, 2Gi or 2G")
-
-
-def parse_seconds(text: str) -> float | None:
-    """Parse a duration. Only 0 may lack a unit."""
-    if text == "0":
-        return 0.0
-    parts = _PART.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        return None
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)

@@ -79,6 +79,7 @@ def node(
         data_dir,
         RegistrationOptions(name, pods=max_pods or MAX_PODS),
         alone=schedule,
+        freezes=False,  # routers and other pods connect to its pods by address
         instance=mark.instance,
         addresses=pod_cidr,
         first_host_user=mark.first_host_user,

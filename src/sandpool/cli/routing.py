@@ -178,6 +178,8 @@ async def router(
     except ProcessFailed as error:
         raise click.ClickException(str(error)) from None
     server.pod_access = embedded.pod_access(nodes)
+    if agent is not None:
+        agent.sleep.requests = plane
     try:
         yield RunningRouter(embedded, access)
     finally:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sandpool.api.printable import one_line
-from sandpool.cli.execution import parse_environment
+from sandpool.cli.execution import parse_environment, parse_sleep_time
 from sandpool.cli.flags import BYTES, CPUS
 from sandpool.cli.option_groups import GroupedCommand, option
 from sandpool.cli.output import Column, age, output_option, show, show_document
@@ -87,6 +87,12 @@ def show_template(name: str, output: str, target: Target) -> None:
 @option("--port", type=click.IntRange(1, 65535), help="The sandbox is ready when this port answers.")
 @option("--runtime", help="Runtime class, such as gvisor. [default: the node's]")
 @option("--freeze", is_flag=True, help="Freeze warm sandboxes until they are claimed, so that they cost no CPU.")
+@option(
+    "--freeze-after",
+    metavar="TIME",
+    callback=parse_sleep_time,
+    help="Freeze a sandbox that is not used for this long, such as 5m; the next request thaws it.",
+)
 @option(
     "--file", "-f", type=click.Path(path_type=Path), help="Read the template from a YAML file; - is standard input."
 )

@@ -48,6 +48,7 @@ from sandpool.node.registration import KubeletEndpoint, NodeCapabilities, Regist
 from sandpool.node.runtimes.handlers import DESCRIPTIONS
 from sandpool.node.runtimes.runtime import PodSandbox
 from sandpool.node.runtimes.simulated import SIMULATED
+from sandpool.node.sleep.monitor import SleepMonitor
 
 _log = logging.getLogger(__name__)
 
@@ -82,6 +83,7 @@ class AgentOptions:
     publish_classes: bool = False
     first_host_user: int = FIRST
     own_user: bool = False  # pods run as the node's own user, for lack of privileges
+    freezes: bool = True  # every client of pods passes through this process, so that it can thaw them
 
 
 class NodeAgent:
@@ -101,6 +103,7 @@ class NodeAgent:
         self.classes: Cache[str] = Cache(lambda found: str(found["handler"]), name="runtime classes")
         self.recorder = EventRecorder(client, clock, self.name)
         self.workers: dict[str, PodWorker] = {}  # by pod UID; only workers that have not ended
+        self.sleep = SleepMonitor(self.workers, clock, freezes=settings.freezes)
         self._tasks: dict[str, asyncio.Task[None]] = {}  # of the workers
         self._running: list[asyncio.Task[Any]] = []  # tasks that end only when the agent stops
         self._replacing: set[asyncio.Task[None]] = set()
@@ -127,6 +130,7 @@ class NodeAgent:
         await self._remove_orphans()
         await self.heartbeat.register()
         self._run_in_background(self.heartbeat.run(), "heartbeat")
+        self._run_in_background(self.sleep.run(), "sleep of pods")
         self.pods.subscribe(self.admission.pod_changed)  # count pods that an earlier agent admitted before new ones
         self.pods.subscribe(self._pod_changed)
 
@@ -241,6 +245,7 @@ class NodeAgent:
                 worker.pod_deleted()
         elif (worker := self.workers.get(new["metadata"]["uid"])) is not None:
             worker.pod_updated(new)
+            self.sleep.changed(worker)
         else:
             self._start_worker(Pod.read(new))
 
@@ -248,6 +253,7 @@ class NodeAgent:
         worker = self.workers[pod.uid] = PodWorker(self._admit(pod), self.context)
         task = self._tasks[pod.uid] = asyncio.create_task(worker.run(), name=f"pod {pod.key}")
         task.add_done_callback(lambda task: self._ended(pod, task))
+        self.sleep.changed(worker)
 
     def _admit(self, pod: Pod) -> PodState:
         """Return the state of a pod, with a rejection if the node does not run it."""
@@ -269,6 +275,7 @@ class NodeAgent:
 
     def _ended(self, pod: Pod, task: asyncio.Task[None]) -> None:
         del self.workers[pod.uid], self._tasks[pod.uid]
+        self.sleep.forget(pod.uid)
         if task.cancelled() or task.exception() is None:
             return
         _log.error("the worker of pod %s failed and is replaced", pod.key, exc_info=task.exception())

@@ -103,6 +103,7 @@ class NodeOptions:
     volume_size: int = VOLUME_SIZE  # bytes of an emptyDir that sets no sizeLimit
     root_size: int = ROOT_SIZE  # bytes of a container's root that sets no ephemeral-storage limit
     kubelet: kubelet.KubeletOptions | None = None  # None: all clients of pods are in this process
+    freezes: bool = True  # unused pods that ask for it; clients must not reach pods without passing through the node
 
 
 class Node:
@@ -179,6 +180,7 @@ class Node:
                 publish_classes=settings.alone,
                 first_host_user=settings.first_host_user,
                 own_user=self._is_unprivileged,
+                freezes=settings.freezes,
             ),
             Parts(self.runtimes, images, self.network, self.volumes, self.listener, await self._root_disks()),
         )

@@ -1,7 +1,7 @@
 """Access to the pods of this node: exec, attach, logs and port-forward.
 
 A command is confined as its container is, and ends when its client disconnects. It has the variables that a claim has
-handed to the pod (see ``node.pods.binding``). The first access thaws a pod that is frozen while warm.
+handed to the pod (see ``node.pods.binding``). Every access counts as use of the pod and thaws it if it is frozen.
 """
 
 from __future__ import annotations
@@ -44,6 +44,10 @@ class NodePodAccess:
         return bool(pod["spec"].get("nodeName") == self.agent.name)
 
     async def execute(self, pod: SharedObject, container: str, command: tuple[str, ...], client: StreamClient) -> int:
+        with self._worker(pod).clients.client():
+            return await self._execute(pod, container, command, client)
+
+    async def _execute(self, pod: SharedObject, container: str, command: tuple[str, ...], client: StreamClient) -> int:
         running = await self._container(pod, container)
         talk = _terminal(running, client) if client.is_terminal else _Pipes(client)
         try:
@@ -63,6 +67,10 @@ class NodePodAccess:
             talk.close()
 
     async def attach(self, pod: SharedObject, container: str, client: StreamClient) -> int:
+        with self._worker(pod).clients.client():
+            return await self._attach(pod, container, client)
+
+    async def _attach(self, pod: SharedObject, container: str, client: StreamClient) -> int:
         running = await self._container(pod, container)
         if not running.is_running:
             raise PodAccessError(_not_running(pod, container))
@@ -86,7 +94,11 @@ class NodePodAccess:
 
     async def dial(self, pod: SharedObject, port: int, user: Object) -> socket.socket:
         worker = self._worker(pod)
-        await worker.ensure_thawed()
+        with worker.clients.client():
+            await worker.ensure_thawed()
+            return worker.clients.counted(await self._dial(worker, pod, port))
+
+    async def _dial(self, worker: PodWorker, pod: SharedObject, port: int) -> socket.socket:
         if port == late_binding.PORT:
             return await worker.binding.connection(worker.first_run, partial(self._dial_loopback, pod, port))
         # First as a process of the pod would, so that ports of its loopback interface can be forwarded too.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib
+import json
 import os
 import signal
 import socket
@@ -91,13 +92,16 @@ class Worker:
             case "connection":
                 await self.plane.router.accept_forwarded(received.pop(), message.fields["granted"])
             case "metrics":
-                await self._send_metrics(received[0])
+                await _send(received[0], self.plane.router.metrics.dump())
+            case "quiesce":
+                await _send(received[0], json.dumps(await self.plane.quiesce(message.fields["pods"])).encode())
         for sock in received:
             sock.close()
 
-    async def _send_metrics(self, to: socket.socket) -> None:
-        with to:
-            await asyncio.get_running_loop().sock_sendall(to, self.plane.router.metrics.dump())
+
+async def _send(to: socket.socket, data: bytes) -> None:
+    with to:
+        await asyncio.get_running_loop().sock_sendall(to, data)
 
 
 def main(descriptor: int) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final, Protocol
 
+from sandpool.api.resource import Key
+from sandpool.api.views import PodView
 from sandpool.engine.clock import Clock
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.kube.client import Client
@@ -52,6 +54,9 @@ class DataPlane(Protocol):
 
     async def connect_forwarded(self, granted: str) -> socket.socket:
         """Return a connection for a client that the API server has authorized; see ``Peer``. Raises ``OSError``."""
+
+    async def quiesce(self, pods: Mapping[str, float]) -> Mapping[str, float]:
+        """See ``RouterRequests``."""
 
     async def stop(self, grace: float) -> None: ...
 
@@ -104,6 +109,7 @@ class LocalDataPlane:
         )
         self._gateways: dict[int, GatewayPortRouter] = {}
         self._watching: asyncio.Task[None] | None = None
+        self.targets.pods.subscribe(self._pod_changed, on_change_of=lambda pod: pod.uid)
 
     async def start(self, listening: Sequence[socket.socket]) -> None:
         """Clients that connect before the informers have synced wait in the sockets."""
@@ -148,6 +154,19 @@ class LocalDataPlane:
 
     async def connect_forwarded(self, granted: str) -> socket.socket:
         return await self.router.connect_forwarded(granted)
+
+    async def quiesce(self, pods: Mapping[str, float]) -> Mapping[str, float]:
+        pools = [router.upstreams for router in self._routers]
+        return {uid: min(pool.quiesce(uid, seconds) for pool in pools) for uid, seconds in pods.items()}
+
+    @property
+    def _routers(self) -> list[Router]:
+        return [self.router, *self._gateways.values()]
+
+    def _pod_changed(self, key: Key, old: PodView | None, new: PodView | None) -> None:
+        if old is not None and (new is None or new.uid != old.uid):
+            for router in self._routers:
+                router.upstreams.forget(old.uid)
 
     async def stop(self, grace: float) -> None:
         await asyncio.gather(self.router.stop(grace), *(each.stop(grace) for each in self._gateways.values()))

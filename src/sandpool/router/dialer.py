@@ -38,5 +38,6 @@ class NodeDialer:
         worker = None if self.agent is None else self.agent.find(target.namespace, target.pod)
         if self.agent is None or worker is None or worker.state.pod.uid != target.uid:
             raise not_here(target.pod)
-        await worker.ensure_thawed()
-        return await self.agent.parts.network.dial(target.uid, port)
+        with worker.clients.client():
+            await worker.ensure_thawed()
+            return await self.agent.parts.network.dial(target.uid, port)

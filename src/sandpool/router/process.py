@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -26,6 +27,7 @@ _log = logging.getLogger(__name__)
 
 _MAX_METRICS_BYTES: Final = 16 << 20
 _METRICS_SECONDS: Final = 5.0
+_MAX_QUIESCE_BYTES: Final = 1 << 20
 # Seconds beyond its grace period in which the process must end.
 _STOP_SECONDS: Final = 3.0
 
@@ -86,6 +88,15 @@ class RouterProcess:
         ours.setblocking(False)
         return ours
 
+    async def quiesce(self, pods: Mapping[str, float]) -> Mapping[str, float]:
+        """Nothing that the process answers is trusted: it may only let pods sleep that it could leave alone anyway."""
+        ours, theirs = socket.socketpair()
+        with ours:
+            ours.setblocking(False)
+            with theirs:
+                await self.process.send("quiesce", [theirs.fileno()], pods=dict(pods))
+            return read_quiet(await _read(ours, _MAX_QUIESCE_BYTES), pods)
+
     async def stop(self, grace: float) -> None:
         with suppress(ConnectionError):
             await self.process.send("stop", grace=grace)
@@ -136,6 +147,18 @@ class RouterProcess:
 
 async def _send_gateway_port(to: Any, number: int, port: GatewayPort) -> None:
     await to.send("gateway port", [port.listening.fileno()], port=number, routes=port.routes.to_json())
+
+
+def read_quiet(data: bytes, pods: Mapping[str, float]) -> Mapping[str, float]:
+    """Read an answer to "quiesce". Raises ``ValueError``."""
+    try:
+        answer = json.loads(data)
+    except RecursionError:
+        raise ValueError("its answer is nested too deeply") from None
+    if not isinstance(answer, dict):
+        raise ValueError("its answer is no JSON object")
+    numbers = {uid: quiet for uid, quiet in answer.items() if isinstance(quiet, int | float)}
+    return {uid: float(quiet) for uid, quiet in numbers.items() if uid in pods and quiet >= 0}
 
 
 async def _read(sock: socket.socket, most: int) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, cast
 
@@ -62,12 +62,14 @@ class Upstream(asyncio.Protocol):
     While ``sink`` is None no request is under way, and a byte from the sandbox closes the connection.
     """
 
-    def __init__(self, key: PortKey) -> None:
+    def __init__(self, key: PortKey, on_lost: Callable[[Upstream], None] = lambda upstream: None) -> None:
         self.key = key
+        self.on_lost = on_lost
         self.sink: ResponseSink | None = None
         self.transport = cast(asyncio.Transport, None)
         self.is_open = True
         self.is_fresh = True  # no request has used it before
+        self.in_service = False  # from the beginning of a request until it was released
         self.idle_since = 0.0
         self._parser = ResponseParser()
         self._has_begun = False  # the sink knows the head
@@ -77,6 +79,7 @@ class Upstream(asyncio.Protocol):
 
     def begin(self, sink: ResponseSink, *, head_only: bool, upgrade_requested: bool) -> None:
         self.sink = sink
+        self.in_service = True
         self._has_begun = False
         self._head_only = head_only
         self._parser.begin(head_only=head_only, upgrade_requested=upgrade_requested)
@@ -133,6 +136,7 @@ class Upstream(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
+        self.on_lost(self)
         sink = self.sink
         if sink is None:
             return
@@ -171,16 +175,28 @@ class UpstreamPool:
         self.dial = dial
         self.clock = clock
         self._idle: dict[PortKey, deque[Upstream]] = {}  # by time of release, the latest last; no deque is empty
+        self._open: dict[str, set[Upstream]] = {}  # by UID of the pod; no set is empty
+        self._dialling: Counter[str] = Counter()  # connections that are being made, by UID of the pod
+        self._used: dict[str, float] = {}  # when the last request ended, by UID of the pod
 
     async def acquire(self, target: Target, port: int, *, repeatable: bool) -> Upstream:
         """Raises ``OSError``."""
         upstream = self.acquire_idle(target, port, repeatable=repeatable)
         if upstream is not None:
             return upstream
-        sock = await self.dial(target, port)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         key = (target.uid, port)
-        _, upstream = await asyncio.get_running_loop().create_connection(lambda: Upstream(key), sock=sock)
+        self._dialling[target.uid] += 1
+        try:
+            sock = await self.dial(target, port)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            loop = asyncio.get_running_loop()
+            _, upstream = await loop.create_connection(lambda: Upstream(key, self._lost), sock=sock)
+        finally:
+            self._dialling[target.uid] -= 1
+            if not self._dialling[target.uid]:
+                del self._dialling[target.uid]
+        if upstream.is_open:
+            self._open.setdefault(target.uid, set()).add(upstream)
         return upstream
 
     def acquire_idle(self, target: Target, port: int, *, repeatable: bool) -> Upstream | None:
@@ -205,11 +221,40 @@ class UpstreamPool:
             upstream.close()  # the sandbox has answered a request that it has not read
             return
         upstream.transport.resume_reading()  # a slow client may have paused it
-        upstream.idle_since = self.clock.monotonic()
+        upstream.in_service = False
+        upstream.idle_since = self._used[upstream.key[0]] = self.clock.monotonic()
         idle = self._idle.setdefault(upstream.key, deque())
         idle.append(upstream)
         if len(idle) > _MAX_IDLE:
             idle.popleft().close()
+
+    def quiesce(self, uid: str, seconds: float) -> float:
+        """Return for how many seconds no request was in service at a pod; 0 while one is. If that is at least the given
+        number, close its idle connections: the next request opens a new one."""
+        every = [upstream for upstream in self._open.get(uid, ()) if upstream.is_open]
+        idle = {upstream for key in {each.key for each in every} for upstream in self._idle.get(key, ())}
+        if uid in self._dialling or any(upstream not in idle for upstream in every):
+            return 0.0
+        quiet = self.clock.monotonic() - self._used.get(uid, float("-inf"))
+        if quiet >= seconds:
+            for upstream in idle:
+                self._idle.pop(upstream.key, None)
+                upstream.close()
+        return quiet
+
+    def forget(self, uid: str) -> None:
+        """The pod is gone."""
+        self._used.pop(uid, None)
+
+    def _lost(self, upstream: Upstream) -> None:
+        uid = upstream.key[0]
+        if uid not in self._open or upstream not in self._open[uid]:
+            return
+        self._open[uid].remove(upstream)
+        if not self._open[uid]:
+            del self._open[uid]
+        if upstream.in_service:
+            self._used[uid] = self.clock.monotonic()
 
     def close_expired(self) -> None:
         """Close connections that were idle for too long."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, SharedObject
 from sandpool.kube.client import Client
@@ -57,6 +58,7 @@ class NewTemplate:
     port: int | None = None  # the container is ready when this port accepts connections
     runtime: str | None = None
     freeze: bool = False  # warm sandboxes are frozen until they are claimed
+    freeze_after: str | None = None  # how long a claimed sandbox is not used before it is frozen
 
     def document(self, name: str) -> Object:
         """The template as an API object."""
@@ -78,10 +80,12 @@ class NewTemplate:
         if self.runtime is not None:
             pod["runtimeClassName"] = self.runtime
         template: dict[str, Any] = {"spec": pod}
-        if self.freeze:
-            from sandpool.api.labels import FREEZE_WHILE_WARM
-
-            template["metadata"] = {"annotations": {FREEZE_WHILE_WARM: "true"}}
+        wanted = {
+            labels.FREEZE_WHILE_WARM: "true" if self.freeze else None,
+            labels.IDLE_FREEZE_AFTER: self.freeze_after,
+        }
+        if annotations := {key: value for key, value in wanted.items() if value is not None}:
+            template["metadata"] = {"annotations": annotations}
         return {
             "apiVersion": SANDBOX_TEMPLATE.api_version,
             "kind": SANDBOX_TEMPLATE.kind,

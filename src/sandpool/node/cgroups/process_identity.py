@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -11,13 +12,20 @@ from typing import Final
 CGROUP_PROCS: Final = "cgroup.procs"
 #: The file in which a process records itself to join a group; see ``pid_namespace_groups``.
 MEMBERS_FILE: Final = "members"
+#: The index of the start time in ``proc_stat``.
+START_TIME: Final = 19
 
 
 def start_time(pid: int) -> int | None:
     """The start time of a process in ticks since boot; None if it has ended. PIDs are reused; a PID together with its
     start time is unique."""
     fields = proc_stat(pid)
-    return int(fields[19]) if fields else None
+    return int(fields[START_TIME]) if fields else None
+
+
+def boot_ticks() -> int:
+    """Now, in the unit of ``start_time``."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
 def proc_stat(pid: int) -> list[str]:

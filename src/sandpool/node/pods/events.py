@@ -63,3 +63,7 @@ def hook_failed(reason: str, message: str) -> EventSpec:
 
 def deadline_exceeded(message: str) -> EventSpec:
     return _normal("DeadlineExceeded", "Killing", message)
+
+
+def sleep_not_understood(problem: str) -> EventSpec:
+    return _warning("InvalidSleepAnnotation", "Sleeping", problem)

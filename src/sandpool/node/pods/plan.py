@@ -83,12 +83,12 @@ def _apply_active_deadline(state: PodState, plan: Plan) -> PodState:
     return replace(state, failure=DEADLINE_EXCEEDED)
 
 
-# -- warm ----------------------------------------------------------------------------------------------------------
+# -- freezing ------------------------------------------------------------------------------------------------------
 
 
 def _freeze_or_thaw(state: PodState, plan: Plan) -> PodState:
-    """Freeze a warm pod that opted in and is ready; thaw it when it is claimed or used. A frozen container is not
-    probed."""
+    """Freeze a pod that is asleep, or a warm one that opted in, once it is ready; thaw it when it is claimed or used. A
+    frozen container is not probed."""
     wanted = _may_be_frozen(state) and all(state[container.name].ready for container in state.pod.containers)
     if state.freezing or wanted == state.frozen:
         return state
@@ -102,9 +102,13 @@ def _freeze_or_thaw(state: PodState, plan: Plan) -> PodState:
 
 
 def _may_be_frozen(state: PodState) -> bool:
+    if state.stopping:
+        return False
+    if state.asleep:
+        return True
     metadata = state.pod.object["metadata"]
     opted_in = (metadata.get("annotations") or {}).get(FREEZE_WHILE_WARM) == "true"
-    return opted_in and state.pod.is_warm and not state.in_use and not state.stopping
+    return opted_in and state.pod.is_warm and not state.in_use
 
 
 # -- starting ------------------------------------------------------------------------------------------------------

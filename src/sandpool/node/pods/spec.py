@@ -11,6 +11,7 @@ from typing import Final
 from sandpool.api.kinds import POD
 from sandpool.api.labels import WARM_POOL
 from sandpool.api.resource import Key, Object, SharedObject
+from sandpool.api.sleep import AWAKE, SleepSettings, read_sleep_settings
 from sandpool.api.views.times import parse_time
 from sandpool.engine.events import ObjectReference
 
@@ -102,6 +103,7 @@ class Pod:
     grace: int  # seconds
     active_deadline: float | None
     object: SharedObject
+    sleep: SleepSettings = AWAKE
 
     @classmethod
     def read(cls, object: SharedObject) -> Pod:
@@ -116,6 +118,7 @@ class Pod:
             30 if grace is None else max(grace, 0),
             spec.get("activeDeadlineSeconds"),
             object,
+            read_sleep_settings(object["metadata"].get("annotations")),
         )
 
     @property

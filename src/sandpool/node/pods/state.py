@@ -152,7 +152,8 @@ class PodState:
     deadline: float | None = None  # while stopping: monotonic time of the final SIGKILL
     frozen: bool = False
     freezing: bool = False  # a freeze or thaw is in progress
-    in_use: bool = False  # a client has used it, so it must not be frozen again
+    in_use: bool = False  # a client has used it, so it must not be frozen as a warm one again
+    asleep: bool = False  # no client uses it for as long as its settings say, so it is to be frozen
     releasing: bool = False
     released: bool = False  # only its directory is left
     discarded: bool = False  # nothing is left

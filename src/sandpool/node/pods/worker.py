@@ -46,6 +46,7 @@ from sandpool.node.pods.state import NOT_PULLED, START_ERROR_CODE, ContainerPhas
 from sandpool.node.pods.status_manager import StatusManager
 from sandpool.node.pods.unsupported_fields import REASON, find_unsupported_changes, message
 from sandpool.node.runtimes.runtime import RuntimeFailure
+from sandpool.node.sleep.activity import ClientActivity
 
 _log = logging.getLogger(__name__)
 
@@ -61,9 +62,11 @@ class PodWorker:
         self.context = context
         self.resources = PodResources(context, state.pod)
         self.binding = PodBinding(self.resources.directory, state.pod.uid)
+        self.clients = ClientActivity(context.clock)
         self.prober = Prober(state.pod.uid, context.network, context.clock)
         self.stopped = asyncio.Event()  # no container runs and all resources are released
         self._changed = asyncio.Event()
+        self._marked: set[str] = set()  # the IDs of containers that are known to be ready
         self._thawed = asyncio.Condition()
         self._status_manager = StatusManager(context, self._changed.set, self.pod_deleted)
 
@@ -82,7 +85,7 @@ class PodWorker:
     def pod_updated(self, object: SharedObject) -> None:
         """The API has a new version of the pod."""
         if late := find_unsupported_changes(self.state.pod.object, object):
-            self._record_event(events.rejected(REASON, message(late)))
+            self.record_event(events.rejected(REASON, message(late)))
         self._set_state(self.state.changed(Pod.read(object)))
 
     def pod_deleted(self) -> None:
@@ -94,10 +97,20 @@ class PodWorker:
         the node is back. ``stopped`` is set when that is done."""
         self._set_state(replace(self.state, halt=True, deadline=self.context.clock.monotonic() + grace))
 
+    def sleep(self) -> None:
+        """Freeze the pod until a client uses it."""
+        self._set_state(replace(self.state, asleep=True))
+
+    def wake(self) -> None:
+        """Thaw the pod if it is asleep."""
+        if self.state.asleep:
+            self._set_state(replace(self.state, asleep=False))
+
     async def ensure_thawed(self) -> None:
         """Mark the pod as used and return once it is not frozen."""
-        if not self.state.in_use:
-            self.state = replace(self.state, in_use=True)
+        self.clients.touch()
+        if not self.state.in_use or self.state.asleep:
+            self.state = replace(self.state, in_use=True, asleep=False)
         if not (self.state.frozen or self.state.freezing):
             return  # nothing to do, and a planning iteration would delay the client
         self._changed.set()
@@ -110,6 +123,8 @@ class PodWorker:
         async with asyncio.TaskGroup() as group:
             self._group = group
             self.state = await self.resources.recover(self.state, self._now())
+            if self.state.frozen and self.state.pod.sleep.freeze_after is not None and not self.state.pod.is_warm:
+                self.state = replace(self.state, asleep=True)  # as an earlier agent left it
             for name, container in self.state.containers.items():
                 if container.phase is ContainerPhase.RUNNING:
                     self._watch(name)
@@ -118,6 +133,7 @@ class PodWorker:
                 before, now = self.state, self._now()
                 self.state, plan = compute_plan(before, now)
                 self._record_transitions(before, self.state)
+                self._mark_ready()
                 for action in plan.actions:
                     self._spawn(self._perform(action), str(action))
                 if plan.actions:
@@ -142,18 +158,27 @@ class PodWorker:
             with suppress(TimeoutError):
                 await within(self.context.clock, max(at - self.context.clock.monotonic(), 0.0), self._until(None))
 
-    def _record_event(self, spec: EventSpec) -> None:
+    def record_event(self, spec: EventSpec) -> None:
+        """Record an event about the pod."""
         self.context.recorder.event(self.state.pod.reference, spec)
 
     def _record_transitions(self, before: PodState, after: PodState) -> None:
         if after.failure is not None and before.failure is None:
-            self._record_event(events.deadline_exceeded(after.failure.message))
+            self.record_event(events.deadline_exceeded(after.failure.message))
         for name, container in after.containers.items():
             if container.stop is None or before[name].stop is not None:
                 continue
             failed = [kind for kind, probe_state in container.probe_states.items() if probe_state.failed]
             restarts = failed and not after.stopping
-            self._record_event(events.killing_unhealthy(name, failed[0]) if restarts else events.killing(name))
+            self.record_event(events.killing_unhealthy(name, failed[0]) if restarts else events.killing(name))
+
+    def _mark_ready(self) -> None:
+        """Tell containers that they are ready: processes that start later are background processes."""
+        for name, container in self.state.containers.items():
+            if container.ready and container.container_id not in self._marked:
+                self._marked.add(container.container_id)
+                if (running := self.resources.running(name)) is not None:
+                    running.mark_ready()
 
     # -- acting ----------------------------------------------------------------------------------------------------
 
@@ -236,7 +261,7 @@ class PodWorker:
                 await self._wait_for_background_turn()
                 addresses = await self.resources.prepare()
         except NotPrepared as error:
-            self._record_event(events.not_prepared(error.reason, str(error)))
+            self.record_event(events.not_prepared(error.reason, str(error)))
             self._set_state(self.state.not_prepared(Problem(error.reason, str(error)), self._now()))
         else:
             self._set_state(self.state.prepared(addresses))
@@ -249,7 +274,7 @@ class PodWorker:
         try:
             image = await containers.image(pod, container)
             if image.pulled:
-                self._record_event(events.pulled(container.image))
+                self.record_event(events.pulled(container.image))
             async with self.context.starting:
                 reason = "CreateContainerError"
                 await self._wait_for_background_turn()
@@ -260,7 +285,7 @@ class PodWorker:
         except (ImageFailure, ConfigError, VolumeFailure, RuntimeFailure, ApiError, OSError) as error:
             reason = error.reason if isinstance(error, ImageFailure) else reason
             reason = "CreateContainerConfigError" if isinstance(error, ConfigError) else reason
-            self._record_event(events.failed(reason, str(error)))
+            self.record_event(events.failed(reason, str(error)))
             problem, image_id = Problem(reason, str(error)), image.id if image else ""
             rejected = reason == "RunContainerError" and isinstance(error, RuntimeFailure)
             if rejected and not pod.restarts(container, START_ERROR_CODE):
@@ -268,7 +293,7 @@ class PodWorker:
             else:
                 self._set_state(self.state.not_started(name, problem, self._now(), image_id=image_id))
             return
-        self._record_event(events.started(name))
+        self.record_event(events.started(name))
         self._set_state(self.state.started(name, container_id, image.id, self._now()))
         self._watch(name)
 
@@ -283,7 +308,7 @@ class PodWorker:
         self._set_state(self.state.ended(name, termination))
         known = self.state[name]
         if restart_at(known.backoff, termination.finished.at) > termination.finished.at and not self.state.stopping:
-            self._record_event(events.back_off(name, str(self.state.pod.key)))
+            self.record_event(events.back_off(name, str(self.state.pod.key)))
 
     async def _post_start(self, name: str) -> None:
         container, run = self.state.pod.container(name), self.state[name].container_id
@@ -295,7 +320,7 @@ class PodWorker:
         if answer.good:
             self._set_state(self.state.hook_done(name))
         else:
-            self._record_event(events.hook_failed("FailedPostStartHook", f"PostStartHook failed: {answer.message}"))
+            self.record_event(events.hook_failed("FailedPostStartHook", f"PostStartHook failed: {answer.message}"))
             self._set_state(self.state.hook_failed(name, self._now()))
 
     async def _pre_stop(self, name: str, seconds: float) -> None:
@@ -306,7 +331,7 @@ class PodWorker:
         if self.state[name].container_id != run:
             return  # the hook of an earlier run
         if not answer.good:
-            self._record_event(events.hook_failed("FailedPreStopHook", f"PreStopHook failed: {answer.message}"))
+            self.record_event(events.hook_failed("FailedPreStopHook", f"PreStopHook failed: {answer.message}"))
         self._set_state(self.state.stop_hook_done(name, self._now()))
 
     async def _run_probe(self, run: RunProbe) -> None:
@@ -319,7 +344,7 @@ class PodWorker:
             return  # the probe of an earlier run
         probe_state = self.state[run.name].probe_states.get(run.kind)
         if not answer.good and probe_state is not None and probe_state.warns(now.at):
-            self._record_event(events.unhealthy(run.kind, answer.message))
+            self.record_event(events.unhealthy(run.kind, answer.message))
         self._set_state(self.state.answered(run.name, run.kind, answer.good, now))
 
     async def _discard(self) -> None:

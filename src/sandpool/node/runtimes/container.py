@@ -20,6 +20,7 @@ from sandpool.engine.clock import Clock
 from sandpool.node.cgroups.events import OomWatch
 from sandpool.node.cgroups.group import Group, Groups
 from sandpool.node.cgroups.limits import Limits, Usage
+from sandpool.node.cgroups.process_identity import START_TIME, boot_ticks, proc_stat
 from sandpool.node.descriptors import readable
 from sandpool.node.launcher.channel import Child
 from sandpool.node.launcher.client import LauncherClient
@@ -27,7 +28,7 @@ from sandpool.node.launcher.spawn_container import ContainerRequest
 from sandpool.node.launcher.unconfined import UnconfinedRequest
 from sandpool.node.runtimes import stdin_once
 from sandpool.node.runtimes.disk_pool import DiskPool
-from sandpool.node.runtimes.process_tracker import ProcessTracker
+from sandpool.node.runtimes.process_tracker import ProcessTracker, depth
 from sandpool.node.runtimes.runtime import Command, ContainerSpec, Exit, PodSandbox, RuntimeFailure, Stdio
 from sandpool.node.runtimes.spec_codec import SPEC, spec_from_json, spec_to_json
 from sandpool.node.runtimes.terminal import Terminal, open_terminal, open_terminal_inside
@@ -39,6 +40,10 @@ _CHECK_INTERVAL: Final = 0.004
 _CHECK_FACTOR: Final = 1.2
 # The exit code of a container whose program could not be executed, as in other container runtimes.
 _NOT_EXECUTED: Final = 128
+# States of processes that have ended and are still listed.
+_ENDED: Final = ("Z", "X")
+# In the state directory: when the container was ready, in ticks since boot.
+_READY: Final = "ready"
 _SETUP_FAILED: Final = 1  # the exit code of a watcher that could not set up the container
 KILLED: Final = 128 + signal.SIGKILL
 
@@ -223,6 +228,24 @@ class LaunchedContainer(ABC):
 
     async def usage(self) -> Usage:
         return self.cgroup.usage()
+
+    def mark_ready(self) -> None:
+        with suppress(OSError):  # it exists, or the container was deleted meanwhile
+            descriptor = os.open(self.directory / _READY, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(str(boot_ticks()))
+
+    def background_processes(self) -> int | None:
+        try:
+            ready = int((self.directory / _READY).read_text())
+        except (OSError, ValueError):
+            return None
+        found = (proc_stat(pid) for pid in self.inside())
+        return sum(1 for fields in found if fields and fields[0] not in _ENDED and int(fields[START_TIME]) > ready)
+
+    def inside(self) -> list[int]:
+        """Its processes, without those of the node in its cgroup."""
+        return [pid for pid in self.cgroup.processes() if pid and depth(pid) != 1]
 
     async def delete(self) -> None:
         if self._launching is not None:

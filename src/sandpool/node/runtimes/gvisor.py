@@ -119,6 +119,9 @@ class GvisorContainer(LaunchedContainer):
             raise NotExecutable(f'exec: "{command.argv[0]}": permission denied')
         return GvisorProcess(self, child, int(pid))
 
+    def background_processes(self) -> int | None:
+        return None  # they are processes of gVisor's kernel, which this kernel does not see
+
     def open_terminal(self) -> Terminal:
         """A terminal of the host: those of gVisor's kernel cannot be opened from outside."""
         self.check_running()

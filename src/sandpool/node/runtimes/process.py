@@ -119,6 +119,9 @@ class ProcessContainer(LaunchedContainer):
         home.mkdir(mode=0o700)
         os.chown(home, self.pod.host_uid, self.pod.host_gid)
 
+    def inside(self) -> list[int]:
+        return [pid for pid in self.cgroup.processes() if pid]  # there is no namespace to tell them apart by
+
     def open_terminal(self) -> Terminal:
         self.check_running()
         return open_terminal(self.pod.host_uid, self.pod.host_gid)

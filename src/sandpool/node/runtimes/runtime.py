@@ -271,6 +271,15 @@ class Container(Protocol):
 
     async def usage(self) -> Usage: ...
 
+    def mark_ready(self) -> None:
+        """Record that it is ready. The first call counts, also if an earlier agent made it."""
+        ...
+
+    def background_processes(self) -> int | None:
+        """The number of its processes that were started after it was ready; None if that cannot be known. Exec agents
+        do not count."""
+        ...
+
     async def delete(self) -> None:
         """Kill it if it runs, then remove its cgroup and its state directory."""
         ...

@@ -161,6 +161,12 @@ class SimulatedContainer:
     async def usage(self) -> Usage:
         return Usage(cpu_nanoseconds=0, memory_bytes=0, working_set_bytes=0, pids=0)
 
+    def mark_ready(self) -> None:
+        pass
+
+    def background_processes(self) -> int | None:
+        return 0
+
     async def delete(self) -> None:
         await self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)

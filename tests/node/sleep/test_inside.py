@@ -1,0 +1,177 @@
+"""Real sandboxes fall asleep, and a request through the router or a command wakes them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from random import Random
+
+import pytest
+import pytest_asyncio
+
+from sandpool.api.kinds import POD, SANDBOX
+from sandpool.api.labels import IDLE_FREEZE_AFTER
+from sandpool.api.resource import Object, SharedObject
+from sandpool.engine.clock import SystemClock
+from sandpool.engine.metrics.registry import MetricsRegistry
+from sandpool.kube.pod_access import Size
+from sandpool.node.pods.worker import PodWorker
+from sandpool.node.runtimes.runtime import Container
+from sandpool.router.data_plane import LocalDataPlane
+from sandpool.router.dialer import NodeDialer
+from sandpool.router.listeners import open_listeners
+from sandpool.testing.objects import new, owner_reference, pod_template
+from sandpool.testing.waiting import until
+from tests.support.real_node import IMAGE, RealNode, real_node
+
+pytestmark = [pytest.mark.isolation, pytest.mark.asyncio(loop_scope="module")]
+
+
+class Output:
+    """The client of a command that only has output."""
+
+    has_stdin = is_terminal = False
+    has_stdout = has_stderr = True
+
+    def __init__(self) -> None:
+        self.text = b""
+
+    async def receive(self) -> bytes:
+        return b""
+
+    async def write(self, data: bytes, *, error: bool = False) -> None:
+        self.text += data
+
+    async def next_size(self) -> Size | None:
+        return None
+
+
+@dataclass
+class Rig:
+    """A node with a router, and the sandbox ``box`` with a web server that says in each answer how often it ticked."""
+
+    node: RealNode
+    port: int
+
+    @property
+    def worker(self) -> PodWorker:
+        worker = self.node.node.agent.find("default", "box")
+        assert worker is not None
+        return worker
+
+    @property
+    def container(self) -> Container:
+        container = self.worker.resources.running("main")
+        assert container is not None
+        return container
+
+    async def asleep(self) -> None:
+        async def frozen() -> bool:
+            return self.worker.state.frozen
+
+        await until(frozen)
+        assert await self.container.is_paused()
+
+    async def get(self) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Sandbox-ID: box\r\nX-Sandbox-Port: 8080\r\n")
+        writer.write(b"Connection: close\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        return answer
+
+    async def execute(self, *command: str) -> str:
+        output = Output()
+        pod = await self.node.get("box")
+        assert await self.node.node.pod_access.execute(pod, "main", command, output) == 0
+        return output.text.decode()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
+    async with real_node(tmp_path_factory.mktemp("sleep")) as node:
+        box = await node.client.create(SANDBOX, new(SANDBOX, "box", spec={"podTemplate": pod_template()}), "default")
+        await node.client.create(POD, _pod(box), "default")
+        await node.ready("box")
+        agent = node.node.agent
+        plane = LocalDataPlane(
+            node.server.client(name="router"), NodeDialer(agent), SystemClock(), Random(), MetricsRegistry()
+        )
+        agent.sleep.requests = plane
+        (listening,) = await open_listeners("127.0.0.1", 0)
+        with listening:
+            await plane.start([listening])
+            try:
+                yield Rig(node, listening.getsockname()[1])
+            finally:
+                await plane.stop(0)
+
+
+def _pod(box: SharedObject) -> Object:
+    main = {
+        "name": "main",
+        "image": IMAGE,
+        "command": ["python3", "-m", "http.server", "8080", "--directory", "/tmp"],
+        "readinessProbe": {"tcpSocket": {"port": 8080}},
+    }
+    metadata = {
+        "name": "box",
+        "annotations": {IDLE_FREEZE_AFTER: "1s"},
+        "ownerReferences": [owner_reference(box, controller=True)],
+    }
+    spec = {"containers": [main], "terminationGracePeriodSeconds": 1}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+async def test_request_through_the_router_wakes_a_frozen_sandbox(rig: Rig) -> None:
+    for _ in range(2):
+        await rig.asleep()
+        assert b" 200 " in (await rig.get()).partition(b"\r\n")[0]
+
+
+async def test_storm_of_requests_wakes_it_once(rig: Rig) -> None:
+    await rig.asleep()
+    resumed = 0
+    resume = rig.container.resume
+
+    async def counted() -> None:
+        nonlocal resumed
+        resumed += 1
+        await resume()
+
+    rig.container.resume = counted  # type: ignore[method-assign]
+    answers = await asyncio.gather(*(rig.get() for _ in range(40)))
+    del rig.container.resume
+    assert all(b" 200 " in answer.partition(b"\r\n")[0] for answer in answers)
+    assert resumed == 1
+
+
+async def test_command_wakes_a_frozen_sandbox_that_uses_no_cpu(rig: Rig) -> None:
+    await rig.asleep()
+    before = (await rig.container.usage()).cpu_nanoseconds
+    assert (await rig.container.usage()).cpu_nanoseconds == before
+    assert await rig.execute("echo", "awake") == "awake\n"
+
+
+async def test_forwarded_port_wakes_a_frozen_sandbox_and_keeps_it_awake(rig: Rig) -> None:
+    await rig.asleep()
+    connection = await rig.node.node.pod_access.dial(await rig.node.get("box"), 8080, {})
+    assert not rig.worker.state.frozen
+    assert rig.worker.clients.connected == 1
+    connection.close()
+    assert rig.worker.clients.connected == 0
+
+
+async def test_process_that_a_command_leaves_behind_is_a_background_process(rig: Rig) -> None:
+    assert rig.container.background_processes() == 0, "the server itself and its threads are none"
+    await rig.execute("sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $! > /tmp/job")
+    assert rig.container.background_processes() == 1
+    await rig.execute("sh", "-c", "kill $(cat /tmp/job)")
+
+    async def ended() -> bool:
+        return rig.container.background_processes() == 0
+
+    await until(ended)
+    await rig.asleep()
