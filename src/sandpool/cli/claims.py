@@ -12,7 +12,7 @@ from sandpool.api.printable import one_line
 from sandpool.cli.execution import parse_duration
 from sandpool.cli.option_groups import GroupedCommand, option
 from sandpool.cli.output import Column, age, output_option, show
-from sandpool.cli.pool_choice import choose_pool, pool_options
+from sandpool.cli.pool_choice import choose_pool, pool_options, waiting_for_sandbox
 from sandpool.cli.sessions import Target, target_options
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ def claim(
 
     async def work(service: Service) -> Claim:
         chosen = await choose_pool(service, pool, template, wait)
-        return await service.claims.create(chosen, name=name, shutdown_time=end, timeout=wait)
+        with waiting_for_sandbox(chosen):
+            return await service.claims.create(chosen, name=name, shutdown_time=end, timeout=wait)
 
     click.echo(target.run(work, start_home=True).name)
 

@@ -32,6 +32,14 @@ def report(home: Home) -> str:
     return "\n".join(lines)
 
 
+def missing(home: Home) -> str:
+    """Return what a home lacks and how to get it, for the first command that uses it."""
+    lines = [f"note: {line}" for line in home.shortcomings]
+    if os.geteuid() != 0:
+        lines.append(f"note: `{program()} down && {with_sudo('up', '-d')}` has all of it (docs/local.md)")
+    return "\n".join(lines)
+
+
 def program() -> str:
     """Return how to call this program from a shell: its name if that is on PATH, else its path."""
     called = Path(sys.argv[0])

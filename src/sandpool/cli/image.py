@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from sandpool.cli.image_build import build, open_store
+from sandpool.cli.progress import steps
 from sandpool.cli.serving import home_data_dir_option
 from sandpool.node.images.builtin import PYTHON, SANDBOXD, is_built_in
 from sandpool.node.images.reference import InvalidImageName, Reference, parse
@@ -57,7 +58,9 @@ def import_(source: str, name: Reference, data_dir: Path) -> None:
     """
     _check_not_built_in(name)
     try:
-        stored = import_image(_store(data_dir), name, source)
+        with steps(in_terminal_only=True) as progress:
+            progress.step(f"importing {source} as {name}")
+            stored = import_image(_store(data_dir), name, source)
     except SourceFailure as error:
         raise click.ClickException(str(error)) from None
     click.echo(f"{name}   {stored.size / 1e6:.1f} MB   {stored.id}")

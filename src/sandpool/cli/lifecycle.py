@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from sandpool.cli.console import OWN_CONSOLE
 from sandpool.cli.execution import parse_duration
 from sandpool.cli.option_groups import GroupedCommand, option
+from sandpool.cli.progress import said_if_slow
 from sandpool.cli.sessions import Target, target_options
 
 if TYPE_CHECKING:
@@ -64,7 +66,8 @@ def _change(names: tuple[str, ...], target: Target, *, suspended: bool, wait: fl
         change: Callable[[str], Awaitable[Sandbox]] = sandboxes.suspend if suspended else sandboxes.resume
         sandbox = await change(name)
         if wait is not None:
-            await sandboxes.wait(sandbox.name, suspended=suspended, timeout=wait)
+            with said_if_slow(OWN_CONSOLE.say, f"waiting until {name} is {done} ..."):
+                await sandboxes.wait(sandbox.name, suspended=suspended, timeout=wait)
         click.echo(f"{done} {name}")
 
     async def work(service: Service) -> None:

@@ -12,6 +12,7 @@ from sandpool.cli.identities import NODE
 from sandpool.cli.node_instance import NodeInstance
 from sandpool.cli.nodes import MAX_PODS, Choice, Running
 from sandpool.cli.serving import node_directory
+from sandpool.home.discovery import NO_PODS
 from sandpool.node.assembly import Node, NodeOptions
 from sandpool.node.registration import RegistrationOptions
 from sandpool.node.runtimes.handlers import tried
@@ -51,7 +52,7 @@ def _said_of(node: Node) -> str:
     runtimes, name = node.agent.parts.runtimes, node.agent.name
     if not runtimes.available:
         why = "; ".join(f"{runtime}: {reason}" for runtime, reason in sorted(tried(runtimes.unavailable).items()))
-        return f"{name} cannot run pods: {why} (use --simulated-nodes 1 to try the API without running anything)"
+        return f"{name} {NO_PODS}: {why} (use --simulated-nodes 1 to try the API without running anything)"
     weak = "".join(f"\n{message}" for message in (*node.network.weaknesses.values(), *runtimes.weaknesses.values()))
     how = "without isolation" if runtimes.default == PROCESS else f"confined by {runtimes.default}"
     return f"{name} runs pods {how}{weak}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +13,7 @@ from sandpool.api.printable import one_line
 from sandpool.cli.execution import parse_duration
 from sandpool.cli.option_groups import GroupedCommand, option
 from sandpool.cli.output import Column, age, output_option, show
+from sandpool.cli.progress import Progress, steps
 from sandpool.cli.sessions import Target, target_options
 
 if TYPE_CHECKING:
@@ -171,8 +173,14 @@ def _progress(pool: Pool) -> str:
 
 async def _filled(service: Service, name: str, count: int, wait: float | None) -> None:
     if wait is not None:
-        await service.pools.wait_ready(name, count, wait)
+        with steps() as progress:
+            show = partial(_filling, progress, count)
+            await service.pools.wait_ready(name, count, wait, show)
         click.echo(f"{count} {_sandboxes(count)} ready")
+
+
+def _filling(progress: Progress, count: int, ready: int) -> None:
+    progress.bar(ready, count, f"{ready} of {count} {_sandboxes(count)} ready")
 
 
 def _sandboxes(count: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -10,6 +11,7 @@ import click
 from sandpool.cli.console import OWN_CONSOLE, Console
 from sandpool.cli.execution import parse_duration
 from sandpool.cli.option_groups import option
+from sandpool.cli.progress import said_if_slow
 
 if TYPE_CHECKING:
     from sandpool.service.service import Service
@@ -64,6 +66,11 @@ async def choose_pool(
     if DEFAULT_POOL in names:
         return DEFAULT_POOL
     raise click.UsageError(f"there are several pools; choose one with --pool: {', '.join(sorted(names))}")
+
+
+def waiting_for_sandbox(pool: str, console: Console = OWN_CONSOLE) -> AbstractContextManager[None]:
+    """Tell the user what is waited for, if the block takes a while."""
+    return said_if_slow(console.say, f"waiting for a sandbox of pool {pool} ...")
 
 
 async def _make_default_pool(service: Service, wait: float, console: Console) -> str:

@@ -16,15 +16,13 @@ from sandpool.api.labels import RUN
 from sandpool.cli.console import OWN_CONSOLE, Console
 from sandpool.cli.execution import command_options, execute, parse_environment
 from sandpool.cli.option_groups import GroupedCommand, option
-from sandpool.cli.pool_choice import choose_pool, pool_options
+from sandpool.cli.pool_choice import choose_pool, pool_options, waiting_for_sandbox
 from sandpool.cli.sessions import Target, target_options
 
 if TYPE_CHECKING:
     from sandpool.service.claims import Claim
     from sandpool.service.sandboxes import Sandbox
     from sandpool.service.service import Service
-
-_SLOW = 1.0  # seconds after which waiting is worth a message
 
 
 @click.command(cls=GroupedCommand, context_settings={"allow_interspersed_args": False})
@@ -108,13 +106,9 @@ class RunRequest:
     async def _sandbox(self, service: Service, pool: str, console: Console) -> AsyncIterator[Sandbox]:
         """A claimed sandbox. Its claim is deleted at the end of the block, also if the block is cancelled."""
         claims = service.claims
-        say = partial(console.say, f"waiting for a sandbox of pool {pool} ...")
-        waiting = asyncio.get_running_loop().call_later(_SLOW, say)
-        try:
-            mark = {} if self.keep else {RUN: "true"}
+        mark = {} if self.keep else {RUN: "true"}
+        with waiting_for_sandbox(pool, console):
             claim = await claims.create(pool, name=self.name, prefix="run", own_labels=mark, timeout=self.wait)
-        finally:
-            waiting.cancel()
         try:
             yield await service.sandboxes.get(claim.sandbox)
         finally:

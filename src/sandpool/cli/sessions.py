@@ -43,7 +43,11 @@ class Target(NamedTuple):
                 raise
         from sandpool.home.start import ensure_running
 
-        ensure_running(lambda line: click.echo(line, err=True))
+        home = ensure_running(lambda line: click.echo(line, err=True))
+        if home.shortcomings:
+            from sandpool.cli.home_report import missing
+
+            click.echo(missing(home), err=True)
         return resolve(self.kubeconfig, self.context).connection()
 
     def run(self, work: Callable[[Service], Coroutine[Any, Any, T]], *, start_home: bool = False) -> T:

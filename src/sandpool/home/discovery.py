@@ -37,6 +37,9 @@ API_PORT: Final = 6443
 ROUTER_PORT: Final = 6490
 METRICS_PORT: Final = 6491
 
+#: In the description of a node that has no runtime that works.
+NO_PODS: Final = "cannot run pods"
+
 
 @dataclass(frozen=True, slots=True)
 class Home:
@@ -55,6 +58,12 @@ class Home:
     settings: Mapping[str, str]  # options of ``sandpool up`` that were given, by name
     version: str
     started: datetime
+
+    @property
+    def shortcomings(self) -> list[str]:
+        """What the node lacks, a line each: limits and a network without root, or any way to run pods."""
+        first, *missing = self.node.splitlines() or [""]
+        return [first] if NO_PODS in first else missing
 
     @property
     def pid(self) -> int:

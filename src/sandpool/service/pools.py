@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 from typing import Any, Final, NamedTuple, Self, cast
 
@@ -156,12 +156,16 @@ class Pools:
             except Expired:
                 version = None
 
-    async def wait_ready(self, name: str, count: int, timeout: float) -> Pool:
-        """Wait until ``count`` sandboxes of a pool are ready. Raises ``PoolStuck`` and ``NotReadyInTime``."""
+    async def wait_ready(
+        self, name: str, count: int, timeout: float, progress: Callable[[int], None] = lambda ready: None
+    ) -> Pool:
+        """Wait until ``count`` sandboxes of a pool are ready. ``progress`` receives how many are, after each change.
+        Raises ``PoolStuck`` and ``NotReadyInTime``."""
         last: Pool | None = None
         try:
             async with asyncio.timeout(timeout), aclosing(cast("Any", self.states(name))) as states:
                 async for last in states:
+                    progress(last.ready)
                     if last.ready >= count:
                         return last
                     if last.problem:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import struct
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +25,18 @@ from tests.support.tiny_image import copy_programs
 
 pytestmark = [pytest.mark.isolation, pytest.mark.asyncio(loop_scope="module")]
 
+
+def elf(code: str) -> bytes:
+    """A program for x86-64 Linux without libraries, from machine code in hexadecimal."""
+    text = bytes.fromhex(code)
+    head = b"\x7fELF\x02\x01\x01" + bytes(9)
+    head += struct.pack("<HHIQQQIHHHHHH", 2, 62, 1, 0x400078, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    size = 120 + len(text)
+    return head + struct.pack("<IIQQQQQQ", 1, 5, 0, 0x400000, 0x400000, size, size, 4096) + text
+
+
+PAUSE = elf("b822000000 0f05 ebf7")  # pause() in a loop
+EXIT_7 = elf("bf07000000 b83c000000 0f05")  # exit(7)
 PROBE = {"readinessProbe": {"tcpSocket": {"port": 8888}}}
 
 
@@ -75,6 +90,20 @@ async def test_an_image_without_a_server_gets_commands_and_files(node: RealNode)
     assert lines[2] == "/workspace"
     refused = await ask(node, name, "POST", "/execute", {"command": "touch /.sandpool/runtime/x"})
     assert refused["exit_code"] != 0 and "Read-only" in refused["stderr"]
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the program of the image is machine code")
+async def test_an_image_without_a_c_library_gets_commands_and_files(node: RealNode, tmp_path: Path) -> None:
+    """The runtime brings its own loader and libraries. Those of the image, musl or none at all, do not matter."""
+    for program, content in (("pause", PAUSE), ("seven", EXIT_7)):
+        (tmp_path / program).write_bytes(content)
+        (tmp_path / program).chmod(0o755)
+    store = ImageStore(node.node.settings.directory / "images", set)
+    await asyncio.to_thread(import_image, store, parse("bare"), str(tmp_path))
+    name = await sandbox(node, "bare", "/pause", container={**PROBE, "image": "bare"})
+    await node.ready(name)
+    assert (await ask(node, name, "POST", "/execute", {"command": "/seven"}))["exit_code"] == 7
+    assert await ask(node, name, "GET", "/list/.") == []
 
 
 async def test_a_container_ends_with_the_command_of_its_template(node: RealNode) -> None:

@@ -1,0 +1,61 @@
+"""What long actions show: in a terminal one line that changes, in a file a line for each change."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import sys
+
+import pytest
+
+from sandpool.cli import progress as module
+from sandpool.cli.progress import Progress, said_if_slow, steps
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def as_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Standard error from here on. Not a fixture: pytest replaces it between set-up and test."""
+    monkeypatch.setattr(sys, "stderr", stream := Terminal())
+    return stream
+
+
+def test_a_bar_fills_in_a_terminal_and_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = as_terminal(monkeypatch)
+    with steps() as progress:
+        progress.bar(1, 4, "1 of 4")
+        progress.bar(4, 4, "4 of 4")
+    first, second, end = terminal.getvalue().removeprefix("\r\x1b[K").split("\r\x1b[K")
+    assert (first, second, end) == ("[#####...............] 1 of 4 ...", f"[{'#' * 20}] 4 of 4 ...", "")
+
+
+def test_a_bar_of_nothing_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = as_terminal(monkeypatch)
+    Progress().bar(0, 0, "none")
+    assert f"[{'#' * 20}] none" in terminal.getvalue()
+
+
+def test_in_a_file_each_change_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress()
+    for done in (0, 0, 1, 1, 2):
+        progress.bar(done, 2, f"{done} of 2")
+    assert capsys.readouterr().err == "0 of 2\n1 of 2\n2 of 2\n"
+
+
+def test_steps_for_a_terminal_alone_leave_files_clean(capsys: pytest.CaptureFixture[str]) -> None:
+    with steps(in_terminal_only=True) as progress:
+        progress.step("importing")
+    assert capsys.readouterr().err == ""
+
+
+async def test_only_slow_waiting_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: asyncio.Queue[str] = asyncio.Queue()
+    with said_if_slow(said.put_nowait, "fast"):
+        await asyncio.sleep(0)
+    monkeypatch.setattr(module, "_SLOW", 0.0)
+    with said_if_slow(said.put_nowait, "slow"):
+        assert await said.get() == "slow"
+    assert said.empty()
