@@ -8,7 +8,8 @@ import pytest
 
 from sandpool.api.claim import DELETE, DELETE_FOREGROUND, RETAIN
 from sandpool.api.conditions import is_ready
-from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM
+from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
+from sandpool.api.labels import CLAIM_TTL, CLAIM_UNBOUND_TTL
 from sandpool.api.resource import Object
 from sandpool.engine.clock import timestamp
 from sandpool.kube.client import MergePatch
@@ -40,7 +41,7 @@ async def claimed(world: World, **lifecycle: object) -> str:
     """A claim that is ready; the name of its sandbox."""
     await world.template()
     await world.pool(1)
-    await world.claim("mine", lifecycle=lifecycle)
+    await world.claim("mine", **({"lifecycle": lifecycle} if lifecycle else {}))
     name: str = (await world.served(1))["mine"]["metadata"]["name"]
     await world.filled(1)
     return name
@@ -191,3 +192,59 @@ async def test_expired_sandbox_is_reported_by_its_claim(world: World) -> None:
     )
     assert (await world.get(SANDBOX_CLAIM, "mine"))["status"]["sandbox"]["name"] == name
     assert "shutdownTime" not in (await world.get(SANDBOX_CLAIM, "mine"))["spec"].get("lifecycle", {})
+
+
+# --- defaults of the pool --------------------------------------------------------------------------------------------
+
+
+async def set_default(world: World, name: str, value: str | None) -> None:
+    await world.patch(SANDBOX_WARM_POOL, "pool", {"metadata": {"annotations": {name: value}}})
+
+
+async def test_claim_that_says_nothing_ends_when_its_pool_says(world: World) -> None:
+    name = await claimed(world)
+    since = len(world.wire.requests)
+    await set_default(world, CLAIM_TTL, "1m")
+    await world.wait(50)
+    assert is_ready(await world.get(SANDBOX_CLAIM, "mine"))
+    assert endings(world.wire.requests[since:]) == []
+    await set_default(world, CLAIM_TTL, "2m")
+    await world.wait(30)
+    assert is_ready(await world.get(SANDBOX_CLAIM, "mine"))
+    await world.wait(45)
+    await world.gone(SANDBOX_CLAIM, "mine")
+    await world.gone(SANDBOX, name)
+    assert endings(world.wire.requests[since:]) == ["say so", "delete sandboxclaims"]
+
+
+async def test_pool_default_costs_a_warm_claim_no_write(world: World) -> None:
+    await world.template()
+    await world.pool(2)
+    counts = []
+    for number, value in enumerate((None, "1h")):
+        await set_default(world, CLAIM_TTL, value)
+        await set_default(world, CLAIM_UNBOUND_TTL, value)
+        since = len(world.wire.requests)
+        await world.claim(f"mine-{number}")
+        await world.served(number + 1)
+        await world.wait(60)
+        changes = [each for each in world.wire.requests[since:] if "/sandboxclaims/" in each.path]
+        counts.append(len([each for each in changes if each.method in ("PATCH", "PUT", "POST")]))
+    assert counts[0] == counts[1]
+
+
+async def test_claim_that_never_gets_a_sandbox_ends(world: World) -> None:
+    await world.pool(1, filled=False)  # its template does not exist
+    await set_default(world, CLAIM_UNBOUND_TTL, "5m")
+    await world.claim("mine")
+    await world.wait(280)
+    assert (await world.told(SANDBOX_CLAIM, "mine"))["Ready"][1] == "TemplateNotFound"
+    await world.wait(60)
+    await world.gone(SANDBOX_CLAIM, "mine")
+
+
+async def test_claim_that_was_served_does_not_end_as_one_that_never_was(world: World) -> None:
+    await claimed(world)
+    await set_default(world, CLAIM_UNBOUND_TTL, "1m")
+    await world.wait(120)
+    assert is_ready(await world.get(SANDBOX_CLAIM, "mine"))

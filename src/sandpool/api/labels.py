@@ -72,6 +72,11 @@ IN_MEMORY: Final = "Memory"
 #: On pod template and Pod: "false" keeps the server of the runtime API out of a sandbox whose image does not have it.
 #: Only Sandpool's node supports it.
 INJECT_RUNTIME: Final = "sandpool.dev/inject-runtime"
+#: On SandboxWarmPool: how long a claim lives that does not say it, after its creation and after its pod has finished,
+#: and how long any claim waits for its first sandbox. Durations such as 30m or 1h30m.
+CLAIM_TTL: Final = "sandpool.dev/claim-ttl"
+CLAIM_TTL_AFTER_FINISHED: Final = "sandpool.dev/claim-ttl-after-finished"
+CLAIM_UNBOUND_TTL: Final = "sandpool.dev/claim-unbound-ttl"
 #: On SandboxClaim: "true" if it belongs to a running `sandpool run` and is deleted with it.
 RUN: Final = "sandpool.dev/run"
 #: On Node: a JSON map from each unavailable runtime handler to the reason. Available handlers are labels with

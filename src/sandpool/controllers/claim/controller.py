@@ -32,6 +32,7 @@ from sandpool.controllers.claim import errors
 from sandpool.controllers.claim.adoption import adopt_sandbox, is_lost
 from sandpool.controllers.claim.assignment.assigner import Assigner, Lease
 from sandpool.controllers.claim.assignment.node_health import NodeHealth
+from sandpool.controllers.claim.defaults import with_defaults
 from sandpool.controllers.claim.errors import ClaimError, Retry, is_refusal
 from sandpool.controllers.claim.ownership import duplicate_deletions, referenced_names
 from sandpool.controllers.claim.plan import (
@@ -178,9 +179,10 @@ class ClaimController:
         named = {name: self.caches.sandboxes.get(Key(namespace, name)) for name in referenced_names(claim)}
         pool = self.caches.pools.get(Key(namespace, claim.warm_pool))
         template = None if pool is None else self.caches.templates.get(Key(namespace, pool.template))
+        owned = self.caches.owned_sandboxes(claim.uid)
         return Observed(
-            claim=claim,
-            owned=self.caches.owned_sandboxes(claim.uid),
+            claim=with_defaults(claim, pool, had_sandbox=state.had_sandbox or bool(owned)),
+            owned=owned,
             named={name: sandbox for name, sandbox in named.items() if sandbox is not None},
             pool=pool,
             template=template,

@@ -22,6 +22,7 @@ from sandpool.api.views import ClaimView, NodeView, Owner, SandboxView, Template
 from sandpool.controllers.claim.assignment.assigner import Assigner
 from sandpool.controllers.claim.assignment.candidates import candidate_of
 from sandpool.controllers.claim.assignment.node_health import NodeHealth, has_failed
+from sandpool.controllers.claim.defaults import NO_DEFAULTS, ClaimDefaults
 from sandpool.controllers.claim.state import ClaimStates
 from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.own_writes import OwnWriteFilter
@@ -63,6 +64,7 @@ class ClaimWatches:
     def subscribe(self) -> None:
         caches = self.caches
         caches.pools.subscribe(self._pool_changed, on_change_of=pool_spec)
+        caches.pools.subscribe(self._defaults_changed, on_change_of=ClaimDefaults.of)
         caches.templates.subscribe(self._template_changed, on_change_of=template_spec)
         caches.sandboxes.subscribe(self._sandbox_changed, on_change_of=sandbox_state)
         caches.sandboxes.subscribe(self._owner_changed, on_change_of=sandbox_owner)
@@ -102,6 +104,12 @@ class ClaimWatches:
     def _pool_changed(self, key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
         for claim in self.caches.pool_claims(key.namespace, key.name):
             if needs_pool(claim):
+                self.enqueue(key_of(claim))
+
+    def _defaults_changed(self, key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
+        """Enqueue all claims of a pool whose defaults have changed: their deadlines depend on them."""
+        if any(ClaimDefaults.of(pool) != NO_DEFAULTS for pool in (old, new) if pool is not None):
+            for claim in self.caches.pool_claims(key.namespace, key.name):
                 self.enqueue(key_of(claim))
 
     def _template_changed(self, key: Key, old: TemplateView | None, new: TemplateView | None) -> None:
