@@ -8,18 +8,19 @@ manifests; a test checks that. The names of the values are those of the agent-sa
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 import yaml
 
-from dev.deploy.chart_values import FLAGS, values
+from dev.deploy.chart_values import APISERVER_FLAGS, FLAGS, values
 from sandpool import __version__
 from sandpool.api.resource import Object
 from sandpool.api.schema.crds import as_yaml, manifests
-from sandpool.install import monitoring
+from sandpool.install import apiserver, monitoring
 from sandpool.install.flow import FLOW_SCHEMA
 from sandpool.install.manifests import DEFAULT_PROFILE, InstallOptions, controller, namespace
-from sandpool.install.names import NAMESPACE
+from sandpool.install.names import CONTROLLER, NAMESPACE
 
 # The permission for leader election is needed in the namespace of the lease.
 _LEASE_NAMESPACE: Final = "default .Values.namespace.name .Values.controller.leaderElectionNamespace"
@@ -59,9 +60,34 @@ _PLACES: Final[dict[str, dict[str, str]]] = {
         "metadata.labels": "block: mergeOverwrite (dict) .Values.metrics.prometheusRule.additionalLabels {labels}",
     },
 }
+# The same for the objects of the storage ``aggregated``, where they differ.
+_APISERVER_PLACES: Final[dict[str, dict[str, str]]] = {
+    "FlowSchema": {
+        "spec.rules.0.subjects.0.serviceAccount.namespace": ".Values.namespace.name",
+        "spec.rules.0.resourceRules.0.namespaces": "block: list .Values.namespace.name",
+    },
+    "Service": {},
+    "StatefulSet": {
+        "spec.template.metadata.labels": "block: mergeOverwrite (dict) .Values.podLabels {labels}",
+        "spec.template.metadata.annotations": "block: .Values.podAnnotations",
+        "spec.volumeClaimTemplates.0.spec": "block: .Values.apiserver.volumeClaim",
+        f"{_POD}.imagePullSecrets": "block: .Values.imagePullSecrets",
+        f"{_POD}.securityContext": "block: .Values.apiserver.podSecurityContext",
+        f"{_POD}.nodeSelector": "block: .Values.nodeSelector",
+        f"{_POD}.tolerations": "block: .Values.tolerations",
+        f"{_CONTAINER}.image": 'printf "%s:%s" .Values.image.repository .Values.image.tag',
+        f"{_CONTAINER}.imagePullPolicy": ".Values.image.pullPolicy",
+        f"{_CONTAINER}.args": "apiserver arguments",
+        f"{_CONTAINER}.resources": "block: .Values.apiserver.resources",
+        f"{_CONTAINER}.securityContext": "block: .Values.containerSecurityContext",
+    },
+    "APIService": {"spec.service.namespace": ".Values.namespace.name"},
+}
+_AGGREGATED: Final = 'eq .Values.storage "aggregated"'
+_CRD: Final = 'ne .Values.storage "aggregated"'
+_HAS_FLOWS: Final = f'.Capabilities.APIVersions.Has "{FLOW_SCHEMA.api_version}"'
 _CONDITIONS: Final = {
     "Namespace": ".Values.namespace.create",
-    "FlowSchema": f'.Capabilities.APIVersions.Has "{FLOW_SCHEMA.api_version}"',
     "ServiceMonitor": ".Values.metrics.serviceMonitor.enabled",
     "PrometheusRule": ".Values.metrics.prometheusRule.enabled",
 }
@@ -70,11 +96,19 @@ _TOKEN: Final = re.compile(r"^(?P<lead> *(?:- )*)(?P<key>[^:\n]+): @@(?P<text>.*
 
 def files() -> dict[str, str]:
     """The files of the chart, by path."""
-    objects = [namespace(), *controller(InstallOptions()), *monitoring.objects()]
+    templates: dict[str, str] = {}
+    for each in (namespace(), *monitoring.objects()):
+        templates[_file_name(each)] = _when(_CONDITIONS[each["kind"]], _template(each, _places(each)))
+    for each in controller(InstallOptions()):
+        templates[_file_name(each)] = _when(_with_flows(each, _CRD), _template(each, _places(each)))
+    for each in apiserver.objects(InstallOptions().image):
+        name, text = f"apiserver-{_file_name(each)}", _template(each, _apiserver_places(each))
+        made = _when(_with_flows(each, _AGGREGATED), text)
+        templates[name] = f"{templates[name]}---\n{made}" if name in templates else made
     return {
         "Chart.yaml": as_yaml(_chart(), sort_keys=False),
         "values.yaml": values(),
-        **{f"templates/{_file_name(each)}": _template(each) for each in objects},
+        **{f"templates/{name}": text for name, text in templates.items()},
         **{f"crds/{name}": text for name, text in manifests(DEFAULT_PROFILE).items()},
     }
 
@@ -94,12 +128,35 @@ def _file_name(object: Object) -> str:
     return f"{object['kind'].lower()}.yaml"
 
 
-def _template(object: Object) -> str:
-    kind = object["kind"]
-    places = dict(_PLACES.get(kind, {}))
+def _places(object: Object) -> dict[str, str]:
+    places = dict(_PLACES.get(object["kind"], {}))
     if object["metadata"].get("namespace") == NAMESPACE:
-        is_election = kind in ("Role", "RoleBinding")
+        is_election = object["kind"] in ("Role", "RoleBinding")
         places["metadata.namespace"] = _LEASE_NAMESPACE if is_election else ".Values.namespace.name"
+    return places
+
+
+def _apiserver_places(object: Object) -> dict[str, str]:
+    kind = object["kind"]
+    places = dict(_APISERVER_PLACES.get(kind, _PLACES.get(kind, {})))
+    if kind == "Service" and object["metadata"]["name"] == CONTROLLER:
+        places |= _PLACES[kind]
+    if object["metadata"].get("namespace") == NAMESPACE:
+        places["metadata.namespace"] = ".Values.namespace.name"
+    return places
+
+
+def _with_flows(object: Object, condition: str) -> str:
+    """Older clusters have no FlowSchema of this version."""
+    return f"and ({condition}) ({_HAS_FLOWS})" if object["kind"] == FLOW_SCHEMA.kind else condition
+
+
+def _when(condition: str, text: str) -> str:
+    return f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n"
+
+
+def _template(object: Object, places: dict[str, str]) -> str:
+    kind = object["kind"]
     escaped = _escaped(object)
     for path, text in places.items():
         labels = _dict_literal(_at(object, path)) if "{labels}" in text else ""
@@ -111,16 +168,16 @@ def _template(object: Object) -> str:
         )
     if kind == "ServiceMonitor":
         text += "{{- with .Values.metrics.serviceMonitor.scrapeTimeout }}\n    scrapeTimeout: {{ . }}\n{{- end }}\n"
-    condition = _CONDITIONS.get(kind)
-    return f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n" if condition else text
+    return text
 
 
 def _expanded(found: re.Match[str]) -> str:
     """Replace a token in the YAML by a template expression: one line, or a block with the right indentation."""
     lead, key, text = found["lead"], found["key"], found["text"]
     inside = len(lead) + 2
-    if text == "arguments":
-        return f"{lead}{key}:\n{_arguments(' ' * inside)}"
+    if text in ("arguments", "apiserver arguments"):
+        given = _arguments(FLAGS) if text == "arguments" else _arguments(APISERVER_FLAGS, "apiserver")
+        return f"{lead}{key}:\n" + "\n".join(each if each.startswith("{{-") else " " * inside + each for each in given)
     if text.startswith("block: "):
         value = text.removeprefix("block: ")
         whole = value if " " not in value else f"({value})"
@@ -129,17 +186,16 @@ def _expanded(found: re.Match[str]) -> str:
     return f"{lead}{key}: {{{{ {text} }}}}" if number else f"{lead}{key}: {{{{ {text} | quote }}}}"
 
 
-def _arguments(indent: str) -> str:
-    lines = ["- controller"]
-    for value, flag in FLAGS.items():
+def _arguments(flags: Mapping[str, str], command: str = "controller") -> list[str]:
+    lines = [f"- {command}"]
+    for value, flag in flags.items():
         expression = f".Values.controller.{value}"
         lines += [
             f'{{{{- if ne (print {expression}) "" }}}}',
             f"- {flag}={{{{ {expression} }}}}",
             "{{- end }}",
         ]
-    lines += ["{{- range .Values.controller.extraArgs }}", "- {{ . | quote }}", "{{- end }}"]
-    return "\n".join(line if line.startswith("{{-") else indent + line for line in lines)
+    return [*lines, "{{- range .Values.controller.extraArgs }}", "- {{ . | quote }}", "{{- end }}"]
 
 
 def _dict_literal(labels: dict[str, str]) -> str:

@@ -6,9 +6,10 @@ from typing import Final
 
 from sandpool.api.resource import Object
 from sandpool.api.schema.crds import as_yaml
-from sandpool.install import monitoring
+from sandpool.install import apiserver, monitoring
 from sandpool.install.manifests import InstallOptions, controller
 from sandpool.install.names import CONTROLLER, IMAGE, NAMESPACE, TAG
+from sandpool.install.storage import DEFAULT_STORAGE
 from sandpool.install.workload import CONTAINER_SECURITY, POD_SECURITY
 
 # Controller values and the flag that each non-empty one sets.
@@ -29,15 +30,36 @@ FLAGS: Final = {
     "enableWarmPoolEviction": "--enable-warm-pool-eviction",
 }
 
+# Those of `sandpool apiserver`: it always takes part in the election, in the namespace of its Service.
+APISERVER_FLAGS: Final = {
+    value: flag for value, flag in FLAGS.items() if value not in ("leaderElect", "leaderElectionNamespace")
+}
+
 
 def _sections() -> list[tuple[str, Object]]:
     deployment = controller(InstallOptions())[-1]
+    (server,) = [each for each in apiserver.objects("") if each["kind"] == "StatefulSet"]
     pod = deployment["spec"]["template"]["spec"]
     flags = {value: True if value == "leaderElect" else "" for value in FLAGS}
     return [
         (
             "The image built from deploy/Dockerfile, in a registry that the cluster can pull from.",
             {"image": {"repository": IMAGE, "tag": TAG, "pullPolicy": "IfNotPresent"}, "imagePullSecrets": []},
+        ),
+        (
+            "crd keeps sandboxes in custom resources; aggregated keeps them on a volume of Sandpool, behind\n"
+            "kube-apiserver (docs/kubernetes.md). For aggregated install with --skip-crds. It cannot be changed later.",
+            {"storage": DEFAULT_STORAGE},
+        ),
+        (
+            "For storage: aggregated, the StatefulSet of one and its volume.",
+            {
+                "apiserver": {
+                    "resources": server["spec"]["template"]["spec"]["containers"][0]["resources"],
+                    "podSecurityContext": server["spec"]["template"]["spec"]["securityContext"],
+                    "volumeClaim": server["spec"]["volumeClaimTemplates"][0]["spec"],
+                }
+            },
         ),
         ("One replica leads; the others stand by with warm caches.", {"replicaCount": InstallOptions().replicas}),
         ("create: false if the namespace exists already.", {"namespace": {"create": True, "name": NAMESPACE}}),

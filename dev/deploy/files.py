@@ -16,7 +16,7 @@ from dev.deploy import chart, grafana
 from sandpool.api.resource import Object
 from sandpool.api.sandbox_spec import Profile
 from sandpool.api.schema import crds
-from sandpool.install import monitoring, node
+from sandpool.install import apiserver, monitoring, node
 from sandpool.install.manifests import InstallOptions, controller, definitions, namespace, router
 
 # Where ``make crds`` writes the definitions.
@@ -34,6 +34,8 @@ def files() -> dict[str, str]:
         "sandpool.yaml": _yaml(namespace(), *definitions(choice), *controller(choice)),
         "controller.yaml": _yaml(*core),
         "kustomization.yaml": _kustomization([*kinds, "controller.yaml"]),
+        "aggregated/aggregated.yaml": _yaml(namespace(), *apiserver.objects(choice.image)),
+        "aggregated/kustomization.yaml": _kustomization(["aggregated.yaml"]),
         "router/router.yaml": _yaml(*router(choice)),
         "router/kustomization.yaml": _kustomization(["router.yaml"]),
         "router/monitoring/monitoring.yaml": _yaml(*monitoring.router_objects()),

@@ -48,6 +48,25 @@ def kubelet_flags(authority: Authority) -> tuple[str, ...]:
     )
 
 
+#: The common name of kube-apiserver's certificate towards aggregated API servers.
+PROXY = "front-proxy-client"
+
+
+def aggregation_flags(authority: Authority) -> tuple[str, ...]:
+    """Return the flags with which kube-apiserver has an aggregation layer, as kubeadm sets them."""
+    identity = authority.client(PROXY, PROXY)
+    return (
+        f"--requestheader-client-ca-file={identity.certificate.with_name('ca.crt')}",
+        f"--requestheader-allowed-names={PROXY}",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-uid-headers=X-Remote-Uid",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={identity.certificate}",
+        f"--proxy-client-key-file={identity.key}",
+    )
+
+
 class ControlPlaneFailed(Exception):
     """A component ended or did not become ready in time. The message has the tails of the logs."""
 

@@ -235,6 +235,11 @@ BUILT_IN: Final = (
 # The kinds of the agent-sandbox API in installation order.
 SANDPOOL: Final = (SANDBOX, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL, SANDBOX_CLAIM)
 
+#: How a server registers API groups with kube-apiserver. The embedded API has no aggregation layer.
+API_SERVICE: Final = ResourceType("apiregistration.k8s.io", "v1", "APIService", "apiservices", namespaced=False)
+#: The APIServices of our groups.
+API_SERVICES: Final = tuple(dict.fromkeys(f"{type.version}.{type.group}" for type in SANDPOOL))
+
 
 @dataclass(frozen=True, slots=True)
 class Subresource:

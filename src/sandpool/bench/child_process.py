@@ -138,13 +138,14 @@ class Component:
 class ReservedPort:
     """A loopback port of the operating system's choice that stays reserved while this object is open.
 
-    The reservation is a bound socket that never listens. A component can bind the same port with SO_REUSEPORT and
-    receives all connections, so the port is never free for others, not even while the component restarts.
+    The reservation is a bound socket that never listens. A component can bind the same port with SO_REUSEPORT or
+    SO_REUSEADDR and receives all connections, so the port is never free for others, not even while it restarts.
     """
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        for option in (socket.SO_REUSEPORT, socket.SO_REUSEADDR):
+            self._socket.setsockopt(socket.SOL_SOCKET, option, 1)
         self._socket.bind(("127.0.0.1", 0))
         self.number: int = self._socket.getsockname()[1]
 

@@ -16,7 +16,14 @@ import click
 from sandpool import __version__
 from sandpool.cli import foreground, observability, tuning
 from sandpool.cli.addresses import address
-from sandpool.cli.flags import duration, switch
+from sandpool.cli.cluster_process import (
+    address_options,
+    connection_options,
+    lease_options,
+    lease_timing,
+    rate_options,
+)
+from sandpool.cli.flags import switch
 from sandpool.cli.go_flags import accept_go_flags, warn
 from sandpool.controllers.leader import ControllerProcess
 from sandpool.controllers.middleware import log_reconciles
@@ -35,7 +42,6 @@ from sandpool.kube.http import HttpTransport
 from sandpool.server.serving import gc_tuning
 
 _log = logging.getLogger(__name__)
-_TIMING = LeaseTiming()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,50 +60,11 @@ class Options:
 
 
 @click.command(cls=tuning.TunedCommand)
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Kubeconfig of the cluster. [default: as kubectl, or the pod's service account]",
-)
-@click.option("--context", help="Context of the kubeconfig. [default: the current one]")
-@click.option(
-    "--metrics-bind-address", default=":8080", show_default=True, help="Listen address for metrics; 0 disables it."
-)
-@click.option(
-    "--health-probe-bind-address", default=":8081", show_default=True, help="Listen address for probes; 0 disables it."
-)
+@connection_options
+@address_options
 @switch("--leader-elect", True, "Work only while holding the leader lease.")
-@click.option(
-    "--leader-election-namespace", default="", help="Namespace of the lease. [default: that of the pod or the context]"
-)
-@duration(
-    "--leader-elect-lease-duration",
-    f"{_TIMING.duration}s",
-    "Time without renewal after which another process may take the lease.",
-)
-@duration(
-    "--leader-elect-renew-deadline", f"{_TIMING.deadline:g}s", "Time without renewal after which the leader stops."
-)
-@duration(
-    "--leader-elect-retry-period",
-    f"{_TIMING.retry:g}s",
-    "Time between attempts to renew or acquire the lease.",
-    positive=True,
-)
-@click.option(
-    "--kube-api-qps",
-    type=float,
-    default=-1.0,
-    show_default=True,
-    help="Requests per second to the API; -1 means no limit.",
-)
-@click.option(
-    "--kube-api-burst",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    help="Burst of requests above --kube-api-qps.",
-)
+@lease_options
+@rate_options
 @tuning.tuning_flags
 @observability.trace_option
 @observability.pass_option
@@ -127,7 +94,7 @@ def controller(
     warn()
     try:
         connection = kubeconfigs.load(kubeconfig, context)
-        terms = _terms(leader_elect_lease_duration, leader_elect_renew_deadline, leader_elect_retry_period)
+        terms = lease_timing(leader_elect_lease_duration, leader_elect_renew_deadline, leader_elect_retry_period)
     except (kubeconfigs.KubeconfigError, ValueError) as error:
         raise click.ClickException(str(error)) from None
     options = Options(
@@ -150,18 +117,6 @@ def controller(
         raise click.ClickException(f"lost the leader lease; exiting: {lost}") from None
     except OSError as error:
         raise click.ClickException(str(error)) from None
-
-
-def _terms(duration: float, deadline: float, retry: float) -> LeaseTiming:
-    if duration != int(duration):
-        raise ValueError("--leader-elect-lease-duration must be whole seconds, the resolution of a Lease")
-    try:
-        return LeaseTiming(int(duration), deadline, retry)
-    except ValueError:
-        raise ValueError(
-            "--leader-elect-lease-duration must be longer than --leader-elect-renew-deadline, "
-            "and that longer than --leader-elect-retry-period"
-        ) from None
 
 
 def _warn_of_throttling(options: Options, settings: ControllerOptions) -> None:

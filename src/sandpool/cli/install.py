@@ -15,7 +15,8 @@ from sandpool.install import manifests, monitoring, node
 from sandpool.install.fit import present_profile
 from sandpool.install.installer import Installer
 from sandpool.install.manifests import DEFAULT_PROFILE, InstallOptions
-from sandpool.install.names import CONTROLLER, NAMESPACE
+from sandpool.install.names import APISERVER, CONTROLLER, NAMESPACE
+from sandpool.install.storage import DEFAULT_STORAGE, Storage, choose_storage
 from sandpool.kube.client import Client
 
 
@@ -35,6 +36,13 @@ from sandpool.kube.client import Client
     help="Validation of pod templates by the API server: every field (full) or none (lean). "
     f"[default: the installed one, else {DEFAULT_PROFILE}]",
 )
+@click.option(
+    "--storage",
+    type=click.Choice(get_args(Storage)),
+    help="Where sandboxes and claims are kept: in custom resources (crd), or on a volume of Sandpool behind "
+    f"kube-apiserver (aggregated). [default: the installed one, else {DEFAULT_STORAGE}]",
+)
+@click.option("--storage-class", default="", help="StorageClass of that volume. [default: that of the cluster]")
 @click.option("--router", is_flag=True, help="Also install the router that SDKs connect to.")
 @click.option("--nodes", is_flag=True, help="Also install an account for machines that join with `sandpool node`.")
 @click.option(
@@ -48,6 +56,8 @@ def install(
     image: str,
     replicas: int,
     profile: Profile | None,
+    storage: Storage | None,
+    storage_class: str,
     router: bool,
     nodes: bool,
     monitored: bool,
@@ -55,22 +65,28 @@ def install(
 ) -> None:
     """Install Sandpool into a Kubernetes cluster, or upgrade it. Running it again changes nothing."""
 
+    workload = f"deployment/{CONTROLLER}"
+
     async def work(client: Client) -> None:
-        choice = InstallOptions(image, replicas, profile or await present_profile(client) or DEFAULT_PROFILE)
+        nonlocal workload
+        kept = await choose_storage(client, storage)
+        if kept == "aggregated":
+            workload = f"statefulset/{APISERVER}"
+        fields = profile or await present_profile(client) or DEFAULT_PROFILE
+        choice = InstallOptions(image, replicas, fields, kept, storage_class)
         objects = chosen(choice, router=router, monitored=monitored, nodes=nodes)
         await Installer(client, SystemClock(), click.echo, dry_run=dry_run, force=force).install(objects)
 
     change(kubeconfig, context, work, cluster_only=True)
     if not dry_run:
-        click.echo(f"installed; to see it start: kubectl -n {NAMESPACE} rollout status deployment/{CONTROLLER}")
+        click.echo(f"installed; to see it start: kubectl -n {NAMESPACE} rollout status {workload}")
 
 
 def chosen(choice: InstallOptions, *, router: bool, monitored: bool, nodes: bool = False) -> list[Object]:
     """Return all objects to install, in order."""
     return [
         manifests.namespace(),
-        *manifests.definitions(choice),
-        *manifests.controller(choice),
+        *manifests.core(choice),
         *(manifests.router(choice) if router else ()),
         *(node.objects() if nodes else ()),
         *(monitoring.objects() if monitored else ()),

@@ -60,6 +60,7 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "completion": ("sandpool.cli.completion", "Print the completion script of a shell."),
     },
     "Single components": {
+        "apiserver": ("sandpool.cli.apiserver", "Serve our kinds behind a kube-apiserver, with the controllers."),
         "controller": ("sandpool.cli.controller", "Run the controllers for a Kubernetes cluster."),
         "node": ("sandpool.cli.node", "Run this machine as a node of a Kubernetes cluster."),
         "router": ("sandpool.cli.router", "Route HTTP requests to the sandboxes of a Kubernetes cluster."),

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from sandpool.api.kinds import (
+    API_SERVICE,
     BUILT_IN,
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
@@ -33,7 +34,8 @@ from sandpool.kube.errors import Conflict, InternalError, NotFound
 FIELD_MANAGER: Final = "sandpool-install"
 _TIMEOUT: Final = 60.0  # seconds until accepted definitions must be served
 _TYPES: Final = {
-    (type.api_version, type.kind): type for type in (*BUILT_IN, FLOW_SCHEMA, SERVICE_MONITOR, PROMETHEUS_RULE)
+    (type.api_version, type.kind): type
+    for type in (*BUILT_IN, API_SERVICE, FLOW_SCHEMA, SERVICE_MONITOR, PROMETHEUS_RULE)
 }
 
 # Objects of the Go controller that Sandpool does not use: permissions of the service account, and the Service of the
@@ -82,7 +84,7 @@ class Installer:
         for each in objects:
             if type_of(each) is DEPLOYMENT and not self.force:
                 await self._refuse_foreign(each)
-        if self.force:  # before their version is removed; a missing webhook may block our kinds
+        if self.force and defined:  # before their version is removed; a missing webhook may block our kinds
             await renew_owners(self.client, self.report, dry_run=self.dry_run, tolerate=(InternalError,))
         waited = False
         for each in objects:
@@ -94,7 +96,7 @@ class Installer:
             await self._served(defined)
         if self.force:
             await self._remove_former()
-            if not self.dry_run:
+            if defined and not self.dry_run:
                 await renew_owners(self.client, self.report)
 
     async def _install(self, object: Object) -> None:

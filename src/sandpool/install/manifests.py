@@ -9,7 +9,7 @@ from sandpool.api import kinds
 from sandpool.api.resource import Object
 from sandpool.api.sandbox_spec import Profile
 from sandpool.api.schema.crds import crd
-from sandpool.install import roles, workload
+from sandpool.install import apiserver, roles, workload
 from sandpool.install.flow import lease_flow
 from sandpool.install.names import (
     CONFIG_MAP,
@@ -30,6 +30,7 @@ from sandpool.install.names import (
     ROUTER_SERVICE,
     TAG,
 )
+from sandpool.install.storage import DEFAULT_STORAGE, Storage
 
 # By default the API server does not validate every field of a pod spec. A write of a Sandbox then costs it a third, and
 # an invalid pod spec is reported when the pod is created; docs/installing.md has the figures.
@@ -46,11 +47,17 @@ _ROUTER_RESOURCES: Final[Object] = {"requests": {"cpu": "50m", "memory": "128Mi"
 
 @dataclass(frozen=True, slots=True)
 class InstallOptions:
-    """The options of an installation. With two replicas one leads and one stands by with warm caches."""
+    """The options of an installation. With two replicas one leads and one stands by with warm caches.
+
+    With the storage ``aggregated`` replicas and profile do not matter: there is one process, and it knows every field.
+    An empty ``storage_class`` is the default of the cluster.
+    """
 
     image: str = f"{IMAGE}:{TAG}"
     replicas: int = 2
     profile: Profile = DEFAULT_PROFILE
+    storage: Storage = DEFAULT_STORAGE
+    storage_class: str = ""
 
 
 def namespace() -> Object:
@@ -61,6 +68,13 @@ def definitions(choice: InstallOptions) -> list[Object]:
     return [crd(type, choice.profile) for type in kinds.SANDPOOL]
 
 
+def core(choice: InstallOptions) -> list[Object]:
+    """The kinds and the controllers, with either storage."""
+    if choice.storage == "aggregated":
+        return apiserver.objects(choice.image, choice.storage_class)
+    return [*definitions(choice), *controller(choice)]
+
+
 def controller(choice: InstallOptions) -> list[Object]:
     labels = CONTROLLER_LABELS
     runs = workload.container(
@@ -68,7 +82,7 @@ def controller(choice: InstallOptions) -> list[Object]:
         choice.image,
         ["controller", "--leader-elect=true"],
         {"metrics": METRICS_PORT, "healthz": HEALTH_PORT},
-        _probes(),
+        workload.probes(),
         _CONTROLLER_RESOURCES,
     )
     return [
@@ -94,7 +108,7 @@ def router(choice: InstallOptions) -> list[Object]:
         choice.image,
         ["router", "--authz-mode=tokenreview"],
         {"http": ROUTER_PORT, "metrics": ROUTER_METRICS_PORT, "healthz": HEALTH_PORT},
-        _probes(),
+        workload.probes(),
         _ROUTER_RESOURCES,
     )
     return [
@@ -110,11 +124,3 @@ def router(choice: InstallOptions) -> list[Object]:
         # Requests may continue for half a minute after SIGTERM.
         workload.deployment(ROUTER, NAMESPACE, labels, ROUTER_ACCOUNT, choice.replicas, runs, grace=45),
     ]
-
-
-def _probes() -> dict[str, Object]:
-    return {"livenessProbe": _probe("/healthz", 20), "readinessProbe": _probe("/readyz", 5)}
-
-
-def _probe(path: str, seconds: int) -> Object:
-    return {"httpGet": {"path": path, "port": "healthz"}, "periodSeconds": seconds, "timeoutSeconds": 5}

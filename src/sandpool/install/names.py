@@ -27,6 +27,12 @@ ROUTER_ACCOUNT: Final = "sandbox-router"
 ROUTER_PORT: Final = 8080
 ROUTER_METRICS_PORT: Final = 9090
 
+# The aggregated API server, with all controllers in it: its StatefulSet, Service and service account.
+APISERVER: Final = "agent-sandbox-apiserver"
+APISERVER_LEASE_FLOW: Final = f"{APISERVER}-lease"
+APISERVER_PORT: Final = 6443
+APISERVER_DATA: Final = "/var/lib/sandpool"
+
 # There is no public registry: build deploy/Dockerfile with this name, or pass another one.
 IMAGE: Final = "sandpool"
 TAG: Final = __version__
@@ -38,4 +44,5 @@ def labels(app: str, component: str) -> dict[str, str]:
 
 
 CONTROLLER_LABELS: Final = labels(CONTROLLER, "controller")
+APISERVER_LABELS: Final = labels(APISERVER, "apiserver")
 ROUTER_LABELS: Final = labels("sandbox-router", "router")

@@ -3,15 +3,30 @@
 The controller is deleted first, or it would refill pools while they are deleted. The CustomResourceDefinitions follow,
 and with them all their objects; the garbage collector deletes the pods. Therefore the removal is refused while
 sandboxes are in use.
+
+Behind an aggregated API server the order is another: only as long as that server runs does the garbage collector learn
+that the owners of pods are gone. So all objects are deleted first, and the server after their last pod.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
-from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION, DEPLOYMENT, NAMESPACE, SANDBOX, SANDBOX_CLAIM
+from sandpool.api.kinds import (
+    API_SERVICE,
+    CUSTOM_RESOURCE_DEFINITION,
+    DEPLOYMENT,
+    NAMESPACE,
+    POD,
+    SANDBOX,
+    SANDBOX_CLAIM,
+    SANDBOX_TEMPLATE,
+    STATEFUL_SET,
+)
 from sandpool.api.kinds import SANDBOX_WARM_POOL as POOL
+from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.resource import Object, ResourceType
 from sandpool.engine.clock import Clock, within
 from sandpool.install.errors import InstallError
@@ -53,8 +68,11 @@ class Remover:
         objects = list(objects)
         if not (self.keep_kinds or self.with_claims):
             await self._refuse_if_used()
-        workloads = [each for each in objects if type_of(each) is DEPLOYMENT]
-        kinds = [each for each in objects if type_of(each) is CUSTOM_RESOURCE_DEFINITION]
+        workloads = [each for each in objects if type_of(each) in (DEPLOYMENT, STATEFUL_SET)]
+        kinds = [each for each in objects if type_of(each) in (CUSTOM_RESOURCE_DEFINITION, API_SERVICE)]
+        aggregated = any(type_of(each) is API_SERVICE for each in kinds)
+        if aggregated and not self.keep_kinds:
+            await self._empty()
         spaces = [each for each in objects if type_of(each) is NAMESPACE]
         rest = [each for each in objects if each not in (*workloads, *kinds, *spaces)]
         for each in workloads:
@@ -66,7 +84,10 @@ class Remover:
         for each in reversed(rest):
             await self._delete(each)
         for each in spaces:
-            await self._delete_if_empty(each)
+            if aggregated and self.keep_kinds:
+                self.report(f"{title(each)} kept: it contains the volume with the sandboxes")
+            else:
+                await self._delete_if_empty(each)
 
     async def _refuse_if_used(self) -> None:
         claims = [_title(each) for each in await self._all(SANDBOX_CLAIM)]
@@ -81,6 +102,33 @@ class Remover:
                 f"these sandboxes belong to no pool and would be deleted: {_some(alone)}\n"
                 "Delete them first, pass --with-claims, or keep everything but the controller with --keep-kinds"
             )
+
+    async def _empty(self) -> None:
+        """Delete all objects of our kinds, pools first, and wait until their pods are gone."""
+        for type in (POOL, SANDBOX_CLAIM, SANDBOX, SANDBOX_TEMPLATE):
+            found = await self._all(type)
+            for each in found if not self.dry_run else ():
+                metadata = each["metadata"]
+                with suppress(NotFound):
+                    await self.client.delete(
+                        type, metadata["name"], metadata["namespace"], propagation_policy="Background"
+                    )
+            if found:
+                self.report(f"{len(found)} {type.plural} deleted{' (dry run)' if self.dry_run else ''}")
+        if self.dry_run:
+            return
+        try:
+            await within(self.clock, _TIMEOUT, self._without_pods())
+        except TimeoutError:
+            raise InstallError(
+                f"pods of sandboxes still exist after {_TIMEOUT:g} s: "
+                f"kubectl get pods --all-namespaces --selector {SANDBOX_NAME_HASH}\n"
+                "Nothing else was removed; run this command again when they are gone"
+            ) from None
+
+    async def _without_pods(self) -> None:
+        while (await self.client.list(POD, label_selector=SANDBOX_NAME_HASH, limit=1))["items"]:
+            await self.clock.sleep(_PAUSE)
 
     async def _all(self, type: ResourceType) -> list[Object]:
         try:
@@ -105,6 +153,7 @@ class Remover:
 
     async def _gone(self, kinds: list[Object]) -> None:
         """Wait until the definitions are gone. A definition exists until its last object is deleted."""
+        kinds = [each for each in kinds if type_of(each) is CUSTOM_RESOURCE_DEFINITION]
         if self.dry_run:
             return
         try:

@@ -58,18 +58,23 @@ def lease_rules() -> list[Object]:
 def cluster_role(name: str, namespace: str, labels: Object, granted: list[Object], account: str) -> list[Object]:
     return [
         manifest(CLUSTER_ROLE, name, labels=labels, rules=granted),
-        manifest(CLUSTER_ROLE_BINDING, name, labels=labels, **_bound(CLUSTER_ROLE, name, account, namespace)),
+        cluster_role_binding(name, namespace, labels, name, account),
     ]
+
+
+def cluster_role_binding(name: str, namespace: str, labels: Object, role: str, account: str) -> Object:
+    return manifest(CLUSTER_ROLE_BINDING, name, labels=labels, **bound(CLUSTER_ROLE, role, account, namespace))
 
 
 def role(name: str, namespace: str, labels: Object, granted: list[Object], account: str) -> list[Object]:
     return [
         manifest(ROLE, name, namespace, labels, rules=granted),
-        manifest(ROLE_BINDING, name, namespace, labels, **_bound(ROLE, name, account, namespace)),
+        manifest(ROLE_BINDING, name, namespace, labels, **bound(ROLE, name, account, namespace)),
     ]
 
 
-def _bound(type: ResourceType, name: str, account: str, namespace: str) -> Object:
+def bound(type: ResourceType, name: str, account: str, namespace: str) -> Object:
+    """The fields with which a binding gives a role to a service account."""
     return {
         "roleRef": {"apiGroup": type.group, "kind": type.kind, "name": name},
         "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],

@@ -64,6 +64,15 @@ def container(
     }
 
 
+def probes() -> dict[str, Object]:
+    """The probes of a container with a port ``healthz``."""
+    return {"livenessProbe": _probe("/healthz", 20), "readinessProbe": _probe("/readyz", 5)}
+
+
+def _probe(path: str, seconds: int) -> Object:
+    return {"httpGet": {"path": path, "port": "healthz"}, "periodSeconds": seconds, "timeoutSeconds": 5}
+
+
 def deployment(
     name: str, namespace: str, labels: Object, account: str, replicas: int, runs: Object, *, grace: int
 ) -> Object:
@@ -108,8 +117,9 @@ def with_config_map(deployment: Object, name: str, path: str) -> Object:
     return {**deployment, "spec": {**deployment["spec"], "template": template}}
 
 
-def service(name: str, namespace: str, labels: Object, port_name: str, port: int) -> Object:
-    ports = [{"name": port_name, "port": port, "protocol": "TCP", "targetPort": port_name}]
+def service(name: str, namespace: str, labels: Object, port_name: str, port: int, *, at: int = 0) -> Object:
+    """A Service for a named port of pods; ``at`` is its own port, by default the same."""
+    ports = [{"name": port_name, "port": at or port, "protocol": "TCP", "targetPort": port_name}]
     return manifest(SERVICE, name, namespace, labels, spec={"selector": selector(labels), "ports": ports})
 
 

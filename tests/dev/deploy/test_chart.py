@@ -20,7 +20,7 @@ from sandpool.api.resource import Object
 from sandpool.cli.controller import controller as controller_command
 from sandpool.install import monitoring
 from sandpool.install.flow import FLOW_SCHEMA
-from sandpool.install.manifests import InstallOptions, controller, namespace
+from sandpool.install.manifests import InstallOptions, controller, core, namespace
 
 CHART = Path(__file__).parents[3] / "deploy" / "helm" / "sandpool"
 RENDERER = Path(__file__).parent / "render.go"
@@ -54,6 +54,8 @@ def render(renderer: Path, tmp_path: Path) -> Render:
             env={**os.environ, "MISSING": missing},
         )
         objects = [each for each in yaml.safe_load_all(made.stdout) if each]
+        if values["storage"] == "aggregated":  # it has several objects of some kinds
+            return {f"{each['kind']}/{each['metadata']['name']}": each for each in objects}
         return {each["kind"]: each for each in objects}
 
     return rendered
@@ -78,6 +80,38 @@ def without_empties(value: Any) -> Any:
 def test_default_values_render_the_manifests(render: Render) -> None:
     expected = {each["kind"]: each for each in [namespace(), *controller(InstallOptions())]}
     assert without_empties(render()) == without_empties(expected)
+
+
+def test_aggregated_storage_renders_its_manifests_and_no_others(render: Render) -> None:
+    expected = [namespace(), *core(InstallOptions(storage="aggregated"))]
+    assert without_empties(render(storage="aggregated")) == without_empties(
+        {f"{each['kind']}/{each['metadata']['name']}": each for each in expected}
+    )
+
+
+def test_values_change_the_objects_of_the_aggregated_storage(render: Render) -> None:
+    made = render(
+        storage="aggregated",
+        image={"repository": "example.com/sandpool", "tag": "9"},
+        namespace={"create": False, "name": "elsewhere"},
+        service={"name": "numbers"},
+        apiserver={"volumeClaim": {"storageClassName": "fast"}},
+        controller={"leaderElect": False, "leaderElectionNamespace": "votes", "kubeApiQps": 50},
+    )
+    workload = made["StatefulSet/agent-sandbox-apiserver"]
+    (runs,) = workload["spec"]["template"]["spec"]["containers"]
+    assert runs["image"] == "example.com/sandpool:9"
+    assert runs["args"] == ["apiserver", "--kube-api-qps=50"], "it is always elected, where its Service is"
+    (claim,) = workload["spec"]["volumeClaimTemplates"]
+    assert claim["spec"]["storageClassName"] == "fast"
+    assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
+    for name in ("v1beta1.agents.x-k8s.io", "v1beta1.extensions.agents.x-k8s.io"):
+        assert made[f"APIService/{name}"]["spec"]["service"]["namespace"] == "elsewhere"
+    assert made["Service/numbers"]["spec"]["selector"] == {"app": "agent-sandbox-apiserver"}
+    placed = {kind: each["metadata"].get("namespace") for kind, each in made.items()}
+    assert placed["Role/agent-sandbox-apiserver"] == "elsewhere"
+    assert placed["RoleBinding/agent-sandbox-apiserver-extension-apiserver-authentication-reader"] == "kube-system"
+    assert not any(each == "agent-sandbox-system" for each in placed.values())
 
 
 def test_monitoring_values_render_the_manifests(render: Render) -> None:

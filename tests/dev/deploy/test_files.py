@@ -15,7 +15,7 @@ from dev.deploy.files import files
 from sandpool.api.resource import Object
 from sandpool.api.schema import crds
 from sandpool.install import node
-from sandpool.install.manifests import InstallOptions, router
+from sandpool.install.manifests import InstallOptions, core, namespace, router
 from tests.support.kubectl import find_kubectls
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -45,7 +45,7 @@ def test_deploy_has_no_other_files() -> None:
     assert there - made == {"Dockerfile"}
 
 
-@pytest.mark.parametrize("where", [".", "router", "node", "monitoring"])
+@pytest.mark.parametrize("where", [".", "aggregated", "router", "node", "monitoring"])
 def test_kustomize_renders_the_same_objects(where: str) -> None:
     kubectls = find_kubectls()
     if not kubectls:
@@ -54,6 +54,7 @@ def test_kustomize_renders_the_same_objects(where: str) -> None:
     made = subprocess.run([kubectl, "kustomize", DEPLOY / where], capture_output=True, text=True, check=True)
     expected = {
         ".": documents((DEPLOY / "sandpool.yaml").read_text()),
+        "aggregated": [namespace(), *core(InstallOptions(storage="aggregated"))],
         "router": router(InstallOptions()),
         "node": node.objects(),
         "monitoring": documents((DEPLOY / "monitoring" / "monitoring.yaml").read_text()),

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from sandpool.api.kinds import CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, NAMESPACE, SANDPOOL
+from sandpool.api.kinds import API_SERVICE, CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, NAMESPACE, SANDPOOL
 from sandpool.api.resource import Object, ResourceType
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.leaderelection import LeaseTiming
@@ -22,7 +22,6 @@ from sandpool.kube.errors import NotFound
 from sandpool.server.aggregated.authentication_config import NAME
 from sandpool.server.aggregated.authentication_config import NAMESPACE as SYSTEM
 from sandpool.server.aggregated.process import AggregatedProcess, ApiServerOptions
-from sandpool.server.aggregated.registration import API_SERVICE
 from sandpool.server.api_server import ApiServer
 from sandpool.server.serving.pki import Authority
 from sandpool.testing.objects import definition, new

@@ -12,6 +12,8 @@ import pytest
 
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import (
+    API_SERVICE,
+    API_SERVICES,
     CLUSTER_ROLE,
     LEASE,
     NAMESPACE,
@@ -25,8 +27,7 @@ from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.resource import Object
 from sandpool.engine.clock import SystemClock, micro_timestamp
 from sandpool.node.simulated import SimulatedNode
-from sandpool.server.aggregated.process import API_SERVICES, AggregatedProcess, _identity
-from sandpool.server.aggregated.registration import API_SERVICE
+from sandpool.server.aggregated.process import AggregatedProcess, _identity
 from sandpool.server.aggregated.volume import OVERRIDE, WrongVolume
 from sandpool.server.serving.pki import Authority
 from sandpool.server.store.journal import StoreInUse

@@ -19,12 +19,12 @@ import socket
 import uuid
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from sandpool.api.kinds import SANDPOOL
+from sandpool.api.kinds import API_SERVICES
 from sandpool.api.resource import Key
 from sandpool.controllers.leader import ControllerProcess
 from sandpool.controllers.options import ControllerOptions, ProcessOptions
@@ -32,10 +32,11 @@ from sandpool.engine.clock import Clock
 from sandpool.engine.controller import Middleware
 from sandpool.engine.health import Checks, HealthServer
 from sandpool.engine.leaderelection import LeaderElector, LeaseTiming
+from sandpool.engine.metrics.process import export_leadership
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.ratelimit import Backoff
 from sandpool.engine.tracing import Tracing
-from sandpool.engine.transports import FencedTransport
+from sandpool.engine.transports import FencedTransport, ThrottledTransport
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError
 from sandpool.kube.group_router import GroupRouter
@@ -62,8 +63,6 @@ _log = logging.getLogger(__name__)
 CONTROLLERS: Final = "sandpool"
 # All connections come from the few addresses of kube-apiserver, which opens one for each request in flight.
 _LIMITS: Final = HttpLimits(strangers_per_address=1024)
-#: The APIServices that register this server.
-API_SERVICES: Final = tuple(dict.fromkeys(f"{type.version}.{type.group}" for type in SANDPOOL))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +141,8 @@ class AggregatedProcess:
             self.rng,
             terms=options.terms,
         )
+        if self.metrics is not None:
+            export_leadership(self.metrics, self._election)
         self._living = asyncio.create_task(self._live(), name="aggregated API server")
 
     async def wait(self) -> None:
@@ -193,6 +194,7 @@ class AggregatedProcess:
             stack.callback(self._end_serving)
             self._waits_for = ""
             self.serving.set()
+            _log.info("serving %s on port %d", " and ".join(GROUPS), http.port)
             parts.run(controllers.wait())
             await parts.ended()
 
@@ -252,14 +254,17 @@ class AggregatedProcess:
 
     def _controllers(self, server: KindsServer) -> ControllerProcess:
         """The controllers, with our kinds in this process and all others at kube-apiserver."""
-        other = FencedTransport(self.transport, self._leads)
+        other: Transport = FencedTransport(self.transport, self._leads)
         own = FencedTransport(server.transport(CONTROLLERS), self._leads)
+        options = self.process_options or ProcessOptions()
+        if options.rate is not None:  # a limit on requests to kube-apiserver, and not to this process
+            other, options = ThrottledTransport(other, options.rate), replace(options, rate=None)
         return ControllerProcess(
             GroupRouter(GROUPS, own, other),
             self.clock,
             self.rng,
             self.controller_options,
-            self.process_options,
+            options,
             metrics=self.metrics,
             tracing=self.tracing,
             middleware=self.middleware,

@@ -11,9 +11,9 @@ import base64
 import logging
 from collections.abc import Sequence
 from random import Random
-from typing import Final
 
-from sandpool.api.resource import Key, ResourceType, SharedObject
+from sandpool.api.kinds import API_SERVICE
+from sandpool.api.resource import Key, SharedObject
 from sandpool.engine.cache.reflector import Reflector
 from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock
@@ -23,8 +23,6 @@ from sandpool.kube.errors import NotFound
 from sandpool.server.controllers.reconciler import Reconciler
 
 _log = logging.getLogger(__name__)
-
-API_SERVICE: Final = ResourceType("apiregistration.k8s.io", "v1", "APIService", "apiservices", namespaced=False)
 
 
 class ApiServiceRegistration:

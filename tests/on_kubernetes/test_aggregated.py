@@ -1,0 +1,353 @@
+"""The storage ``aggregated`` behind a real kube-apiserver, with the garbage collector and the namespace controller of
+kube-controller-manager."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from sandpool.api.conditions import is_ready
+from sandpool.api.kinds import (
+    API_SERVICES,
+    CLUSTER_ROLE,
+    CONFIG_MAP,
+    NAMESPACE,
+    POD,
+    ROLE_BINDING,
+    SANDBOX,
+    SANDBOX_CLAIM,
+    SANDPOOL,
+    SERVICE,
+)
+from sandpool.api.resource import Object, ResourceType, SharedObject
+from sandpool.bench.child_process import Component
+from sandpool.cli.install import chosen
+from sandpool.engine.clock import SystemClock
+from sandpool.install import names
+from sandpool.install.errors import InstallError
+from sandpool.install.installer import Installer
+from sandpool.install.manifests import InstallOptions
+from sandpool.install.remover import Remover
+from sandpool.install.storage import choose_storage
+from sandpool.kube.client import Client
+from sandpool.kube.errors import Forbidden, NotFound, ServiceUnavailable
+from sandpool.node.simulated import SimulatedNode
+from sandpool.server.serving.pki import Authority
+from sandpool.testing.objects import new, owner_reference
+from sandpool.testing.waiting import until
+from tests.support.aggregated_cluster import AggregatedApi
+from tests.support.api_access import HttpEndpoint
+from tests.support.assets import Assets
+from tests.support.control_plane import ControlPlane, aggregation_flags
+from tests.support.kubectl import OLDEST_MINOR, Kubectl, find_kubectls
+from tests.support.persistent_clients import POOL, PersistentClients
+from tests.support.users import ADMIN, USERS
+
+pytestmark = [
+    pytest.mark.kubernetes,
+    pytest.mark.timeout(300),
+    # Of a server that is killed while a client of these tests shakes hands with it: asyncio forgets the socket.
+    pytest.mark.filterwarnings("ignore:Exception ignored in. <(socket|function _Selector)"),
+]
+
+SIZE: Final = 3  # of the pool
+_PATIENCE: Final = 90.0  # seconds until a controller of the cluster has done its part on a loaded machine
+
+
+@pytest.fixture(scope="module")
+def aggregating(kubernetes_assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane with an aggregation layer and without our CustomResourceDefinitions."""
+    authority = Authority(tmp_path_factory.mktemp("front-proxy"), SystemClock())
+    with ControlPlane(
+        kubernetes_assets, fsync=False, users=USERS, apiserver_flags=aggregation_flags(authority)
+    ) as plane:
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def api(aggregating: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AggregatedApi]:
+    """The process, one for all tests: the garbage collector takes half a minute to follow one that starts anew."""
+    api = AggregatedApi(aggregating, tmp_path_factory.mktemp("volume"))
+
+    async def start() -> None:
+        endpoint = HttpEndpoint(aggregating.url, aggregating.ca, aggregating.tokens)
+        await api.start(endpoint.client_for(ADMIN))
+        await endpoint.close()
+        aggregating.restart(aggregating.controller_manager)
+
+    try:
+        asyncio.run(start())
+        yield api
+    finally:
+        api.close()
+
+
+@pytest.fixture
+async def endpoint(aggregating: ControlPlane) -> AsyncIterator[HttpEndpoint]:
+    endpoint = HttpEndpoint(aggregating.url, aggregating.ca, aggregating.tokens)
+    yield endpoint
+    await endpoint.close()
+
+
+@pytest.fixture
+def client(endpoint: HttpEndpoint) -> Client:
+    return endpoint.client_for(ADMIN)
+
+
+@pytest.fixture
+async def clients(api: AggregatedApi, client: Client) -> AsyncIterator[PersistentClients]:
+    """Clients with a pool, and a simulated node for their pods. Fails if an object is left at the end."""
+    clients = PersistentClients(client, f"t-{secrets.token_hex(4)}", SIZE)
+    await clients.settle_down()
+    running = SimulatedNode(client, SystemClock(), namespace=clients.namespace, brief=True)
+    node = asyncio.create_task(running.run())
+    yield clients
+    await clients.leave()
+    node.cancel()
+    await asyncio.gather(node, return_exceptions=True)
+
+
+@pytest.fixture
+def kubectl(api: AggregatedApi, clients: PersistentClients, tmp_path: Path) -> Kubectl:
+    found = find_kubectls()
+    if not found:
+        pytest.skip(f"no kubectl of 1.{OLDEST_MINOR} or newer")
+    return Kubectl(next(iter(found.values())), api.plane.kubeconfig, tmp_path / "discovery", clients.namespace)
+
+
+async def is_gone(client: Client, type: ResourceType, name: str, namespace: str | None = None) -> bool:
+    try:
+        await client.get(type, name, namespace)
+    except NotFound:
+        return True
+    return False
+
+
+async def pods_by_uid(client: Client, namespace: str) -> dict[str, str]:
+    return {each["metadata"]["uid"]: each["metadata"]["name"] for each in (await client.list(POD, namespace))["items"]}
+
+
+async def sandbox_of(client: Client, name: str, namespace: str) -> SharedObject:
+    """The sandbox of a claim that is ready."""
+    claim = await client.get(SANDBOX_CLAIM, name, namespace)
+    assert is_ready(claim)
+    return await client.get(SANDBOX, claim["status"]["sandbox"]["name"], namespace)
+
+
+async def collected_something(client: Client, namespace: str) -> None:
+    """Return when the garbage collector has deleted an object whose owner is gone: it works."""
+    owner = await client.create(CONFIG_MAP, new(CONFIG_MAP, f"owner-{secrets.token_hex(3)}"), namespace)
+    metadata = {"ownerReferences": [owner_reference(owner)]}
+    name = f"owned-{secrets.token_hex(3)}"
+    await client.create(CONFIG_MAP, new(CONFIG_MAP, name, metadata=metadata), namespace)
+    await client.delete(CONFIG_MAP, owner["metadata"]["name"], namespace)
+    await until(lambda: is_gone(client, CONFIG_MAP, name, namespace), within=_PATIENCE)
+
+
+def template(name: str = "applied") -> str:
+    return f"""
+apiVersion: extensions.agents.x-k8s.io/v1beta1
+kind: SandboxTemplate
+metadata: {{name: {name}}}
+spec:
+  podTemplate:
+    spec:
+      containers: [{{name: main, image: "example.com/image:1"}}]
+"""
+
+
+async def test_kubectl_works_unmodified(kubectl: Kubectl, clients: PersistentClients) -> None:
+    async def run(*arguments: str, stdin: str | None = None) -> str:
+        """In a thread, because the simulated node works in this one."""
+        return await asyncio.to_thread(kubectl, *arguments, stdin=stdin, within=120)
+
+    async def ready(count: int) -> None:
+        await run("wait", f"sandboxwarmpool/{POOL}", f"--for=jsonpath={{.status.readyReplicas}}={count}")
+
+    await clients.filled()
+    assert "serverside-applied" in await run("apply", "--server-side", "-f", "-", stdin=template())
+    assert "sandboxes" in await run("api-resources", "--api-group=agents.x-k8s.io")
+    assert "READY" in await run("get", "sandboxes"), "a table with our columns"
+    assert "FIELD: replicas <integer>" in await run("explain", "sandboxwarmpool.spec.replicas")
+    await run("scale", f"sandboxwarmpool/{POOL}", f"--replicas={SIZE + 1}")
+    await ready(SIZE + 1)
+    await run("scale", f"sandboxwarmpool/{POOL}", f"--replicas={SIZE}")
+    await ready(SIZE)
+    with kubectl.start("get", "sandboxclaims", "--watch", "--output=name") as watching:
+        try:
+            await clients.claim(["mine"])
+            await run("wait", "sandboxclaim/mine", "--for=condition=Ready", "--timeout=60s")
+            assert watching.stdout is not None
+            seen = await asyncio.to_thread(watching.stdout.readline)
+        finally:
+            watching.kill()
+    assert seen == f"{SANDBOX_CLAIM.singular}.{SANDBOX_CLAIM.group}/mine\n"
+    misspelt = template("bad").replace("podTemplate", "podTemplat")
+    assert 'unknown field "spec.podTemplat"' in kubectl.fails("create", "-f", "-", stdin=misspelt)
+    assert "deleted" in await run("delete", "sandboxclaim", "mine")
+
+
+async def test_claim_gets_a_warm_sandbox_and_its_deletion_leaves_nothing(
+    clients: PersistentClients, client: Client
+) -> None:
+    await clients.filled()
+    await clients.claim(["a"])
+    await clients.served(1)
+    box = await sandbox_of(client, "a", clients.namespace)
+    pod = box["metadata"]["name"]
+    await clients.filled()
+    await clients.check()
+    await client.delete(SANDBOX_CLAIM, "a", clients.namespace)
+    await until(lambda: is_gone(client, SANDBOX, box["metadata"]["name"], clients.namespace), within=_PATIENCE)
+    await until(lambda: is_gone(client, POD, pod, clients.namespace), within=_PATIENCE)
+
+
+async def test_foreground_deletion_waits_for_the_pod_in_etcd(clients: PersistentClients, client: Client) -> None:
+    """kube-controller-manager holds the claim until the sandbox, and the sandbox until its pod, is gone."""
+    await clients.filled()
+    await clients.claim(["a"])
+    await clients.served(1)
+    box = (await sandbox_of(client, "a", clients.namespace))["metadata"]["name"]
+    await client.delete(SANDBOX_CLAIM, "a", clients.namespace, propagation_policy="Foreground")
+    await until(lambda: is_gone(client, SANDBOX_CLAIM, "a", clients.namespace), within=_PATIENCE)
+    assert await is_gone(client, SANDBOX, box, clients.namespace)
+    assert await is_gone(client, POD, box, clients.namespace)
+
+
+async def test_users_have_the_rights_that_the_cluster_grants(
+    clients: PersistentClients, client: Client, endpoint: HttpEndpoint
+) -> None:
+    alice, namespace = endpoint.client_for("alice"), clients.namespace
+    claim = new(SANDBOX_CLAIM, "hers", spec={"warmPoolRef": {"name": POOL}})
+    with pytest.raises(Forbidden, match='User "alice" cannot create resource "sandboxclaims"'):
+        await alice.create(SANDBOX_CLAIM, claim, namespace)
+    role = f"claimer-{namespace}"
+    rules = [{"apiGroups": [SANDBOX_CLAIM.group], "resources": ["sandboxclaims"], "verbs": ["create"]}]
+    await client.create(CLUSTER_ROLE, new(CLUSTER_ROLE, role, rules=rules))
+    binding = {
+        "roleRef": {"apiGroup": CLUSTER_ROLE.group, "kind": CLUSTER_ROLE.kind, "name": role},
+        "subjects": [{"apiGroup": CLUSTER_ROLE.group, "kind": "Group", "name": USERS["alice"][0]}],
+    }
+    await client.create(ROLE_BINDING, new(ROLE_BINDING, role, **binding), namespace)
+
+    async def may() -> bool:
+        try:
+            await alice.create(SANDBOX_CLAIM, claim, namespace)
+        except Forbidden:
+            return False
+        return True
+
+    await until(may, within=_PATIENCE)
+    with pytest.raises(Forbidden):
+        await alice.get(SANDBOX_CLAIM, "hers", namespace)
+    with pytest.raises(NotFound, match='namespaces "missing" not found'):
+        await client.create(SANDBOX_CLAIM, claim, "missing")
+
+
+async def test_deleted_namespace_is_emptied(api: AggregatedApi, client: Client) -> None:
+    name = f"t-{secrets.token_hex(4)}"
+    await client.create(NAMESPACE, new(NAMESPACE, name))
+    claim = new(SANDBOX_CLAIM, "a", spec={"warmPoolRef": {"name": "none"}})
+    await client.create(SANDBOX_CLAIM, claim, name)
+    await client.delete(NAMESPACE, name)
+    await until(lambda: is_gone(client, NAMESPACE, name), within=_PATIENCE)
+    for type in SANDPOOL:
+        left: list[Object] = (await client.list(type))["items"]
+        assert name not in {each["metadata"]["namespace"] for each in left}
+
+
+@pytest.mark.parametrize("crash", [True, False], ids=["killed", "stopped"])
+async def test_api_that_is_away_deletes_nothing(
+    api: AggregatedApi, clients: PersistentClients, client: Client, crash: bool
+) -> None:
+    """The garbage collector starts anew meanwhile, so it asks for the owner of every pod."""
+    await clients.filled()
+    await clients.claim(["a"])
+    await clients.served(1)
+    await clients.filled()
+    before = await pods_by_uid(client, clients.namespace)
+    if crash:
+        api.process.kill()
+    else:
+        await asyncio.to_thread(api.process.stop, 30)
+    await api.available(client, False)
+    with pytest.raises(ServiceUnavailable):
+        await client.get(SANDBOX_CLAIM, "a", clients.namespace)
+    api.plane.restart(api.plane.controller_manager)
+    await collected_something(client, clients.namespace)
+    assert await pods_by_uid(client, clients.namespace) == before
+    api.process.start()
+    await api.available(client)
+    await collected_something(client, clients.namespace)
+    await clients.served(1)
+    await clients.filled()
+    await clients.check()
+    assert await pods_by_uid(client, clients.namespace) == before
+    # One that starts anew follows the API at once. The other would after half a minute.
+    api.plane.restart(api.plane.controller_manager)
+
+
+async def test_api_that_comes_back_empty_by_mistake_does_not_serve_and_deletes_nothing(
+    api: AggregatedApi, clients: PersistentClients, client: Client, tmp_path: Path
+) -> None:
+    await clients.filled()
+    before = await pods_by_uid(client, clients.namespace)
+    await asyncio.to_thread(api.process.stop, 30)
+    command = [str(tmp_path / "empty") if part == api.data_dir else part for part in api.command()]
+    empty = Component("empty apiserver", command, tmp_path / "log")
+    empty.start()
+    try:
+        assert await asyncio.to_thread(empty.wait, 90) == 1
+    finally:
+        empty.stop()
+    assert "has pods of sandboxes" in empty.tail()
+    assert "--accept-empty-volume" in empty.tail()
+    api.plane.restart(api.plane.controller_manager)
+    await collected_something(client, clients.namespace)
+    assert await pods_by_uid(client, clients.namespace) == before
+    api.process.start()
+    await api.available(client)
+    await clients.filled()
+    assert await pods_by_uid(client, clients.namespace) == before
+    api.plane.restart(api.plane.controller_manager)
+
+
+async def test_installation_is_removed_after_the_last_pod(
+    api: AggregatedApi, clients: PersistentClients, client: Client
+) -> None:
+    """All objects but the Service, which this cluster without kube-proxy has in another form."""
+    choice = InstallOptions(storage=await choose_storage(client, None))
+    assert choice.storage == "aggregated"
+    objects = [each for each in chosen(choice, router=False, monitored=False) if each["kind"] != SERVICE.kind]
+    told: list[str] = []
+    installer = Installer(client, SystemClock(), told.append, force=True)
+    await installer.install(objects)
+    assert "statefulset.apps/agent-sandbox-apiserver created" in told
+    await api.register(client)  # its APIServices have another port here
+    await api.available(client)
+    await clients.filled()
+    await clients.claim(["a"])
+    await clients.served(1)
+    with pytest.raises(InstallError, match=f"would lose their sandboxes: {clients.namespace}/a"):
+        await Remover(client, SystemClock(), told.append).remove(objects)
+    told.clear()
+    await Remover(client, SystemClock(), told.append, keep_kinds=True).remove(objects)
+    assert "namespace/agent-sandbox-system kept: it contains the volume with the sandboxes" in told
+    assert not any("apiservice" in line for line in told)
+    await api.register(client)
+    await api.available(client)
+    await clients.served(1)
+    told.clear()
+    await Remover(client, SystemClock(), told.append, with_claims=True).remove(objects)
+    assert "1 sandboxclaims deleted" in told
+    unregistered = f"apiservice.apiregistration.k8s.io/{API_SERVICES[0]} deleted"
+    assert told.index("1 sandboxclaims deleted") < told.index(unregistered)
+    assert await pods_by_uid(client, clients.namespace) == {}
+    await until(lambda: is_gone(client, NAMESPACE, names.NAMESPACE), within=_PATIENCE)
+    await asyncio.to_thread(api.process.stop, 30)
+    await api.start(client)  # for the other tests
