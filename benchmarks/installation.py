@@ -2,7 +2,8 @@
 
 etcd, kube-apiserver and kube-controller-manager run as in a cluster, and ``sandpool install`` installs the same objects
 as everywhere. No kubelet runs the Deployment, so ``sandpool controller`` is started as a process with the installed
-service account. A simulated node runs the pods.
+service account. A simulated node runs the pods. With the storage ``aggregated``, ``sandpool apiserver`` takes the place
+of that process: what it writes in its own store is in no audit log of kube-apiserver.
 """
 
 from __future__ import annotations
@@ -31,9 +32,12 @@ from sandpool.explain.audit import Audit, AuditedRequest, request_of_kubernetes
 from sandpool.install import manifests, names
 from sandpool.install.installer import Installer
 from sandpool.install.manifests import DEFAULT_PROFILE, InstallOptions
+from sandpool.install.storage import DEFAULT_STORAGE, Storage
+from sandpool.server.serving.pki import Authority
 from sandpool.testing.waiting import until
+from tests.support.aggregated_cluster import AggregatedApi
 from tests.support.api_access import HttpEndpoint
-from tests.support.control_plane import ControlPlane
+from tests.support.control_plane import ControlPlane, aggregation_flags
 from tests.support.installed_cluster import ACCOUNT, Cluster
 from tests.support.users import ADMIN
 
@@ -44,13 +48,12 @@ CONTROLLER: Final = "controller"
 LOAD: Final = "the load"
 _NODE: Final = "node"
 _USERS: Final = {CLIENT: ("system:masters",), _NODE: ("system:masters",)}
-_WRITERS: Final = {CLIENT: CLIENT, ACCOUNT: CONTROLLERS, _NODE: NODES}
-# The arguments of the Deployment, with longer lease times: a control plane on a busy machine may take seconds to renew
-# a lease, and the benchmark measures claims.
-_ARGUMENTS: Final = (
-    *("controller", "--leader-elect=true", "--leader-election-namespace", names.NAMESPACE),
-    *("--leader-elect-lease-duration", "60s", "--leader-elect-renew-deadline", "50s"),
-)
+_APISERVER_ACCOUNT: Final = f"system:serviceaccount:{names.NAMESPACE}:{names.APISERVER}"
+_WRITERS: Final = {CLIENT: CLIENT, ACCOUNT: CONTROLLERS, _APISERVER_ACCOUNT: CONTROLLERS, _NODE: NODES}
+# A control plane on a busy machine may take seconds to renew a lease, and the benchmark measures claims.
+_PATIENT: Final = ("--leader-elect-lease-duration", "60s", "--leader-elect-renew-deadline", "50s")
+# The arguments of the Deployment.
+_ARGUMENTS: Final = ("controller", "--leader-elect=true", "--leader-election-namespace", names.NAMESPACE, *_PATIENT)
 # Seconds until a process must answer, and between two checks that it still runs.
 _PATIENCE: Final = 60.0
 _PAUSE: Final = 0.5
@@ -89,31 +92,47 @@ class Installation:
 
 @asynccontextmanager
 async def installation(
-    directory: Path, clock: Clock, tell: Tell, *, profile: Profile = DEFAULT_PROFILE, flags: Sequence[str] = ()
+    directory: Path,
+    clock: Clock,
+    tell: Tell,
+    *,
+    profile: Profile = DEFAULT_PROFILE,
+    storage: Storage = DEFAULT_STORAGE,
+    flags: Sequence[str] = (),
 ) -> AsyncIterator[Installation]:
     """Start the control plane and install Sandpool. Logs are written to ``directory``; ``flags`` are passed to the
     controller. Everything is durable: etcd syncs every write."""
     tell("starting etcd, kube-apiserver and kube-controller-manager")
-    async with ControlPlane(users=_USERS, audit=(*_WRITERS, ADMIN)) as plane, _endpoint(plane) as endpoint:
+    aggregating = aggregation_flags(Authority(directory / "front-proxy", clock)) if storage == "aggregated" else ()
+    control_plane = ControlPlane(users=_USERS, audit=(*_WRITERS, ADMIN), apiserver_flags=aggregating)
+    async with control_plane as plane, _endpoint(plane) as endpoint:
         admin = endpoint.client_for(ADMIN)
-        tell("installing")
-        chosen = InstallOptions(profile=profile)
-        objects = [manifests.namespace(), *manifests.definitions(chosen), *manifests.controller(chosen)]
-        await Installer(admin, clock, lambda line: None).install(objects)
+        audit = Audit(plane.audit_log, request_of_kubernetes)
+        metrics, health = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+        addresses = ("--metrics-bind-address", metrics, "--health-probe-bind-address", health)
+        tell(f"installing with the storage {storage}")
+        if storage == "aggregated":
+            api = AggregatedApi(plane, directory, options=(*addresses, *_PATIENT, *flags))
+            await api.start(admin)
+            controller = api.process
+        else:
+            objects = [manifests.namespace(), *manifests.core(InstallOptions(profile=profile))]
+            await Installer(admin, clock, lambda line: None).install(objects)
+            token = await Cluster(plane, admin, audit).token()
+            kubeconfig = plane.write_kubeconfig(directory / "controller.kubeconfig", ACCOUNT, token=token)
+            command: list[str | Path] = [
+                sys.executable,
+                "-m",
+                "sandpool.cli.main",
+                *_ARGUMENTS,
+                "--kubeconfig",
+                kubeconfig,
+            ]
+            controller = Component("sandpool controller", [*command, *addresses, *flags], directory / "controller.log")
+            controller.start()
         # The garbage collector discovers new kinds at its start, and then every 30 seconds.
         plane.restart(plane.controller_manager)
-        audit = Audit(plane.audit_log, request_of_kubernetes)
-        plane.tokens[ACCOUNT] = await Cluster(plane, admin, audit).token()
-        metrics, health = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
         kubeconfigs = {who: plane.write_kubeconfig(directory / name, who) for who, name in _KUBECONFIGS.items()}
-        controller = Component(
-            "sandpool controller",
-            [
-                *(sys.executable, "-m", "sandpool.cli.main", *_ARGUMENTS, "--kubeconfig", kubeconfigs[ACCOUNT]),
-                *("--metrics-bind-address", metrics, "--health-probe-bind-address", health, *flags),
-            ],
-            directory / "controller.log",
-        )
         node = Component(
             "node", [sys.executable, "-m", "benchmarks.simulated_kubelet", kubeconfigs[_NODE]], directory / "node.log"
         )
@@ -134,7 +153,6 @@ async def installation(
                         raise RuntimeError(f"the controller has ended\n{controller.tail()}") from None
                     return False
 
-            controller.start()
             node.start()
             try:
                 await until(ready, within=_PATIENCE)
@@ -145,7 +163,7 @@ async def installation(
                 controller.stop()
 
 
-_KUBECONFIGS: Final = {ACCOUNT: "controller.kubeconfig", _NODE: "node.kubeconfig", CLIENT: "load.kubeconfig"}
+_KUBECONFIGS: Final = {_NODE: "node.kubeconfig", CLIENT: "load.kubeconfig"}
 
 
 def writer(asked: AuditedRequest) -> str:

@@ -4,6 +4,8 @@ The scenarios run one after the other on one control plane: a warm burst whose c
 brings the cluster to a thousand sandboxes, a sustained load, and a restart of the controller with thousands of
 sandboxes. The objects of each scenario stay for the next. A missed target is reported as missed; only violations that
 must not happen on any machine make the run fail.
+
+``--storage both`` compares the two storages instead: a burst and a sustained load on a cluster with each, alternating.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import shlex
 import signal
 import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from random import Random
 from typing import Any, Final, get_args
@@ -23,6 +26,7 @@ import uvloop
 
 from benchmarks.installation import installation
 from benchmarks.restart import Restart, count, restart
+from benchmarks.storages import Claims, comparison_table, storage_rounds
 from benchmarks.stored_figures import stored_figures
 from benchmarks.targets import Measured, failures, figures
 from sandpool.api.sandbox_spec import Profile
@@ -35,6 +39,7 @@ from sandpool.bench.scenarios import Bursts, Scenario, Stream
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.logging import TEXT, configure_logging
 from sandpool.install.manifests import DEFAULT_PROFILE
+from sandpool.install.storage import DEFAULT_STORAGE, Storage
 
 # Seconds after which an unserved claim counts as lost. On a busy machine the last one may wait for minutes.
 _PATIENCE: Final = 300.0
@@ -50,7 +55,8 @@ async def run(options: argparse.Namespace, directory: Path, tell: Tell) -> Measu
         return lambda text: tell(f"{name}: {text}")
 
     profile, flags = options.profile, options.controller_flag
-    async with installation(directory, clock, tell, profile=profile, flags=flags) as there:
+    storage = options.storage
+    async with installation(directory, clock, tell, profile=profile, storage=storage, flags=flags) as there:
         place = there.place
 
         async def measured(scenario: Scenario) -> Report:
@@ -79,6 +85,9 @@ def options() -> argparse.ArgumentParser:
     )
     parser.add_argument("--restart-claims", type=int, default=30, help="claims that wait for the restarted controller")
     parser.add_argument("--seed", type=int, default=1, help="seed of the arrival times of claims")
+    storages = (*get_args(Storage), "both")
+    parser.add_argument("--storage", choices=storages, default=DEFAULT_STORAGE, help="where sandboxes are kept")
+    parser.add_argument("--rounds", type=int, default=2, help="clusters with each storage, for --storage both")
     parser.add_argument("--profile", choices=get_args(Profile), default=DEFAULT_PROFILE, help="profile of the CRDs")
     parser.add_argument(
         "--controller-flag",
@@ -96,6 +105,8 @@ def main() -> None:
     given = options().parse_args()
     configure_logging(TEXT)
     command = shlex.join(["python", "-m", "sandpool.bench.kubernetes", *sys.argv[1:]])
+    if given.storage == "both":
+        return _compare(given)
     with tempfile.TemporaryDirectory(prefix="sandpool-bench-") as directory:
         try:
             measured = uvloop.run(run(given, Path(directory), say))
@@ -114,6 +125,15 @@ def main() -> None:
     for text in wrong:
         say(f"WRONG: {text}")
     sys.exit(1 if wrong else 0)
+
+
+def _compare(given: argparse.Namespace) -> None:
+    """Compare the storages."""
+    claims = Claims(given.burst_size, given.warmpool_size, given.qps, given.seconds, given.seed)
+    rounds = uvloop.run(storage_rounds(claims, given.rounds, tuple(given.controller_flag), say))
+    sys.stdout.write(comparison_table(rounds) + "\n")
+    if given.json:
+        _store(given.json, json.dumps([asdict(each) for each in rounds], indent=1) + "\n")
 
 
 def say(text: str) -> None:
