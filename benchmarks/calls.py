@@ -27,7 +27,7 @@ from sandpool.bench.namespace_setup import POOL, Ground
 from sandpool.engine.clock import SystemClock
 
 NAMESPACE: Final = "bench-calls"
-_SILENCE: Final = 3.0  # seconds: annotations and events are written late
+SILENCE: Final = 3.0  # seconds: annotations and events are written late
 _SOURCES: Final = "/sandpool/"
 
 #: Layers by the beginning of a module's path below ``sandpool/``; the first match counts.
@@ -131,8 +131,9 @@ def _request(frame: FrameType) -> str:
     return f"{frame.f_code.co_name} {kind}"
 
 
-async def count(claims: int, directory: Path) -> tuple[CallCounter, CallCounter]:
-    """Serve a burst of claims; the calls until the last is ready, and those from then until quiescence."""
+async def count(claims: int, directory: Path, silence: float = SILENCE) -> tuple[CallCounter, CallCounter]:
+    """Serve a burst of claims; the calls until the last is ready, and those from then until ``silence`` seconds after
+    the pool is full."""
     clock, rng = SystemClock(), Random(1)
     async with in_process(directory, clock, rng) as place:
         ground = Ground(place.client, clock, NAMESPACE, "", lambda text: None)
@@ -142,7 +143,7 @@ async def count(claims: int, directory: Path) -> tuple[CallCounter, CallCounter]
             async with Load(place.client, clock, NAMESPACE, POOL) as warm:  # compiled and cached once
                 await warm.run([[0.0]])
             await members.full(2 * claims, 60)
-            await clock.sleep(_SILENCE)
+            await clock.sleep(silence)
             load = Load(place.client, clock, NAMESPACE, POOL)
             load.outcome.claims += warm.outcome.claims  # their names are taken
             async with load:
@@ -150,7 +151,7 @@ async def count(claims: int, directory: Path) -> tuple[CallCounter, CallCounter]
                     await load.run([[0.0] * claims])
                 with CallCounter() as after:
                     await members.full(2 * claims, 600)
-                    await clock.sleep(_SILENCE)
+                    await clock.sleep(silence)
     return until_ready, after
 
 

@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sandpool.api import events
 from sandpool.api.kinds import POD, SERVICE
@@ -16,6 +18,7 @@ from sandpool.controllers.sandbox.expiry import ExpiryPlan
 from sandpool.controllers.sandbox.plan import (
     ChildrenPlan,
     Observed,
+    Outcome,
     PendingWrites,
     PerformResult,
     StatusPlan,
@@ -67,6 +70,7 @@ class Pass:
             waiting or PendingWrites(),
         )
         planned = plan(observed, settings, now)
+        self.observed = observed
         self.children = planned if isinstance(planned, ChildrenPlan) else None
         self.expiry = planned if isinstance(planned, ExpiryPlan) else None
         if isinstance(planned, ChildrenPlan):
@@ -462,3 +466,63 @@ def test_zero_window_defers_nothing() -> None:
 @pytest.mark.parametrize(("asked_for", "granted"), [(0, 0), (0.5, 0.5), (1, 1), (60, 1)])
 def test_edge_18_write_behind_window_is_at_most_a_second(asked_for: float, granted: float) -> None:
     assert write_behind_window(seconds(asked_for)) == seconds(granted)
+
+
+# --- what a reconcile leaves -----------------------------------------------------------------------------------------
+
+_KEYS = st.sampled_from(["a", "agents.x-k8s.io/warm-pool-sandbox", "agents.x-k8s.io/created-by", "app"])
+_METADATA = st.dictionaries(_KEYS, st.sampled_from(["1", "2"]), max_size=3)
+_REPORTS = st.sampled_from([None, {}, pod_status("Pending"), pod_status("Running"), READY, pod_status("Failed")])
+# What another writer changes at the same time.
+_DISTURBANCES: dict[str, Object] = {
+    "nothing": {},
+    "a label of the pod": {"pod": {"metadata": {"labels": {"app": "other"}}}},
+    "the list of copied labels": {"pod": {"metadata": {"annotations": {"agents.x-k8s.io/propagated-labels": "app"}}}},
+    "the readiness of the pod": {"pod": {"status": pod_status("Running", ips=["10.0.0.2"])}},
+    "the owner of the pod": {"pod": {"metadata": {"ownerReferences": []}}},
+    "a label of the sandbox": {"sandbox": {"metadata": {"labels": {"agents.x-k8s.io/created-by": "user"}}}},
+    "the mode of the sandbox": {"sandbox": {"spec": {"operatingMode": "Suspended"}}},
+    "the status of the sandbox": {"sandbox": {"status": {"nodeName": "elsewhere"}}},
+}
+
+
+@given(_METADATA, _METADATA, _REPORTS, st.sampled_from(sorted(_DISTURBANCES)), st.sampled_from([0, 10]))
+def test_outcome_that_holds_leaves_nothing_to_decide(
+    author: dict[str, str], labels: dict[str, str], report: Object | None, disturbance: str, delay: int
+) -> None:
+    sandbox = sandbox_objects.sandbox(
+        "box", metadata={"labels": labels}, spec={"podTemplate": {"metadata": {"labels": author}, "spec": {}}}
+    )
+    before = None if report is None else pod(sandbox, report)
+    options = SandboxOptions(status_delay=timedelta(seconds=delay))
+    first = Pass(sandbox, *(() if before is None else (before,)), settings=options)
+    assert first.children is not None
+    write = first.children.pod.write
+    made = before
+    if isinstance(write, Create):
+        made = {**write.object, "status": {"phase": "Pending"}}
+        made["metadata"] = {**made["metadata"], "uid": "pod-new"}
+    elif isinstance(write, Patch):
+        made = merge_patch(before, write.body)
+    assert made is not None
+    written = PodView.from_object(made)
+    disturbed = _DISTURBANCES[disturbance]
+    found = PodView.from_object(merge_patch(made, disturbed["pod"])) if "pod" in disturbed else written
+    view = SandboxView.from_object(merge_patch(first.sandbox, disturbed.get("sandbox", {})))
+    pods = (found,) if found.owner is not None else ()
+    now = Observed(view, pods, found, None, {}, first.status_plan.waiting)
+    outcome = Outcome(first.observed, first.children, written, first.status_plan)
+
+    holds = outcome.holds(now)
+
+    again = plan(now, options, START)
+    assert isinstance(again, ChildrenPlan)
+    status = compute_status(now, again, PerformResult(again.pod.pod), options, START)
+    is_idle = (again.pod.write, again.pod.repair, status.status_patch, status.waiting) == (
+        None,
+        None,
+        None,
+        now.waiting,
+    )
+    assert is_idle or not holds
+    assert holds or disturbance != "nothing"

@@ -28,6 +28,7 @@ from sandpool.controllers.sandbox.expiry import ExpiryPlan
 from sandpool.controllers.sandbox.plan import (
     ChildrenPlan,
     Observed,
+    Outcome,
     PendingWrites,
     PerformResult,
     StatusPlan,
@@ -92,6 +93,8 @@ class SandboxController:
         )
         # Writes that the last reconcile delayed; a sandbox without any is absent.
         self._pending: dict[Key, PendingWrites] = {}
+        # Of the reconcile that has just ended: ``_has_work`` runs before any other task.
+        self._outcome: Outcome | None = None
         self._owner_check = OwnerLivenessCheck(SANDBOX, self.writer)
         watch(given.caches, self._own_writes.enqueue, self._enqueue_later)
 
@@ -128,7 +131,9 @@ class SandboxController:
                     except _StaleCache:
                         continue
                     status_plan = compute_status(observed, children, result, self.options, self.clock.now())
-                    return await self._finish(sandbox, status_plan)
+                    finished = await self._finish(sandbox, status_plan)
+                    self._outcome = Outcome(observed, children, result.pod, status_plan)
+                    return finished
         self._pending.pop(key, None)
         self._owner_check.forget(key)
         return DONE
@@ -165,10 +170,13 @@ class SandboxController:
 
     def _has_work(self, key: Key) -> bool:
         """Whether a reconcile would write, or remember, anything else than the last one did."""
+        outcome, self._outcome = self._outcome, None
         sandbox = self.caches.sandboxes.get(key)
         if sandbox is None or sandbox.deleting:
             return key in self._pending
         observed, now = self._observe(sandbox), self.clock.now()
+        if outcome is not None and outcome.holds(observed):
+            return False
         match plan(observed, self.options, now):
             case ExpiryPlan(children, itself, body):
                 return any((children, itself, body))

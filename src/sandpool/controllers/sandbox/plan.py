@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from operator import attrgetter
+from typing import Final
 
 from sandpool.api.conditions import MULTIPLE_PODS, READY, multiple_pods_message
 from sandpool.api.events import EventSpec, multiple_pods, state_lost
@@ -32,7 +34,7 @@ from sandpool.controllers.sandbox.expiry import (
     plan_expiry,
     time_to_expiry,
 )
-from sandpool.controllers.sandbox.pod import PodPlan, owned_pods, plan_pod
+from sandpool.controllers.sandbox.pod import PodPlan, owned_pods, plan_pod, shows
 from sandpool.controllers.sandbox.service import ServicePlan, plan_service
 from sandpool.controllers.sandbox.state_loss import StateLoss
 from sandpool.controllers.sandbox.status import ChildrenState, is_urgent, status, status_patch
@@ -104,6 +106,7 @@ class PerformResult:
 @dataclass(frozen=True, slots=True)
 class StatusPlan:
     status_patch: Object | None = None  # of the status subresource
+    status: SandboxStatus | None = field(default=None, compare=False)  # after the patch; None if not computed
     event: EventSpec | None = None
     loss: EventSpec | None = None  # an event for the sandbox and its claim
     errors: tuple[str, ...] = ()  # to be retried with back-off
@@ -149,6 +152,7 @@ def compute_status(
     waits = [wait for wait in (time_to_expiry(sandbox, now), children.pod_waits, status_waits) if wait is not None]
     return StatusPlan(
         status_patch=body,
+        status=after if body is not None else sandbox.status,
         event=event,
         loss=_loss_event(sandbox, after),
         errors=state.errors,
@@ -160,6 +164,59 @@ def compute_status(
             status=(observed.waiting.status or now) if status_waits is not None else None,
         ),
     )
+
+
+# All that a plan reads of a sandbox besides its status. The other fields of a view are its identity and its version.
+_DESIRED: Final = attrgetter(
+    "uid",
+    "generation",
+    "labels",
+    "annotations",
+    "owner",
+    "other_owners",
+    "deletion_timestamp",
+    "shutdown_time",
+    "shutdown_policy",
+    "operating_mode",
+    "service",
+    "pod_template",
+    "volume_claim_templates",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a reconcile read, decided and wrote."""
+
+    observed: Observed
+    children: ChildrenPlan
+    pod: PodView | None  # after the writes
+    status: StatusPlan
+
+    def holds(self, now: Observed) -> bool:
+        """Whether ``now`` shows what the reconcile left, and nothing else has changed. Planning again would then decide
+        nothing: a plan is complete, which the tests of this module prove for it.
+
+        False is always a safe answer. It is given for sandboxes with volumes or a Service, and for failures.
+        """
+        before, sandbox, status, write = self.observed, now.sandbox, self.status, self.children.pod.write
+        return (
+            status.status is not None
+            and not status.errors
+            and sandbox.status == status.status
+            and _DESIRED(sandbox) == _DESIRED(before.sandbox)
+            and not sandbox.volume_claim_templates
+            and self.children.service is not None
+            and self.children.service.write is None
+            and self.children.pod.repair is None
+            and now.service is before.service
+            and self.pod is not None
+            and now.pods == (self.pod,)
+            and now.tracked_pod is self.pod
+            and (write is None or shows(self.pod, write, self.children.pod.pod))
+            and now.waiting == status.waiting
+            and now.in_use_since == before.in_use_since
+        )
 
 
 def _plan_children(observed: Observed, options: SandboxOptions, now: datetime) -> ChildrenPlan:

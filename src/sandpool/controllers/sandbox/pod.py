@@ -33,7 +33,7 @@ from sandpool.api.views.sharing import PerPart
 from sandpool.controllers.sandbox.ownership import precondition, refusal, tracking_labels
 from sandpool.controllers.sandbox.volumes import pod_volumes
 from sandpool.controllers.writer import Create, Delete, Patch
-from sandpool.kube.patches import merge_diff
+from sandpool.kube.patches import merge_diff, merge_patch
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +188,18 @@ def metadata_patch(pod: PodView, sandbox: SandboxView) -> Object | None:
     if change is None:
         return None
     return {"metadata": {**precondition(pod), **change}}
+
+
+def shows(pod: PodView, write: Create | Patch | Delete, before: PodView | None) -> bool:
+    """Whether a pod has exactly the labels and annotations that it has after ``write``; ``before`` is the pod that was
+    patched. An API server may change what it is sent."""
+    if isinstance(write, Create):
+        wanted: SharedObject = write.object["metadata"]
+    elif isinstance(write, Patch) and before is not None:
+        wanted = merge_patch({"labels": before.labels, "annotations": before.annotations}, write.body["metadata"])
+    else:
+        return False
+    return pod.labels == wanted["labels"] and pod.annotations == (wanted.get("annotations") or {})
 
 
 def _wanted(sandbox: SandboxView) -> _Wanted:
