@@ -33,6 +33,7 @@ class Key(NamedTuple):
         return cls(intern(metadata.get("namespace") or ""), metadata["name"])
 
 
+_MOST_COLLECTIONS = 1024  # paths that a type remembers
 _is_plain = re.compile("[A-Za-z0-9._~-]*").fullmatch
 
 
@@ -79,14 +80,27 @@ class ResourceType:
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
         """The percent-encoded URL path. Without a namespace: the cluster-wide collection."""
-        path = self.base_path
-        if namespace and self.namespaced:
-            path += "/namespaces/" + _segment(namespace)
-        path += "/" + self.plural
+        path = self._collections.get(namespace)
+        if path is None:
+            path = self._collection(namespace)
         if name is not None:
             path += "/" + _segment(name)
             if subresource:
                 path += "/" + subresource
+        return path
+
+    @cached_property
+    def _collections(self) -> dict[str | None, str]:
+        """Paths of collections, by namespace."""
+        return {}
+
+    def _collection(self, namespace: str | None) -> str:
+        path = self.base_path
+        if namespace and self.namespaced:
+            path += "/namespaces/" + _segment(namespace)
+        if len(self._collections) >= _MOST_COLLECTIONS:
+            self._collections.clear()
+        path = self._collections[namespace] = f"{path}/{self.plural}"
         return path
 
     def __str__(self) -> str:

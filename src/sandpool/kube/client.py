@@ -17,6 +17,7 @@ from sandpool.kube.transport import (
     MERGE_PATCH,
     STRATEGIC_MERGE_PATCH,
     Request,
+    Target,
     Transport,
     WatchEvent,
     stores_metadata_with_status,
@@ -158,7 +159,10 @@ class Client:
             fieldManager=field_manager or self.field_manager,
             fieldValidation=field_validation,
         )
-        return await self._send(Request("POST", type.path(namespace, name, subresource), query, object))
+        request = Request("POST", type.path(namespace, name, subresource), query, object)
+        request.target = Target(type, namespace or "", name or "", subresource or "")
+        answer: SharedObject = await self.transport.request(request)
+        return answer
 
     async def patch(
         self,
@@ -185,7 +189,10 @@ class Client:
             fieldValidation=field_validation,
         )
         path = _path(type, namespace, name, subresource)
-        return await self._send(Request("PATCH", path, query, patch.body, patch.content_type, with_metadata))
+        request = Request("PATCH", path, query, patch.body, patch.content_type, with_metadata)
+        request.target = Target(type, namespace or "", name, subresource or "")
+        answer: SharedObject = await self.transport.request(request)
+        return answer
 
     async def delete(
         self,

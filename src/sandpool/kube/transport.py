@@ -11,13 +11,23 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from sandpool.api.resource import SharedObject
+from sandpool.api.resource import ResourceType, SharedObject
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
+
+
+@dataclass(slots=True, frozen=True)
+class Target:
+    """What a request is about, where its sender knows it. The path says the same."""
+
+    type: ResourceType
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
 
 
 @dataclass(slots=True)
@@ -33,6 +43,8 @@ class Request:
     # A patch of a custom resource's status may change its labels and annotations in the same write. This is not part of
     # the Kubernetes API: only transports with ``stores_metadata_with_status`` support it.
     with_metadata: bool = False
+    # Spares a server in the same process from parsing the path. Other transports need not look at it.
+    target: Target | None = None
 
 
 @dataclass(slots=True, frozen=True)

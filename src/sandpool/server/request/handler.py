@@ -56,6 +56,7 @@ LARGE_OBJECT: Final = 32 * 1024
 LARGE_LIST: Final = 250
 # Attempts to change a large object that others change, too; kube-apiserver makes five.
 _ATTEMPTS: Final = 5
+_MOST_OPTIONS: Final = 256
 _NOT_ALLOWED = "the server does not allow this method on the requested resource"
 
 
@@ -113,13 +114,16 @@ class Handler:
         self._streams = streams
         self._yaml_worker = YamlWorker()
         self._offload = OffloadWorker()
+        self._plain_views: dict[Resource, View] = {}  # as of that generation of the resources
+        self._plain_views_of = -1
+        self._known_options: dict[tuple[object, ...], WriteOptions] = {}
 
     def close(self) -> None:
         """End the thread for large requests when its current work is done."""
         self._offload.close()
 
     async def handle(self, request: ServerRequest) -> Response:
-        info = parse(request.method, request.path, request.query)
+        info = request.info or parse(request.method, request.path, request.query)
         self._authorizer.require(request.user, info)
         if not info.is_resource:
             return self._documents.answer(request)
@@ -148,7 +152,7 @@ class Handler:
             return await self._serve_subresource(request, info, resource)
         if info.verb not in resource.type.verbs:
             raise MethodNotAllowed(_NOT_ALLOWED)
-        view = View(self._context, resource, request.headers, request.query, stream=info.verb == "watch")
+        view = self._view(request, resource, info.verb)
         match info.verb:
             case "get":
                 return view.stored(read.get(self._context, resource, *self._key(info, resource)))
@@ -177,6 +181,18 @@ class Handler:
                 return await self._render(request, view, lambda: page, len(page.entries))
         raise MethodNotAllowed(_NOT_ALLOWED)
 
+    def _view(self, request: ServerRequest, resource: Resource, verb: str) -> View:
+        """The form of the response, which is the same for all who do not ask for one."""
+        if "accept" in request.headers or "includeObject" in request.query or verb == "watch":
+            return View(self._context, resource, request.headers, request.query, stream=verb == "watch")
+        if self._plain_views_of != self._resources.generation:
+            self._plain_views_of = self._resources.generation
+            self._plain_views = {}
+        view = self._plain_views.get(resource)
+        if view is None:
+            view = self._plain_views[resource] = View(self._context, resource, {}, {})
+        return view
+
     async def _list(self, request: ServerRequest, scope: str | None, resource: Resource, view: View) -> Response:
         options = list_options(request.query)
         count = self._context.store.count(resource.storage, scope)
@@ -202,16 +218,18 @@ class Handler:
     async def _create(self, request: ServerRequest, info: RequestInfo, resource: Resource, view: View) -> Response:
         if info.name or (resource.type.namespaced and not info.namespace):
             raise MethodNotAllowed(_NOT_ALLOWED)
-        body = await self._body(request, resource)
+        body = Body(request.object) if request.object is not None else await self._body(request, resource)
         if "list" not in resource.type.verbs:
             review = self._review(request.user, resource, info.namespace, body.value)
             return Response(201, object=review)
         namespace = info.namespace if resource.type.namespaced else ""
         options = self._write_options(request, resource, "CreateOptions")
-        outcome = await self._perform(
+        if not self._is_large(request):
+            outcome = await create(self._context, resource, namespace, body.value, options, duplicates=body.duplicates)
+            return view.outcome(outcome, 201)
+        outcome = await self._offloaded(
             request,
             resource,
-            self._is_large(request),
             lambda context, guarded: create(
                 context, resource, namespace, body.value, guarded(options), duplicates=body.duplicates
             ),
@@ -227,10 +245,8 @@ class Handler:
         entry = self._context.store.head(resource.storage, key) if resource is not None and key is not None else None
         return entry is not None and len(entry.encoded) > LARGE_OBJECT
 
-    async def _perform(self, request: ServerRequest, resource: Resource, large: bool, verb: Verb) -> Outcome:
-        """Perform a write, a large one in the thread. It starts over if the object changes meanwhile."""
-        if not large:
-            return await verb(self._context, lambda options: options)
+    async def _offloaded(self, request: ServerRequest, resource: Resource, verb: Verb) -> Outcome:
+        """Perform a large write in the thread. It starts over if the object changes meanwhile."""
         self._context.store.resource_store(resource.storage)  # the thread must not be the first to need it
         context = OffloadedContext(self._context, asyncio.get_running_loop())
         for _ in range(_ATTEMPTS):
@@ -248,42 +264,33 @@ class Handler:
         if info.verb == "update":
             body = await self._body(request, resource)
             options = self._write_options(request, resource, "UpdateOptions")
-            outcome = await self._perform(
-                request,
-                resource,
-                self._is_large(request, resource, key),
-                lambda context, guarded: update(
-                    context,
+            asked: dict[str, Any] = {"subresource": subresource, "duplicates": body.duplicates}
+            if not self._is_large(request, resource, key):
+                outcome = await update(self._context, resource, *key, body.value, options, **asked)
+            else:
+                outcome = await self._offloaded(
+                    request,
                     resource,
-                    *key,
-                    body.value,
-                    guarded(options),
-                    subresource=subresource,
-                    duplicates=body.duplicates,
-                ),
-            )
+                    lambda context, guarded: update(context, resource, *key, body.value, guarded(options), **asked),
+                )
             return outcome, 201 if outcome.created else 200
         media_type = bodies.media_type(request.headers.get("content-type", ""))
         check_media_type(resource, media_type)
         options = self._write_options(request, resource, "PatchOptions", applying=media_type == APPLY_PATCH)
         if request.with_metadata:
             options = replace(options, with_metadata=True)
-        body = await self._patch_body(request, media_type)
-        outcome = await self._perform(
-            request,
-            resource,
-            self._is_large(request, resource, key),
-            lambda context, guarded: patch(
-                context,
+        body = Body(request.object) if request.object is not None else await self._patch_body(request, media_type)
+        asked = {"subresource": subresource, "duplicates": body.duplicates}
+        if not self._is_large(request, resource, key):
+            outcome = await patch(self._context, resource, *key, media_type, body.value, options, **asked)
+        else:
+            outcome = await self._offloaded(
+                request,
                 resource,
-                *key,
-                media_type,
-                body.value,
-                guarded(options),
-                subresource=subresource,
-                duplicates=body.duplicates,
-            ),
-        )
+                lambda context, guarded: patch(
+                    context, resource, *key, media_type, body.value, guarded(options), **asked
+                ),
+            )
         return outcome, 201 if outcome.created else 200
 
     async def _serve_subresource(self, request: ServerRequest, info: RequestInfo, resource: Resource) -> Response:
@@ -292,7 +299,7 @@ class Handler:
             return await self._streams(request, "/".join(("proxy", *info.rest)), node)
         if info.subresource not in resource.type.subresources:
             raise NotFound(NO_SUCH_RESOURCE)
-        view = View(self._context, resource, request.headers, request.query)
+        view = self._view(request, resource, info.verb)
         key = self._key(info, resource)
         if info.subresource == "status":
             if info.verb == "get":
@@ -376,13 +383,23 @@ class Handler:
     def _write_options(
         self, request: ServerRequest, resource: Resource, kind: str, *, applying: bool = False
     ) -> WriteOptions:
+        guard = self._admission.guard(request.user, resource)
+        # A caller in this process asks for the same few options with every request.
+        remembered = None
+        if request.object is not None and guard is None:
+            remembered = (kind, applying, request.headers.get("user-agent"), *request.query.items())
+            if (known := self._known_options.get(remembered)) is not None:
+                return known
         manager = request.query.get("fieldManager", "")
         validate_manager(manager, applying=applying, options=kind)
         if "force" in request.query and kind == "PatchOptions" and not applying:
             why = "Forbidden: may not be specified for non-apply patch"
             raise refused(kind, Cause("force", "FieldValueForbidden", why))
         manager = manager or manager_from_user_agent(request.headers.get("user-agent", ""))
-        return write_options(request.query, manager, kind, self._admission.guard(request.user, resource))
+        options = write_options(request.query, manager, kind, guard)
+        if remembered is not None and len(self._known_options) < _MOST_OPTIONS:
+            self._known_options[remembered] = options
+        return options
 
 
 def _guarded_on_loop(context: OffloadedContext, options: WriteOptions) -> WriteOptions:

@@ -10,6 +10,7 @@ import orjson
 
 from sandpool.kube.byte_stream import ByteStream
 from sandpool.kube.transport import JSON
+from sandpool.server.request.request_info import RequestInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class ServerRequest:
     # A patch of a custom resource's status keeps the labels and annotations of the body. Only the in-process transport
     # can set it: over the network, permission to write a status must not extend to metadata.
     with_metadata: bool = False
+    info: RequestInfo | None = None  # if it is known without parsing the path
     # Large work on this request may run in a thread. Clients in this process know what they ask for.
     offloadable: bool = False
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from sandpool.kube.transport import Target
+
 _COLLECTION_VERBS = {"POST": "create", "GET": "list", "HEAD": "list", "DELETE": "deletecollection"}
 _OBJECT_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "POST": "create"}
 # After the name of a namespace these are its subresources; anything else is a resource in the namespace.
@@ -24,6 +26,25 @@ class RequestInfo:
     namespace: str = ""
     name: str = ""
     rest: tuple[str, ...] = ()  # path segments after the subresource, for proxies
+
+
+_VERBS = {"POST": "create", "PATCH": "patch"}
+
+
+def of_target(method: str, path: str, target: Target) -> RequestInfo:
+    """``parse`` for a create or patch whose target is known."""
+    type = target.type
+    return RequestInfo(
+        path,
+        _VERBS[method],
+        True,
+        type.group,
+        type.version,
+        type.plural,
+        target.subresource,
+        target.namespace if type.namespaced else "",
+        target.name,
+    )
 
 
 def truthy(text: str | None) -> bool:

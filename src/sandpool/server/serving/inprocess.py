@@ -20,6 +20,7 @@ from sandpool.kube.transport import Request, WatchEvent
 from sandpool.server.http.cycle import RequestCycle
 from sandpool.server.http.server import AuditSink, RequestHandler
 from sandpool.server.request.messages import Response, ServerRequest, User, WatchStream
+from sandpool.server.request.request_info import of_target
 
 
 def as_received(error: ApiError) -> ApiError:
@@ -46,14 +47,14 @@ class InProcessTransport:
         self._user = user
         self._clock = clock
         self._audit = audit
-        self._user_agent = user_agent
+        self._headers = _Headers(user_agent)
         self._streams: set[WatchStream] = set()
         self._closed = False
         # In tests only: proves that neither callers nor the server change what was handed out.
         self._detector = detector(f"in-process API of {user_agent}")
 
     async def request(self, request: Request) -> Any:
-        response = await self._send(request)
+        response = await self.perform(self._served(request))
         if response.stream is not None:
             await response.stream.aclose()
             raise ValueError("a watch is opened with stream()")
@@ -63,7 +64,7 @@ class InProcessTransport:
         return answer
 
     async def stream(self, request: Request) -> AsyncIterator[WatchEvent]:
-        watch = (await self._send(request)).stream
+        watch = (await self.perform(self._served(request))).stream
         if watch is None:
             raise InternalError("the server answered a watch with a single document")
         self._streams.add(watch)
@@ -81,16 +82,24 @@ class InProcessTransport:
             self._streams.discard(watch)
             await watch.aclose()
 
-    async def _send(self, request: Request) -> Response:
-        served = self.new_request(request.method, request.path, {"content-type": request.content_type})
-        served.query = request.query
-        served.with_metadata = request.with_metadata
+    def _served(self, request: Request) -> ServerRequest:
+        target = request.target
+        served = ServerRequest(
+            method=request.method,
+            path=request.path,
+            user=self._user,
+            query=request.query,
+            headers=self._headers[request.content_type],
+            source="in-process",
+            with_metadata=request.with_metadata,
+            info=None if target is None else of_target(request.method, request.path, target),
+        )
         if isinstance(request.body, bytes):
             served.body = request.body
         elif request.body is not None:
             # The only copy: the server must not keep an object that the caller can change.
             served.object = orjson.loads(orjson.dumps(request.body))
-        return await self.perform(served)
+        return served
 
     def new_request(self, method: str, path: str, headers: Mapping[str, str]) -> ServerRequest:
         """A request of this user."""
@@ -98,7 +107,7 @@ class InProcessTransport:
             method=method,
             path=path,
             user=self._user,
-            headers={"user-agent": self._user_agent, **headers},
+            headers={"user-agent": self._headers.user_agent, **headers},
             source="in-process",
         )
 
@@ -128,6 +137,17 @@ class InProcessTransport:
         self._closed = True
         for watch in list(self._streams):
             watch.end()
+
+
+class _Headers(dict[str, Mapping[str, str]]):
+    """The headers of a request, by its media type. There are half a dozen."""
+
+    def __init__(self, user_agent: str) -> None:
+        self.user_agent = user_agent
+
+    def __missing__(self, media_type: str) -> Mapping[str, str]:
+        headers = self[media_type] = {"user-agent": self.user_agent, "content-type": media_type}
+        return headers
 
 
 def _uid(object: SharedObject) -> str:
