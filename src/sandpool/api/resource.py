@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from sys import intern
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -30,8 +29,11 @@ class Key(NamedTuple):
     @classmethod
     def of(cls, object: SharedObject) -> Key:
         metadata = object["metadata"]
-        return cls(intern(metadata.get("namespace") or ""), metadata["name"])
+        return shared_key(metadata.get("namespace") or "", metadata["name"])
 
+
+#: ``Key(namespace, name)``, made once for the objects that were asked for last: one write needs its key a dozen times.
+shared_key = lru_cache(1 << 13)(Key)
 
 _MOST_COLLECTIONS = 1024  # paths that a type remembers
 _is_plain = re.compile("[A-Za-z0-9._~-]*").fullmatch

@@ -27,7 +27,7 @@ from sandpool.api.kinds import (
     SERVICE,
 )
 from sandpool.api.names import name_hash
-from sandpool.api.resource import Key, ResourceType, SharedObject
+from sandpool.api.resource import Key, ResourceType, SharedObject, shared_key
 from sandpool.api.views import (
     ClaimView,
     NetworkPolicyView,
@@ -168,7 +168,7 @@ class InformerSet:
 
 def key_of(view: View) -> Key:
     """The key of a view in its cache."""
-    return Key(view.namespace, view.name)
+    return shared_key(view.namespace, view.name)
 
 
 def _owner(view: View) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sandpool.api.kinds import POD
-from sandpool.api.resource import Key, Object, ResourceType, SharedObject
+from sandpool.api.resource import Key, Object, ResourceType, SharedObject, shared_key
 from sandpool.api.views import View
 from sandpool.controllers.informers import Caches, key_of
 from sandpool.kube.client import Client, MergePatch
@@ -77,7 +77,7 @@ class ApiWriter:
         return Key(namespace, name) in self.caches[type]
 
     async def patch(self, write: Patch, namespace: str) -> SharedObject:
-        cache, key = self.caches[write.type], Key(namespace, write.name)
+        cache, key = self.caches[write.type], shared_key(namespace, write.name)
         known = cache.get(key)
         try:
             answer = await self.client.patch(
@@ -117,7 +117,7 @@ class ApiWriter:
             )
         except NotFound:
             answer = None
-        self.caches[write.type].record_deletion(Key(namespace, write.name), write.uid, answer)
+        self.caches[write.type].record_deletion(shared_key(namespace, write.name), write.uid, answer)
 
 
 def is_ambiguous(error: Exception) -> bool:

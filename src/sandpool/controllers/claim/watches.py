@@ -17,7 +17,7 @@ from sandpool.api import conditions
 from sandpool.api.conditions import FINISHED, READY, STATE_LOST
 from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.labels import CLAIM_FIRST_READY_AT, SANDBOX_NAME
-from sandpool.api.resource import Key
+from sandpool.api.resource import Key, shared_key
 from sandpool.api.views import ClaimView, NodeView, Owner, SandboxView, TemplateView, WarmPoolView
 from sandpool.controllers.claim.assignment.assigner import Assigner
 from sandpool.controllers.claim.assignment.candidates import candidate_of
@@ -164,7 +164,7 @@ class CandidateFeed:
         owner = sandbox.owner
         pool = None
         if owner is not None and owner.is_a(SANDBOX_WARM_POOL):
-            pool = self.caches.pools.get(Key(sandbox.namespace, owner.name))
+            pool = self.caches.pools.get(shared_key(sandbox.namespace, owner.name))
         revision = None if pool is None else self.revisions.of(pool.namespace, pool.template)
         candidate = candidate_of(sandbox, pool, revision)
         if candidate is None:
@@ -237,4 +237,4 @@ def needs_template(claim: ClaimView, *, is_new: bool) -> bool:
 
 def _claim_of(sandbox: SandboxView) -> Key | None:
     owner = sandbox.owner
-    return Key(sandbox.namespace, owner.name) if owner is not None and owner.is_a(SANDBOX_CLAIM) else None
+    return shared_key(sandbox.namespace, owner.name) if owner is not None and owner.is_a(SANDBOX_CLAIM) else None

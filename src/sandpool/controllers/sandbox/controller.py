@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM, SANDBOX_FIELD_MANAGER, TRACE_CONTEXT
-from sandpool.api.resource import Key, Object
+from sandpool.api.resource import Key, Object, shared_key
 from sandpool.api.views import ClaimView, PodView, SandboxView
 from sandpool.controllers.dependencies import Dependencies
 from sandpool.controllers.informers import key_of
@@ -154,7 +154,7 @@ class SandboxController:
         return Observed(
             sandbox,
             pods=caches.owned_pods(sandbox.uid),
-            tracked_pod=caches.pods.get(Key(namespace, sandbox.pod_name)),
+            tracked_pod=caches.pods.get(shared_key(namespace, sandbox.pod_name)),
             service=caches.services.get(key_of(sandbox)),
             volume_claims={name: claim for name, claim in claims.items() if claim is not None},
             waiting=self._pending.get(key_of(sandbox), _NONE_PENDING),

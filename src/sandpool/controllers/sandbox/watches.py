@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from sandpool.api.conditions import FALSE
 from sandpool.api.kinds import SANDBOX
-from sandpool.api.resource import Key
+from sandpool.api.resource import Key, shared_key
 from sandpool.api.views import PodView, SandboxView, ServiceView, View
 from sandpool.controllers.informers import Caches, key_of
 from sandpool.engine.cache.store import reads
@@ -60,7 +60,7 @@ def _owner(view: View | None) -> Key | None:
     """The sandbox that controls an object."""
     if view is None or view.owner is None or not view.owner.is_a(SANDBOX):
         return None
-    return Key(view.namespace, view.owner.name)
+    return shared_key(view.namespace, view.owner.name)
 
 
 @reads("uid", "deletion_timestamp", "owner")

@@ -128,12 +128,12 @@ def _compare_maps(old: dict[str, Any], new: dict[str, Any], shape: Shape) -> tup
                 written.append(name)
         elif before is MISSING:
             if kind is dict or kind is list:
-                below = _added(after, shape_of_field(shape, name))
+                below = _added(after, shape.properties.get(name) or shape_of_field(shape, name))
                 written.append((name, below, _TOO) if below else name)
             else:
                 written.append(name)
         else:
-            inner = shape_of_field(shape, name)
+            inner = shape.properties.get(name) or shape_of_field(shape, name)
             touched, below, gone = _compare(before, after, inner)
             if below:
                 written.append((name, below, _TOO) if touched else (name, below))
@@ -236,7 +236,7 @@ def _added(value: Any, shape: Shape) -> PathTree:
             [
                 (name, below, _TOO)
                 if (each.__class__ is dict or each.__class__ is list)
-                and (below := _added(each, shape_of_field(shape, name)))
+                and (below := _added(each, shape.properties.get(name) or shape_of_field(shape, name)))
                 else name
                 for name, each in value.items()
             ]

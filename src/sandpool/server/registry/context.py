@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from sandpool.api.kinds import NAMESPACE
-from sandpool.api.resource import Key, Object
+from sandpool.api.resource import Key, Object, shared_key
 from sandpool.engine.clock import Clock, timestamp
 from sandpool.kube.errors import InsufficientStorage, InternalError, not_found
 from sandpool.server.controllers.namespaces import check_create
@@ -34,7 +34,7 @@ class Neighbours:
         self._store = store
 
     def get(self, group_resource: str, namespace: str | None, name: str) -> Object | None:
-        entry = self._store.head(group_resource, Key(namespace or "", name))
+        entry = self._store.head(group_resource, shared_key(namespace or "", name))
         return entry.decode() if entry is not None else None
 
     def objects(self, group_resource: str) -> Iterator[Object]:
@@ -55,7 +55,7 @@ def filled(resource: Resource, entry: Entry) -> Entry:
 
 def key_of(obj: Object) -> Key:
     metadata = obj["metadata"]
-    return Key(metadata.get("namespace", ""), metadata["name"])
+    return shared_key(metadata.get("namespace", ""), metadata["name"])
 
 
 class RegistryContext:
@@ -86,7 +86,7 @@ class RegistryContext:
         if self.find_namespace is not None:
             check_create(self.find_namespace(name), name, resource.type, metadata.get("name", ""))
             return
-        entry = self.store.head(NAMESPACE.group_resource, Key("", name))
+        entry = self.store.head(NAMESPACE.group_resource, shared_key("", name))
         # Searching the bytes avoids decoding: an active namespace does not contain this word.
         if entry is None or b'"Terminating"' in entry.encoded:
             found = entry.decode() if entry is not None else None
@@ -94,7 +94,7 @@ class RegistryContext:
 
     def current(self, resource: Resource, namespace: str, name: str) -> Object:
         """The newest accepted state, on which a write builds."""
-        entry = self.store.head(resource.storage, Key(namespace, name))
+        entry = self.store.head(resource.storage, shared_key(namespace, name))
         if entry is None:
             raise not_found(resource.type, name)
         return self.read(resource, entry)

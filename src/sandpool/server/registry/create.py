@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 from sandpool.api.names import generate_name
-from sandpool.api.resource import Key, Object
+from sandpool.api.resource import Key, Object, shared_key
 from sandpool.kube.errors import AlreadyExists, ApiError, already_exists
 from sandpool.server.kinds.metadata import drop_system_fields, validate_metadata
 from sandpool.server.registry.context import Outcome, RegistryContext
@@ -62,7 +62,7 @@ async def create(
     refuse_invalid(resource, obj, causes)
     if resource.strategy.create_warning:
         outcome.warnings.append(resource.strategy.create_warning)
-    key = Key(namespace, obj["metadata"]["name"])
+    key = shared_key(namespace, obj["metadata"]["name"])
     if context.offloaded:
         await rejoin_loop()
         if resource.type.namespaced:

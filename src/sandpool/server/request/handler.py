@@ -16,7 +16,7 @@ import orjson
 
 from sandpool.api.causes import Cause
 from sandpool.api.kinds import NODE
-from sandpool.api.resource import Key, Object, ResourceType
+from sandpool.api.resource import Key, Object, ResourceType, shared_key
 from sandpool.api.schema.core import definition
 from sandpool.kube.errors import BadRequest, Conflict, MethodNotAllowed, NotFound, TooLarge
 from sandpool.kube.transport import APPLY_PATCH
@@ -344,7 +344,7 @@ class Handler:
     def _key(info: RequestInfo, resource: Resource) -> Key:
         if not info.name or (resource.type.namespaced and not info.namespace):
             raise MethodNotAllowed(_NOT_ALLOWED)
-        return Key(info.namespace if resource.type.namespaced else "", info.name)
+        return shared_key(info.namespace if resource.type.namespaced else "", info.name)
 
     @staticmethod
     def _scope(info: RequestInfo, resource: Resource) -> str | None:

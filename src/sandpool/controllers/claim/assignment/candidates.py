@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX_WARM_POOL
-from sandpool.api.resource import Key
+from sandpool.api.resource import shared_key
 from sandpool.api.views import ClaimView, SandboxView, WarmPoolView
 from sandpool.api.warmpool import RECREATE, ROLLING_UPDATE
 from sandpool.controllers.claim.assignment.assigner import Candidate, Stage
@@ -55,9 +55,9 @@ def candidate_of(
     if pool is not None and pool.uid != sandbox.owner.uid:
         return None
     return Candidate(
-        sandbox=Key(sandbox.namespace, sandbox.name),
+        sandbox=shared_key(sandbox.namespace, sandbox.name),
         uid=sandbox.uid,
-        pool=Key(sandbox.namespace, sandbox.owner.name),
+        pool=shared_key(sandbox.namespace, sandbox.owner.name),
         compatibility=compatibility(sandbox, revision),
         node=sandbox.status.node_name,
         stage=stage_of(sandbox),
@@ -98,7 +98,7 @@ def requests_of(claim: ClaimView, pool: WarmPoolView, revision: TemplateRevision
     Under Recreate only the current template is acceptable, so without a readable template there is no request. During a
     rolling update an old sandbox is better than none. Otherwise the oldest revision is used up first.
     """
-    key, of = Key(claim.namespace, claim.name), Key(claim.namespace, claim.warm_pool)
+    key, of = shared_key(claim.namespace, claim.name), shared_key(claim.namespace, claim.warm_pool)
     exact = () if revision is None else (SandboxRequest(key, of, current(revision)),)
     if pool.strategy == RECREATE:
         return exact
