@@ -111,7 +111,10 @@ def test_claim_alone_is_explained() -> None:
 @pytest.mark.parametrize(
     ("spec", "cause"),
     [
-        ({"env": [{"name": "A", "value": "b"}]}, "it sets env, which a warm sandbox cannot get any more"),
+        (
+            {"env": [{"name": "A", "value": "b"}]},
+            "it sets env, and its template does not opt in to late binding (sandpool.dev/late-binding)",
+        ),
         (
             {"volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}]},
             "it sets volumeClaimTemplates, which a warm sandbox cannot get any more",
@@ -123,6 +126,40 @@ def test_cold_claim_names_why_it_got_no_warm_sandbox(spec: Object, cause: str) -
     claim = claim_with(READY, sandbox="box", spec=spec)
     told = explain_claim(scene(claim, sandbox=box_with(READY, launch=labels.LAUNCH_COLD)))
     assert told.sentence == f'Claim "mine" is ready: it has sandbox "box", created for it because {cause}.'
+
+
+def test_claim_that_was_bound_late_says_so() -> None:
+    bound = condition("EnvironmentBound", "True", "Acknowledged", "2 variables were handed to the warm sandbox")
+    told = explain_claim(
+        scene(claim_with(READY, bound, sandbox="box"), sandbox=box_with(READY, launch=labels.LAUNCH_WARM))
+    )
+    assert told.sentence == (
+        'Claim "mine" is ready: it has sandbox "box", warm from its pool; 2 variables were handed to the warm sandbox.'
+    )
+
+
+@pytest.mark.parametrize(
+    ("conditions", "cause"),
+    [
+        (
+            (condition("EnvironmentBound", "False", "TimedOut", "the sandbox did not answer within 5 s"),),
+            "its variables could not be handed to a warm sandbox: the sandbox did not answer within 5 s",
+        ),
+        ((), "none was ready"),
+    ],
+    ids=["failed", "none ready"],
+)
+def test_cold_claim_of_a_template_with_late_binding_says_why(conditions: tuple[Object, ...], cause: str) -> None:
+    claim = claim_with(READY, *conditions, sandbox="box", spec={"env": [{"name": "A", "value": "b"}]})
+    told = explain_claim(scene(claim, sandbox=box_with(READY, launch=labels.LAUNCH_COLD), binds_late=True))
+    assert told.sentence == f'Claim "mine" is ready: it has sandbox "box", created for it because {cause}.'
+
+
+def test_used_sandbox_that_does_not_acknowledge_is_named() -> None:
+    waiting = condition("Ready", "False", "EnvironmentNotBound", "the sandbox has not acknowledged: refused")
+    told = explain_claim(scene(claim_with(waiting, sandbox="box"), sandbox=box_with(READY)))
+    assert told.sentence == 'Claim "mine" is not ready: the sandbox has not acknowledged: refused.'
+    assert "restart" in told.advice
 
 
 def test_lost_state_is_named_with_its_time() -> None:

@@ -59,6 +59,8 @@ IN_RESERVE: Final = {
     ("persistentvolumeclaims", "get"): _BEHIND,
     ("networkpolicies", "get"): _BEHIND,
     ("events", "patch"): "an Event is patched when the same thing happens again",
+    ("pods/portforward", "get"): "no kubelet runs the pods of these tests",
+    ("pods/portforward", "create"): "no kubelet runs the pods of these tests",
 }
 
 

@@ -80,6 +80,17 @@ CLAIMED_SANDBOX_EXPIRED: Final = (
 )
 SANDBOX_NOT_READY: Final = ("SandboxNotReady", "Sandbox is not ready")
 
+# Whether the variables of the claim were handed to a warm sandbox; absent if the template does not opt in. While a
+# sandbox that the claim has used does not acknowledge them again, Ready has the reason ENVIRONMENT_NOT_BOUND.
+ENVIRONMENT_BOUND: Final = "EnvironmentBound"
+BINDING_ACKNOWLEDGED: Final = "Acknowledged"
+BINDING_NOT_POSSIBLE: Final = "NotPossible"
+BINDING_UNAVAILABLE: Final = "SandboxUnavailable"
+BINDING_FORBIDDEN: Final = "Forbidden"
+BINDING_REFUSED: Final = "SandboxRefused"
+BINDING_TIMED_OUT: Final = "TimedOut"
+ENVIRONMENT_NOT_BOUND: Final = "EnvironmentNotBound"
+
 # --- SandboxWarmPool: Progressing and Available ----------------------------------------------------------------------
 # Progressing is False only for problems that waiting does not solve. Available depends only on the ready members.
 
@@ -123,6 +134,10 @@ def adoption_conflict_message(detail: str) -> str:
 
 def invalid_metadata_message(detail: str) -> str:
     return f"invalid additionalPodMetadata: {detail}"
+
+
+def environment_bound_message(count: int) -> str:
+    return f"{count} {'variable was' if count == 1 else 'variables were'} handed to the warm sandbox"
 
 
 def env_vars_rejected_message(detail: str) -> str:

@@ -37,6 +37,12 @@ def sandbox_adopted(sandbox: str) -> EventSpec:
     return EventSpec(CLAIM_CONTROLLER, NORMAL, "SandboxAdopted", "Adoption", f'Adopted warm pool Sandbox "{sandbox}"')
 
 
+def late_binding_failed(sandbox: str, why: str) -> EventSpec:
+    """A claim gets a sandbox of its own after all. The reference has no such event: it never binds late."""
+    note = f'Deleted warm Sandbox "{sandbox}", because the variables of the claim could not be handed to it: {why}'
+    return EventSpec(CLAIM_CONTROLLER, WARNING, "LateBindingFailed", "Binding", note)
+
+
 def sandbox_provisioned(sandbox: str) -> EventSpec:
     return EventSpec(CLAIM_CONTROLLER, NORMAL, "SandboxProvisioned", "Provisioning", f'Created Sandbox "{sandbox}"')
 

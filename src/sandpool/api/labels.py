@@ -77,6 +77,11 @@ INJECT_RUNTIME: Final = "sandpool.dev/inject-runtime"
 CLAIM_TTL: Final = "sandpool.dev/claim-ttl"
 CLAIM_TTL_AFTER_FINISHED: Final = "sandpool.dev/claim-ttl-after-finished"
 CLAIM_UNBOUND_TTL: Final = "sandpool.dev/claim-unbound-ttl"
+#: On SandboxTemplate: "true" lets a claim with variables have a warm sandbox, to which they are handed before the claim
+#: is Ready. Processes that the template starts do not see them.
+LATE_BINDING: Final = "sandpool.dev/late-binding"
+#: On Sandbox: "true" if the variables of its claim are handed over and are not in its pod.
+LATE_BOUND: Final = "sandpool.dev/late-bound"
 #: On SandboxClaim: "true" if it belongs to a running `sandpool run` and is deleted with it.
 RUN: Final = "sandpool.dev/run"
 #: On Node: a JSON map from each unavailable runtime handler to the reason. Available handlers are labels with

@@ -39,6 +39,8 @@ from sandpool.kube import kubeconfig as kubeconfigs
 from sandpool.kube.client import Client
 from sandpool.kube.connection import Connection
 from sandpool.kube.http import HttpTransport
+from sandpool.kube.late_binding import StreamBinder, through_port_forward
+from sandpool.kube.pod_client import HttpPodClient
 from sandpool.server.serving import gc_tuning
 
 _log = logging.getLogger(__name__)
@@ -157,6 +159,7 @@ async def _control(options: Options, settings: ControllerOptions, stopping: asyn
         election=election,
         tracing=tracing,
         middleware=() if reconcile_log is None else (log_reconciles(reconcile_log, clock),),
+        binder=StreamBinder(through_port_forward(HttpPodClient(options.connection))),
     )
     try:
         await process.start()

@@ -37,6 +37,9 @@ from sandpool.home.discovery import METRICS_PORT, Home
 from sandpool.home.process import ProcessIdentity
 from sandpool.home.start import END_SANDBOXES, LOG_VARIABLE
 from sandpool.home.users import sudo_caller
+from sandpool.kube import kubeconfig as kubeconfigs
+from sandpool.kube.late_binding import Binder, LocalBinder, StreamBinder, through_port_forward
+from sandpool.kube.pod_client import HttpPodClient
 from sandpool.node.simulated_assembly import MAX_NODES
 from sandpool.server.serving import gc_tuning
 from sandpool.server.serving.daemon import Daemon, ServerOptions
@@ -163,6 +166,7 @@ async def _up(
             metrics=metrics,
             tracing=tracing,
             middleware=() if daemon.audit is None else (log_reconciles(daemon.audit, clock),),
+            binder=_binder(daemon),
         )
         async with contextlib.AsyncExitStack() as stack:
             router_process = await stack.enter_async_context(routing.process(clock, way_in))
@@ -186,6 +190,12 @@ async def _up(
     finally:
         await daemon.stop()
     announcement.stopped(server.data_dir)
+
+
+def _binder(daemon: Daemon) -> Binder:
+    """Hand variables to sandboxes of this process directly, and to those of other nodes through the API."""
+    elsewhere = StreamBinder(through_port_forward(HttpPodClient(kubeconfigs.load(daemon.kubeconfig))))
+    return LocalBinder(lambda: daemon.server.pod_access, elsewhere)
 
 
 @contextlib.asynccontextmanager

@@ -18,6 +18,7 @@ from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.tracing import NoTracing, Tracing
 from sandpool.engine.transports import BackgroundTransport
 from sandpool.kube.client import Client
+from sandpool.kube.late_binding import Binder
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Dependencies:
     rng: Random
     tracing: Tracing
     middleware: Sequence[Middleware[Key]] = ()
+    binder: Binder | None = None  # None: claims with variables never get a warm sandbox
 
     @classmethod
     def of(
@@ -53,6 +55,7 @@ class Dependencies:
         metrics: MetricsRegistry | None = None,
         tracing: Tracing | None = None,
         middleware: Sequence[Middleware[Key]] = (),
+        binder: Binder | None = None,
     ) -> Dependencies:
         """Derive the writers from ``client``. Without ``tracing`` nothing is traced."""
         if gate is None:
@@ -70,4 +73,5 @@ class Dependencies:
             rng,
             tracing or NoTracing(),
             middleware,
+            binder,
         )

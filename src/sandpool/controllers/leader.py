@@ -36,6 +36,7 @@ from sandpool.engine.ratelimit import Backoff
 from sandpool.engine.tracing import Tracing
 from sandpool.engine.transports import FencedTransport, ThrottledTransport
 from sandpool.kube.client import Client
+from sandpool.kube.late_binding import Binder
 from sandpool.kube.transport import Transport
 
 _log = logging.getLogger(__name__)
@@ -60,8 +61,10 @@ class ControllerProcess:
         election: LeaderElector | None = None,
         tracing: Tracing | None = None,
         middleware: Sequence[Middleware[Key]] = (),
+        binder: Binder | None = None,
     ) -> None:
-        """``middleware`` wraps the reconciles of all controllers, the first of it outermost."""
+        """``middleware`` wraps the reconciles of all controllers, the first of it outermost. ``binder`` hands variables
+        of claims to warm sandboxes."""
         self.clock = clock
         self.rng = rng
         self.options = options = options or ControllerOptions()
@@ -70,6 +73,7 @@ class ControllerProcess:
         self.election = election
         self.tracing = tracing
         self.middleware = middleware
+        self.binder = binder
         self.working = asyncio.Event()
         self._stopping = False
         self._missing = _NOT_ASKED  # what the preflight check misses; empty once it misses nothing
@@ -162,6 +166,7 @@ class ControllerProcess:
             gate=self.gate,
             tracing=self.tracing,
             middleware=self.middleware,
+            binder=self.binder,
         )
         await controllers.start()
         self.working.set()

@@ -36,6 +36,7 @@ from sandpool.engine.events import EventRecorder, ObjectReference
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.tracing import Tracing
 from sandpool.kube.client import Client
+from sandpool.kube.late_binding import Binder
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +53,8 @@ class ControllerManager:
     ``wait`` raises if a controller fails, and ``start`` raises if they cannot begin.
 
     The caller runs ``informers`` and ``recorder`` if it passes them, before ``start`` and after ``stop``.
-    ``middleware`` wraps the reconciles of all controllers, the first of it outermost.
+    ``middleware`` wraps the reconciles of all controllers, the first of it outermost. ``binder`` hands variables of
+    claims to warm sandboxes.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class ControllerManager:
         gate: BackgroundGate | None = None,
         tracing: Tracing | None = None,
         middleware: Sequence[Middleware[Key]] = (),
+        binder: Binder | None = None,
     ) -> None:
         self.options = options = options or ControllerOptions()
         self.metrics = metrics = metrics or MetricsRegistry()
@@ -97,6 +100,7 @@ class ControllerManager:
             metrics=metrics,
             tracing=tracing,
             middleware=middleware,
+            binder=binder,
         )
         self.sandboxes = SandboxController(shared, options.sandbox, workers=options.sandbox_workers)
         self.templates = TemplateController(shared, workers=options.template_workers)

@@ -56,6 +56,7 @@ class ClaimOptions:
     # Seconds between Ready and the annotation with its time, where that is a write of its own.
     first_ready_delay: float = FIRST_READY_DELAY
     label_domains: tuple[str, ...] = DEFAULT_LABEL_DOMAINS
+    binding_timeout: float = 5.0  # seconds within which a warm sandbox must acknowledge the variables of a claim
     annotate_observability: bool = True  # annotate a claim with the time it was first seen and with its trace
 
 

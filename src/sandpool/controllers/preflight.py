@@ -64,8 +64,12 @@ REQUIRED_PERMISSIONS: Final = (
 
 # For leader election.
 LEASE_PERMISSION: Final = Permission(LEASE, ("get", "create", "patch"))
-# Used where granted, see ``informers.InformerSet``.
-OPTIONAL_PERMISSIONS: Final = (Permission(NODE, ("list", "watch")),)
+# Used where granted: to know unhealthy nodes (see ``informers.InformerSet``), and to hand variables of claims to warm
+# sandboxes (see ``kube.late_binding``). Newer API servers ask for the verb create, older ones for get.
+OPTIONAL_PERMISSIONS: Final = (
+    Permission(NODE, ("list", "watch")),
+    Permission(POD, ("get", "create"), "portforward"),
+)
 
 
 async def find_missing(

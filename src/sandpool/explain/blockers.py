@@ -45,6 +45,8 @@ def blocker(observed: Observed) -> Blocker | None:
         return None
     if ready is not None and ready["reason"] in _REFUSED:
         return Blocker(ready["message"], _permission(observed, ready["reason"]))
+    if ready is not None and ready["reason"] == api.ENVIRONMENT_NOT_BOUND:
+        return Blocker(ready["message"], "wait; if this persists, restart the sandbox or create a new claim")
     if observed.sandbox is not None:
         return _of_sandbox(observed, observed.sandbox)
     if claim.sandbox_name and SANDBOX.plural in observed.unseen and ready is not None:

@@ -12,7 +12,7 @@ from sandpool.api import labels
 from sandpool.api.conditions import TRUE, Condition
 from sandpool.api.events import sandbox_adopted, sandbox_provisioned
 from sandpool.api.kinds import CORE_EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
-from sandpool.api.views import ClaimView, SandboxView, parse_time
+from sandpool.api.views import SandboxView, parse_time
 from sandpool.controllers.claim.expiry import deadline
 from sandpool.explain.blockers import Blocker, blocker
 from sandpool.explain.observed import Observed
@@ -60,29 +60,36 @@ def _in_one_line(blocked: Blocker | None) -> Blocker | None:
 def _served(observed: Observed) -> str:
     claim, sandbox = observed.claim, observed.sandbox
     text = f'it has sandbox "{claim.sandbox_name}"'
-    if sandbox is not None and (launch := _launch(claim, sandbox)):
+    if sandbox is not None and (launch := _launch(observed, sandbox)):
         text += f", {launch}"
     if (lost := claim.condition(api.STATE_LOST)) is not None:
         text += f". It has lost its state at {lost['lastTransitionTime']}: {lost['message'].rstrip('.')}"
     return text
 
 
-def _launch(claim: ClaimView, sandbox: SandboxView) -> str:
+def _launch(observed: Observed, sandbox: SandboxView) -> str:
+    claim = observed.claim
     match sandbox.labels.get(labels.LAUNCH_TYPE):
         case labels.LAUNCH_WARM:
-            return "warm from its pool"
+            bound = claim.condition(api.ENVIRONMENT_BOUND)
+            is_bound = bound is not None and bound["status"] == TRUE
+            return "warm from its pool" + (f"; {bound['message']}" if bound is not None and is_bound else "")
         case labels.LAUNCH_COLD:
-            return f"created for it because {_cold_cause(claim)}"
+            return f"created for it because {_cold_cause(observed)}"
     return ""
 
 
-def _cold_cause(claim: ClaimView) -> str:
-    """Why a claim got no warm sandbox. A running pod can get neither variables nor volumes."""
-    wanted = [
-        name for name, value in (("env", claim.env), ("volumeClaimTemplates", claim.volume_claim_templates)) if value
-    ]
-    if wanted:
-        return f"it sets {' and '.join(wanted)}, which a warm sandbox cannot get any more"
+def _cold_cause(observed: Observed) -> str:
+    """Why a claim got no warm sandbox. A running pod can get variables only by late binding, and no volumes."""
+    claim = observed.claim
+    bound = claim.condition(api.ENVIRONMENT_BOUND)
+    if bound is not None and bound["status"] != TRUE:
+        return f"its variables could not be handed to a warm sandbox: {bound['message']}"
+    if claim.volume_claim_templates:
+        wanted = "env and volumeClaimTemplates" if claim.env else "volumeClaimTemplates"
+        return f"it sets {wanted}, which a warm sandbox cannot get any more"
+    if claim.env and not observed.binds_late:
+        return f"it sets env, and its template does not opt in to late binding ({labels.LATE_BINDING})"
     if claim.additional_labels or claim.additional_annotations:
         return "none with its additionalPodMetadata was ready"
     return "none was ready"
@@ -122,7 +129,7 @@ def _queue(observed: Observed) -> Iterator[Link]:
 def _bound(observed: Observed) -> Iterator[Link]:
     claim, sandbox = observed.claim, observed.sandbox
     name = sandbox.name if sandbox is not None else claim.sandbox_name
-    launch = _launch(claim, sandbox) if sandbox is not None else ""
+    launch = _launch(observed, sandbox) if sandbox is not None else ""
     yield Link(None, f'assigned sandbox "{name}"' + (f", {launch}" if launch else ""))
     if sandbox is not None and sandbox.owner is not None and sandbox.owner.uid == claim.uid:
         assigned = observed.told(*_ASSIGNED)

@@ -9,7 +9,8 @@ from typing import TypeVar
 from sandpool.api import labels
 from sandpool.api.kinds import CORE_EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, ResourceType, SharedObject
-from sandpool.api.views import ClaimView, SandboxView, WarmPoolView
+from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
+from sandpool.controllers.claim.late_binding import opted_in
 from sandpool.explain.observed import EventView, Observed, failure_of, idle_containers, waits_before
 from sandpool.kube.client import Client
 from sandpool.kube.errors import Forbidden, NotFound
@@ -45,6 +46,7 @@ async def observe_claim(client: Client, namespace: str, name: str, now: datetime
         tuple(sorted(told, key=lambda event: event.at or now)),
         sum(waits_before(ClaimView.from_object(other), claim) for other in others),
         frozenset(reader.unseen),
+        binds_late=template is not None and opted_in(TemplateView.from_object(template)),
     )
 
 

@@ -65,6 +65,7 @@ class Observed:
     events: tuple[EventView, ...] = ()  # about these objects, oldest first
     ahead: int = 0  # earlier claims of the same pool that have no sandbox either
     unseen: frozenset[str] = frozenset()
+    binds_late: bool = False  # the template lets warm sandboxes take variables
 
     def told(self, *reasons: str) -> EventView | None:
         """The last event about the claim with one of the reasons, matched by UID: names are reused."""

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import orjson
 
@@ -22,8 +22,9 @@ from sandpool.api.resource import Object, SharedObject
 from sandpool.kube.byte_stream import AsyncioByteStream
 from sandpool.kube.errors import ApiError, Forbidden
 from sandpool.kube.pod_access import PodAccess, PodAccessError
-from sandpool.kube.pod_client import PodClient
-from sandpool.kube.port_forward import PortForward
+
+if TYPE_CHECKING:
+    from sandpool.kube.pod_client import PodClient
 
 #: The port of sandboxd on the loopback interface of its pod.
 PORT: Final = 8879
@@ -53,11 +54,20 @@ class BindingForbidden(BindingUnavailable):
 
 
 class BindingRefused(Exception):
-    """sandboxd or its node refused the request; ``reason`` is its word for it."""
+    """sandboxd or its node refused the request."""
 
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
+    def __init__(self, reason: str) -> None:
+        super().__init__(_REFUSALS.get(reason, "it refused them for a reason that is not known here"))
+        self.reason = reason if reason in _REFUSALS else ""
+
+
+# Why a request is refused. A text of the sandbox is never repeated: it could contain the values.
+_REFUSALS: Final = {
+    "BoundToAnother": "it is bound to another claim",
+    "Invalid": "it did not understand them",
+    "Denied": "its node refused them",
+    "WrongPod": "its pod has been replaced",
+}
 
 
 class Binder(Protocol):
@@ -107,14 +117,9 @@ def decode(line: bytes) -> Object:
 def acknowledged(answer: Object, claim_uid: str) -> None:
     """Raise ``BindingRefused`` unless the answer acknowledges this claim."""
     if "error" in answer:
-        raise BindingRefused(_text(answer["error"]), _text(answer.get("message", "")))
+        raise BindingRefused(str(answer["error"]))
     if answer.get("claim") != claim_uid:
-        raise BindingRefused("Invalid", "the sandbox acknowledged another claim")
-
-
-def _text(value: object) -> str:
-    """A word of a sandbox, which is not trusted, for messages."""
-    return "".join(letter for letter in str(value)[:200] if letter.isprintable())
+        raise BindingRefused("BoundToAnother")
 
 
 Dial = Callable[[SharedObject], AbstractAsyncContextManager[LineStream]]
@@ -151,6 +156,7 @@ def through_pod_access(pod_access: PodAccess) -> Dial:
 
 def through_port_forward(pods: PodClient) -> Dial:
     """Connect through the API server."""
+    from sandpool.kube.port_forward import PortForward  # most homes do without
 
     @asynccontextmanager
     async def dial(pod: SharedObject) -> AsyncIterator[LineStream]:

@@ -31,6 +31,7 @@ from sandpool.testing.clock import ManualClock
 from sandpool.testing.faulty_transport import FaultyTransport
 from sandpool.testing.objects import new, pod_template
 from sandpool.testing.quiescence import Quiescence
+from sandpool.testing.simulated_binder import SimulatedBinder
 from sandpool.testing.waiting import WITHIN, until
 
 NAMESPACE = "default"
@@ -66,6 +67,7 @@ class World:
         self.wire = FaultyTransport(backend.client_for("controllers").transport)
         self.node_transport = FaultyTransport(backend.client_for("node").transport)
         self.node = SimulatedNode(Client(self.node_transport), self.clock, namespace=namespace)
+        self.binder = SimulatedBinder(self.clock)
         self.controllers = self.new_controllers()
         if isinstance(self.clock, ManualClock):
             wires = (self.users_transport, self.wire, self.node_transport)
@@ -74,7 +76,7 @@ class World:
 
     def new_controllers(self) -> ControllerManager:
         """Return controllers for this world that are not started yet."""
-        controllers = ControllerManager(Client(self.wire), self.clock, self.rng, self.settings)
+        controllers = ControllerManager(Client(self.wire), self.clock, self.rng, self.settings, binder=self.binder)
         if isinstance(self.clock, ManualClock):
             # The API sends bookmarks and ends watches in real time. On a manual clock a silent hour would look like a
             # dead connection, and the back-off after a watch has ended would never pass.

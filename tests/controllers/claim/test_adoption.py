@@ -38,7 +38,7 @@ def member(**pod_metadata: Any) -> Object:
     return pool_member(pool=warm_pool(), spec={"podTemplate": pod_template(**pod_metadata)})
 
 
-def adopted(view: ClaimView, box: Object, made_from: TemplateRevision | None, **options: str) -> tuple[Object, Object]:
+def adopted(view: ClaimView, box: Object, made_from: TemplateRevision | None, **options: Any) -> tuple[Object, Object]:
     """The patch, and the sandbox after it."""
     body = adoption_patch(view, SandboxView.from_object(box), made_from, **options)
     return body, merge_patch(box, body)

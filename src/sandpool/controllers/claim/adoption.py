@@ -47,15 +47,23 @@ _ATTEMPTS: Final = 4
 
 
 def adoption_patch(
-    claim: ClaimView, sandbox: SandboxView, revision: TemplateRevision | None, trace_context: str = ""
+    claim: ClaimView,
+    sandbox: SandboxView,
+    revision: TemplateRevision | None,
+    trace_context: str = "",
+    *,
+    binds_late: bool = False,
 ) -> Object:
-    """Body of the patch that makes a sandbox the claim's. ``revision`` is None if the template cannot be read."""
+    """Body of the patch that makes a sandbox the claim's. ``revision`` is None if the template cannot be read;
+    ``binds_late``: the sandbox must acknowledge the claim's variables before the claim is Ready."""
     wanted = _sandbox_labels(claim, sandbox, revision)
     for key in _POOL_LABELS:
         wanted.pop(key, None)
     wanted[labels.LAUNCH_TYPE] = labels.LAUNCH_WARM
     annotations = {**sandbox.annotations, labels.POD_NAME: sandbox.name}
     annotations.pop(labels.SAFE_TO_EVICT, None)
+    if binds_late:
+        annotations[labels.LATE_BOUND] = "true"
     if trace_context:
         annotations[labels.TRACE_CONTEXT] = trace_context
     pod_change = _pod_metadata_change(claim, sandbox, revision)
@@ -163,7 +171,8 @@ async def adopt_sandbox(
         assert fresh is not None, "is_adopted raises for a sandbox that is gone"
         if not _is_unchanged(writer.caches, observed):
             raise adoption_outdated(claim, name)
-        patch = Patch(SANDBOX, name, adoption_patch(claim, fresh, observed.revision, trace_context))
+        body = adoption_patch(claim, fresh, observed.revision, trace_context, binds_late=observed.binds_late)
+        patch = Patch(SANDBOX, name, body)
     raise adoption_contended(claim, name)
 
 

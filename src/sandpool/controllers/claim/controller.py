@@ -7,7 +7,8 @@ class performs it, and ``StatusReporter.report`` writes the status and what foll
 first claim gets the first sandbox. A claim that gets none waits in the assigner, which enqueues it in turn.
 
 **Cost.** Two serial writes make a warm claim Ready: the adoption of the sandbox, then the claim's status. See
-``reporter`` for when annotations are written.
+``reporter`` for when annotations are written. Variables of a claim are handed to its warm sandbox between the two, see
+``late_binding``.
 
 **Failures.** The owner of the Sandbox is the record. Whatever fails, the next reconcile finds the claim's sandbox by
 its owner. If the API did not answer an adoption or creation, the next reconcile reads that sandbox from the API before
@@ -23,17 +24,25 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from sandpool.api.events import duplicates_deleted
+from sandpool.api.conditions import (
+    BINDING_FORBIDDEN,
+    BINDING_REFUSED,
+    BINDING_TIMED_OUT,
+    BINDING_UNAVAILABLE,
+)
+from sandpool.api.events import duplicates_deleted, late_binding_failed
 from sandpool.api.kinds import NETWORK_POLICY, SANDBOX, SANDBOX_CLAIM
+from sandpool.api.labels import CLAIM_FIRST_READY_AT
 from sandpool.api.names import network_policy_name
-from sandpool.api.resource import Key
-from sandpool.api.views import ClaimView, NetworkPolicyView, SandboxView
-from sandpool.controllers.claim import errors
+from sandpool.api.resource import Key, Object
+from sandpool.api.views import ClaimView, NetworkPolicyView, PodView, SandboxView, TemplateView
+from sandpool.controllers.claim import errors, late_binding
 from sandpool.controllers.claim.adoption import adopt_sandbox, is_lost
 from sandpool.controllers.claim.assignment.assigner import Assigner, Lease
 from sandpool.controllers.claim.assignment.node_health import NodeHealth
 from sandpool.controllers.claim.defaults import with_defaults
 from sandpool.controllers.claim.errors import ClaimError, Retry, is_refusal
+from sandpool.controllers.claim.late_binding import AvoidedRevisions, BindingOutcome
 from sandpool.controllers.claim.ownership import duplicate_deletions, referenced_names
 from sandpool.controllers.claim.plan import (
     Adopt,
@@ -59,15 +68,19 @@ from sandpool.controllers.informers import key_of
 from sandpool.controllers.options import ClaimOptions
 from sandpool.controllers.own_writes import OwnWriteFilter
 from sandpool.controllers.writer import Delete, OwnerLivenessCheck, Patch, is_ambiguous
+from sandpool.engine.clock import within
 from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.engine.metrics.controller import ControllerMetrics
-from sandpool.engine.ratelimit import RECONCILES_PER_SECOND
+from sandpool.engine.ratelimit import RECONCILES_PER_SECOND, Backoff
 from sandpool.engine.workqueue.metrics import QueueMetrics
 from sandpool.engine.workqueue.queue import WorkQueue
 from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from sandpool.kube.late_binding import BindingForbidden, BindingRefused, BindingUnavailable, BindRequest
 
 _log = logging.getLogger(__name__)
 _AGAIN: Final = Result(0.0)
+# A ready sandbox without a readiness probe may take no variables for this long.
+_UNAVAILABLE_SECONDS: Final = 1.0
 
 
 class ClaimController:
@@ -81,6 +94,8 @@ class ClaimController:
         self.writer = given.writer
         self.clock = clock
         self.tracing = given.tracing
+        self.binder = given.binder
+        self.avoided = AvoidedRevisions(clock)
         # Namespaces take turns, so that a burst in one does not delay the others.
         queue_metrics: QueueMetrics[Key] = QueueMetrics("sandboxclaim", given.metrics, clock)
         self._own_writes = OwnWriteFilter(self._enqueue, self._has_work)
@@ -95,6 +110,7 @@ class ClaimController:
             per_second=RECONCILES_PER_SECOND,
             middleware=(*given.middleware, self._own_writes.middleware),
         )
+        self._rng = given.rng
         self.states = ClaimStates(given.rng)
         self.assigner = Assigner(self.controller.enqueue)
         self.node_health = NodeHealth(clock, self.assigner.deprioritize, self.assigner.restore)
@@ -193,7 +209,18 @@ class ClaimController:
             label_domains=self.options.label_domains,
             trace_context=self.tracing.context(),
             abandoned=state.abandoned,
+            binding_obstacle="" if not claim.env else self._binding_obstacle(claim, state, template),
         )
+
+    def _binding_obstacle(self, claim: ClaimView, state: ClaimState, template: TemplateView | None) -> str:
+        if self.binder is None:
+            return "this controller cannot connect to sandboxes"
+        if state.binding is not None and not state.binding.is_bound:
+            return state.binding.message
+        if failure := late_binding.failure_of(claim):
+            return failure
+        revision = None if template is None else self.revisions.of(template.namespace, template.name)
+        return "" if template is None or revision is None else self.avoided.why(key_of(template), revision.hash)
 
     async def _delete_legacy_policy(self, claim: ClaimView) -> None:
         """Delete the NetworkPolicy that earlier controllers created per claim. Templates have them now.
@@ -266,9 +293,12 @@ class ClaimController:
             lease.done()
         self.assigner.withdraw(key_of(claim))
         self.reporter.confirm_adoption(state, claim, name)
+        failure = await self._bind(state, observed, sandbox)
         latest = observed if annotating is None else await annotating
         if latest is None:
             return _AGAIN
+        if failure is not None:
+            return await self._unbound(state, latest, sandbox, failure)
         return await self.reporter.report(state, latest, sandbox, is_reference_stale=is_reference_stale)
 
     def _annotate_early(
@@ -299,10 +329,74 @@ class ClaimController:
             return observed  # the annotation writer writes them after the status
         return same_claim(observed, answer)
 
+    # --- the variables of a claim ------------------------------------------------------------------------------------
+
+    async def _bind(self, state: ClaimState, observed: Observed, sandbox: SandboxView) -> BindingOutcome | None:
+        """Hand the claim's variables to its warm sandbox, if that has yet to be done. Returns a failure."""
+        claim = observed.claim
+        if (life := late_binding.due(claim, sandbox, state.bound)) is None:
+            return None
+        if sandbox.deleting:
+            return late_binding.not_possible("the sandbox is being deleted")
+        try:
+            await within(self.clock, self.options.binding_timeout, self._hand_over(claim, sandbox))
+        except TimeoutError:
+            seconds = f"{self.options.binding_timeout:g} s"
+            return BindingOutcome(False, BINDING_TIMED_OUT, f"the sandbox did not answer within {seconds}")
+        except BindingForbidden as error:
+            return BindingOutcome(False, BINDING_FORBIDDEN, str(error))
+        except BindingUnavailable as error:
+            return BindingOutcome(False, BINDING_UNAVAILABLE, f"nothing in the sandbox takes them: {error}")
+        except BindingRefused as error:
+            return BindingOutcome(False, BINDING_REFUSED, f"the sandbox did not take them: {error}")
+        state.bound, state.binding = life, late_binding.acknowledged(claim)
+        return None
+
+    async def _hand_over(self, claim: ClaimView, sandbox: SandboxView) -> None:
+        """Ask until the sandbox acknowledges. An answer that is lost may have been an acknowledgement, and a sandbox
+        that takes no variables yet may still be starting."""
+        if self.binder is None:
+            raise BindingUnavailable("this controller cannot connect to sandboxes")
+        patient_until = self.clock.monotonic() + _UNAVAILABLE_SECONDS
+        pauses: Backoff[None] = Backoff(self._rng, first=0.02, longest=0.5)
+        while True:
+            try:
+                if (pod := self.caches.pods.get(Key(sandbox.namespace, sandbox.pod_name))) is None:
+                    raise BindingUnavailable("it has no pod")
+                await self.binder.bind(BindRequest(_reference(pod), claim.uid, late_binding.values(claim)))
+                return
+            except BindingForbidden:
+                raise
+            except BindingUnavailable:
+                if self.clock.monotonic() >= patient_until:
+                    raise
+            except OSError as error:
+                _log.info("claim %s: no answer to its variables: %s", key_of(claim), error)
+            await self.clock.sleep(pauses.next_delay(None))
+
+    async def _unbound(
+        self, state: ClaimState, observed: Observed, sandbox: SandboxView, failure: BindingOutcome
+    ) -> Result:
+        """Delete a sandbox that has not acknowledged the claim's variables, so that the claim gets one of its own. Keep
+        it and try again if the claim has used it."""
+        claim = observed.claim
+        was_used = claim.ready or state.first_ready is not None or bool(claim.annotations.get(CLAIM_FIRST_READY_AT))
+        if was_used or sandbox.deleting:
+            return await self.reporter.report(state, observed, sandbox, errors.environment_not_bound(failure.message))
+        if observed.template is not None and observed.revision is not None and failure.reason != BINDING_REFUSED:
+            self.avoided.add(key_of(observed.template), observed.revision.hash, failure.message)
+        await self.writer.delete(Delete(SANDBOX, sandbox.name, sandbox.uid), claim.namespace)
+        state.binding = failure
+        self.reporter.record_event(claim, late_binding_failed(sandbox.name, failure.message))
+        _log.warning("claim %s gets a sandbox of its own: %s", key_of(claim), failure.message)
+        return _AGAIN
+
     # --- a sandbox of its own ----------------------------------------------------------------------------------------
 
     async def _create_cold(self, state: ClaimState, observed: Observed, creation: CreateCold) -> Result:
         claim, stale = observed.claim, creation.is_reference_stale
+        if state.binding is None and (why := observed.late_binding_obstacle):
+            state.binding = late_binding.not_possible(why)
         self.assigner.withdraw(key_of(claim))
         annotating = self._annotate_early(state, observed, "")
         state.had_sandbox = True
@@ -342,6 +436,8 @@ class ClaimController:
                 claim_error = errors.failure(error.message)
             else:
                 sandbox = SandboxView.from_object(answer)
+        if claim_error is None and (failure := await self._bind(state, observed, sandbox)) is not None:
+            return await self._unbound(state, observed, sandbox, failure)
         result = await self.reporter.report(state, observed, sandbox, claim_error)
         if decision.duplicates and not await self._delete_duplicates(claim, sandbox, decision.duplicates):
             return _AGAIN
@@ -363,6 +459,14 @@ class ClaimController:
                 return False
             self.reporter.record_event(claim, duplicates_deleted(delete.name, stays.name))
         return bool(deletes)
+
+
+def _reference(pod: PodView) -> Object:
+    """What a channel to a pod needs to know of it."""
+    return {
+        "metadata": {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid},
+        "spec": {"nodeName": pod.node_name},
+    }
 
 
 def legacy_policy_deletion(claim: ClaimView, found: NetworkPolicyView | None) -> Delete | None:

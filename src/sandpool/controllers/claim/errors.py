@@ -86,6 +86,12 @@ def adoption_conflict(detail: str) -> ClaimError:
     return ClaimError(conditions.ADOPTION_CONFLICT, message, Retry.BACKOFF)
 
 
+def environment_not_bound(detail: str) -> ClaimError:
+    """A sandbox that the claim uses has been restarted and has not acknowledged the claim's variables again."""
+    message = f"the sandbox has not acknowledged the variables of the claim: {detail}"
+    return ClaimError(conditions.ENVIRONMENT_NOT_BOUND, message, Retry.BACKOFF)
+
+
 def create_pending() -> ClaimError:
     """The sandbox to be created exists at the API, and the cache does not have it yet."""
     reason, message = conditions.SANDBOX_CREATE_PENDING

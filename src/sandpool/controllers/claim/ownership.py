@@ -49,12 +49,18 @@ class Resolution:
 
 
 def resolve(
-    claim: ClaimView, owned: Sequence[SandboxView], named: Mapping[str, SandboxView], abandoned: str = ""
+    claim: ClaimView,
+    owned: Sequence[SandboxView],
+    named: Mapping[str, SandboxView],
+    abandoned: str = "",
+    *,
+    binds_late: bool = False,
 ) -> Resolution:
     """Decide where the claim's sandbox comes from.
 
     ``owned`` are the sandboxes whose controller is the claim, ``named`` those of ``referenced_names`` that exist.
-    ``abandoned`` is a sandbox that this process has referenced and then failed to adopt.
+    ``abandoned`` is a sandbox that this process has referenced and then failed to adopt. ``binds_late``: the claim's
+    variables can be handed to a warm sandbox.
     """
     if owned:
         return Resolution(Source.BOUND, primary_sandbox(claim, owned))
@@ -75,7 +81,7 @@ def resolve(
             f'sandbox "{claim.name}" is not controlled by claim "{claim.name}". Please use a different claim name or '
             "delete the sandbox manually"
         )
-    needs_own = bool(claim.env or claim.volume_claim_templates)
+    needs_own = bool(claim.volume_claim_templates) or (bool(claim.env) and not binds_late)
     return Resolution(Source.COLD if needs_own else Source.WARM, is_reference_stale=is_stale)
 
 

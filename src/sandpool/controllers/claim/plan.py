@@ -17,7 +17,7 @@ from sandpool.api.claim import DELETE, DELETE_FOREGROUND
 from sandpool.api.events import EventSpec, deleting_claim, sandbox_adopted, sandbox_provisioned
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.claim import adoption, errors, expiry, metrics, ownership, provisioning
+from sandpool.controllers.claim import adoption, errors, expiry, late_binding, metrics, ownership, provisioning
 from sandpool.controllers.claim.assignment.candidates import requests_of
 from sandpool.controllers.claim.assignment.wait_queue import SandboxRequest
 from sandpool.controllers.claim.errors import ClaimError
@@ -49,6 +49,23 @@ class Observed:
     annotate_observability: bool = True
     label_domains: Sequence[str] = DEFAULT_LABEL_DOMAINS
     abandoned: str = ""  # sandbox that the claim's annotation names and that this process failed to adopt
+    # Why this process hands no variables to a warm sandbox now, for this claim or at all; see ``late_binding``.
+    binding_obstacle: str = ""
+
+    @property
+    def binds_late(self) -> bool:
+        """Whether the claim has variables that can be handed to a warm sandbox."""
+        if not self.claim.env or self.template is None or not late_binding.opted_in(self.template):
+            return False
+        return not self.late_binding_obstacle
+
+    @property
+    def late_binding_obstacle(self) -> str:
+        """Why the claim's variables cannot be handed over; empty if they can, if there are none, or if the template
+        does not opt in."""
+        if not self.claim.env or self.template is None or not late_binding.opted_in(self.template):
+            return ""
+        return late_binding.obstacle(self.claim, self.template) or self.binding_obstacle
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +175,8 @@ def _delete_sandboxes(observed: Observed) -> DeleteSandboxes:
 def _serve(observed: Observed) -> Decision:
     claim = observed.claim
     provisioning.check_metadata(claim.additional_labels, claim.additional_annotations, observed.label_domains)
-    found = ownership.resolve(claim, observed.owned, observed.named, observed.abandoned)
+    binds_late = observed.binds_late
+    found = ownership.resolve(claim, observed.owned, observed.named, observed.abandoned, binds_late=binds_late)
     if found.sandbox is not None:
         is_bound = found.source is Source.BOUND
         return _sync(observed, found.sandbox) if is_bound else plan_adoption(observed, found.sandbox)
@@ -169,6 +187,10 @@ def _serve(observed: Observed) -> Decision:
     if observed.revision is not None:
         # Detect a metadata conflict before a sandbox is leased.
         adoption.pod_metadata(claim, observed.revision.spec["podTemplate"].get("metadata") or {}, "")
+    if binds_late:
+        # The same with what the template's policy refuses.
+        template, revision = _template(observed)
+        provisioning.inject_env(revision.spec["podTemplate"]["spec"], claim.env, template.env_vars_injection_policy)
     requests = requests_of(claim, observed.pool, observed.revision)
     if not requests:
         return plan_creation(observed, is_reference_stale=found.is_reference_stale)
@@ -197,7 +219,9 @@ def plan_adoption(observed: Observed, sandbox: SandboxView) -> Adopt | Reject:
     """Plan the adoption of the claim's lease, or of a sandbox that was assigned to the claim earlier."""
     claim = observed.claim
     try:
-        body = adoption.adoption_patch(claim, sandbox, observed.revision, trace_context(observed))
+        body = adoption.adoption_patch(
+            claim, sandbox, observed.revision, trace_context(observed), binds_late=observed.binds_late
+        )
     except ClaimError as error:
         return Reject(error)
     pool = claim.warm_pool if sandbox.owner is None else sandbox.owner.name

@@ -68,7 +68,7 @@ class StatusReporter:
     ) -> Result:
         """Write the status, then record what follows from it; see ``compute_status`` for the arguments."""
         claim, key = observed.claim, key_of(observed.claim)
-        update = compute_status(claim, observed.now, sandbox, error, expired=expired)
+        update = compute_status(claim, observed.now, sandbox, error, expired=expired, binding=state.binding)
         is_annotated, version = False, claim.resource_version
         try:
             if (patch := update.patch) is not None:
@@ -83,7 +83,7 @@ class StatusReporter:
                     if marked is None:
                         return _AGAIN
                     observed, claim = marked, marked.claim
-                    update = compute_status(claim, observed.now, sandbox, error, expired=expired)
+                    update = compute_status(claim, observed.now, sandbox, error, expired=expired, binding=state.binding)
                     if (patch := update.patch) is None:
                         return _AGAIN
                 answer = await self.writer.patch(patch, claim.namespace)

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from sandpool.api import conditions as texts
 from sandpool.api.conditions import (
+    ENVIRONMENT_BOUND,
     FALSE,
     FINISHED,
     READY,
@@ -26,6 +27,7 @@ from sandpool.api.times import timestamp
 from sandpool.api.views import ClaimView, SandboxView
 from sandpool.controllers.claim import expiry
 from sandpool.controllers.claim.errors import ClaimError, Retry, Status
+from sandpool.controllers.claim.late_binding import BindingOutcome
 from sandpool.controllers.writer import Patch
 from sandpool.kube.patches import merge_diff
 
@@ -72,15 +74,16 @@ def compute_status(
     error: ClaimError | None = None,
     *,
     expired: bool = False,
+    binding: BindingOutcome | None = None,
 ) -> StatusUpdate:
     """Compute the status update of a claim.
 
     ``sandbox`` is the claim's sandbox as the API has it, ``error`` what was refused or went wrong. ``expired`` is set
-    for the decisions about an expired claim.
+    for the decisions about an expired claim. ``binding`` is what came of handing over its variables, if that was tried.
     """
     if expired and not expiry.is_marked(claim.conditions):
         return _expire(claim, ClaimStatus.of(claim), now)
-    status = next_status(claim, sandbox, error, now, expired=expired)
+    status = next_status(claim, sandbox, error, now, expired=expired, binding=binding)
     if not expired and expiry.has_expired(claim.lifecycle, status.conditions, now):
         # The pod has ended, and its time to live is over.
         return _expire(claim, status, now)
@@ -111,7 +114,13 @@ def _requeue(
 
 
 def next_status(
-    claim: ClaimView, sandbox: SandboxView | None, error: ClaimError | None, now: datetime, *, expired: bool = False
+    claim: ClaimView,
+    sandbox: SandboxView | None,
+    error: ClaimError | None,
+    now: datetime,
+    *,
+    expired: bool = False,
+    binding: BindingOutcome | None = None,
 ) -> ClaimStatus:
     """The status of a claim with ``sandbox`` and ``error``, each of which may be None."""
     before = ClaimStatus.of(claim)
@@ -119,6 +128,7 @@ def next_status(
         return before
     conditions = _with_finished(before.conditions, claim, sandbox, timestamp(now), expired=expired)
     conditions = _with_state_loss(conditions, claim, sandbox, timestamp(now))
+    conditions = _with_binding(conditions, claim, binding, timestamp(now))
     conditions = _with_ready(conditions, claim, sandbox, error, timestamp(now), expired=expired)
     if sandbox is not None:
         name, pod_ips = sandbox.name, sandbox.status.pod_ips
@@ -174,6 +184,23 @@ def _with_state_loss(
     if known is not None and known["lastTransitionTime"] != lost["lastTransitionTime"]:
         conditions = remove_condition(conditions, STATE_LOST)  # another loss
     return _copied(conditions, lost, claim.generation, now)
+
+
+def _with_binding(
+    conditions: Sequence[Condition], claim: ClaimView, binding: BindingOutcome | None, now: str
+) -> Sequence[Condition]:
+    """EnvironmentBound as this process knows it, or else as it was."""
+    if binding is None:
+        return observe_generation(conditions, (ENVIRONMENT_BOUND,), claim.generation)
+    return set_condition(
+        conditions,
+        ENVIRONMENT_BOUND,
+        binding.status,
+        binding.reason,
+        binding.message,
+        observed_generation=claim.generation,
+        now=now,
+    )
 
 
 def _with_ready(

@@ -95,6 +95,8 @@ class PodBinding:
             return {"error": "WrongPod", "message": "the pod has been replaced"}
         key = await asyncio.to_thread(self._key_for, run)
         answer = await exchange(sandboxd, {"bind": {**request, "key": key}})
+        # What of it is not known here is not passed on: the sandbox is not trusted.
+        answer = {name: answer[name] for name in ("claim", "first", "error") if name in answer}
         if "error" not in answer:
             if answer.get("first"):
                 self._values, self._run = _variables(request.get("values")), run

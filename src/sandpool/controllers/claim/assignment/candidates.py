@@ -96,11 +96,12 @@ def requests_of(claim: ClaimView, pool: WarmPoolView, revision: TemplateRevision
     """The claim's requests to the assigner, best first; it waits with the last one.
 
     Under Recreate only the current template is acceptable, so without a readable template there is no request. During a
-    rolling update an old sandbox is better than none. Otherwise the oldest revision is used up first.
+    rolling update an old sandbox is better than none. Otherwise the oldest revision is used up first. A claim with
+    variables gets the current revision only, because the policy for them is the current template's.
     """
     key, of = shared_key(claim.namespace, claim.name), shared_key(claim.namespace, claim.warm_pool)
     exact = () if revision is None else (SandboxRequest(key, of, current(revision)),)
-    if pool.strategy == RECREATE:
+    if pool.strategy == RECREATE or claim.env:
         return exact
     whichever = SandboxRequest(key, of, None)
     return (*exact, whichever) if pool.strategy == ROLLING_UPDATE else (whichever,)
