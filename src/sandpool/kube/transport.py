@@ -44,7 +44,7 @@ class Request:
     # the Kubernetes API: only transports with ``stores_metadata_with_status`` support it.
     with_metadata: bool = False
     # Spares a server in the same process from parsing the path. Other transports need not look at it.
-    target: Target | None = None
+    target: Target | None = field(default=None, compare=False)
 
 
 @dataclass(slots=True, frozen=True)
