@@ -32,9 +32,24 @@ class LocalCommands:
         if session.options.tty:
             return await Terminal(self.directory).play(session)
         pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            *session.options.command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=self.directory, start_new_session=True
+        creating = asyncio.ensure_future(
+            asyncio.create_subprocess_exec(
+                *session.options.command,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+                cwd=self.directory,
+                start_new_session=True,
+            )
         )
+        try:
+            process = await asyncio.shield(creating)
+        except asyncio.CancelledError:  # the session was closed at once
+            process = await creating
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, 9)
+            await process.communicate()
+            raise
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None

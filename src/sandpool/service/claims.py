@@ -89,6 +89,7 @@ class Claims:
         prefix: str = "",
         shutdown_time: str | None = None,
         own_labels: Mapping[str, str] | None = None,
+        own_annotations: Mapping[str, str] | None = None,
         timeout: float = PATIENCE,
     ) -> Claim:
         """Create a claim and wait until its sandbox is ready. A claim that fails or is cancelled is deleted.
@@ -104,7 +105,11 @@ class Claims:
         claim: Object = {
             "apiVersion": SANDBOX_CLAIM.api_version,
             "kind": SANDBOX_CLAIM.kind,
-            "metadata": {"name": chosen, **({"labels": dict(own_labels)} if own_labels else {})},
+            "metadata": {
+                "name": chosen,
+                **({"labels": dict(own_labels)} if own_labels else {}),
+                **({"annotations": dict(own_annotations)} if own_annotations else {}),
+            },
             "spec": spec,
         }
         creating = asyncio.create_task(self.client.create(SANDBOX_CLAIM, claim, self.namespace))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sandpool.service.claims import Claims
     from sandpool.service.commands import Commands
     from sandpool.service.files import Files
+    from sandpool.service.filesystem import Filesystem
     from sandpool.service.pools import Pools
     from sandpool.service.ports import Ports
     from sandpool.service.sandboxes import Sandboxes
@@ -82,6 +83,13 @@ class Service:
         from sandpool.service.files import Files
 
         return Files(self.commands)
+
+    @cached_property
+    def filesystem(self) -> Filesystem:
+        """Read, write, list, move and remove single files and directories in sandboxes."""
+        from sandpool.service.filesystem import Filesystem
+
+        return Filesystem(self.commands)
 
     @cached_property
     def ports(self) -> Ports:
