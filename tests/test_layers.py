@@ -12,6 +12,7 @@ LAYERS = (
     "cli",
     "testing",
     "bench",
+    "e2b",
     "sdk",
     "explain",
     "install",

@@ -20,6 +20,12 @@ import orjson
 from sandpool.api.kinds import POD
 from sandpool.api.schema.core import OBJECT_META, definition
 from sandpool.api.schema.shape import Shape, from_openapi
+from sandpool.e2b import process_api, rpc
+from sandpool.e2b.access import READ, SignedRequest
+from sandpool.e2b.address import address_of
+from sandpool.e2b.documents import ListQuery
+from sandpool.e2b.errors import Refusal
+from sandpool.e2b.rpc_http import Call, basic_user
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.kube import spdy
 from sandpool.kube.errors import ApiError, BadRequest, PatchError, TooLarge
@@ -526,6 +532,71 @@ _DNS = (
 _BROKER = (b"D\0\0\0\x01", b"A", b"C", b"\0P", b"\x04\x03\x05", b"teamboxuid-1", b"\0\0\0", b"\xff")
 
 
+_E2B = (
+    *(b"\0\0\0\0\x02{}", b"\x02\0\0\0\0", b"\0\0\0\0", b"\0\0\0\x01", b"\xff\xff\xff\xff", b"\x01", b"{", b"}"),
+    *(b'"process":{"cmd":"a","args":["b"],"envs":{"A":"b"},"cwd":"/"}', b'"pty":{"size":{"cols":80,"rows":24}}'),
+    *(b'"pid":1', b'"pid":"1"', b'"signal":"SIGNAL_SIGKILL"', b'"signal":9', b'"input":{"stdin":"eA=="}', b'"tag":"t"'),
+    *(b'"process":', b'"stdin":true', b"null", b",", b":", b"[", b"]", b'"', b"signature=v1_&path=a&", b"49983-i.b"),
+    *(
+        b"Basic dXNlcjo=",
+        b"&signature_expiration=1",
+        b"&limit=1",
+        b"&nextToken=",
+        b"&metadata=a%253Db",
+        b"-1",
+        b"\xd9\xa3",
+    ),
+)
+
+
+def check_e2b(data: bytes, rng: random.Random) -> None:
+    """Requests of E2B's packages: envelopes, messages, hosts and queries."""
+    whole, pieces = _envelopes([data]), _envelopes(reads(data, rng))
+    assert whole == pieces, "the split into reads makes a difference"
+    for each in [data, *whole[0]]:
+        try:
+            message = rpc.Message.decode(each)
+            spec = process_api._spec(Call(None, "", None), message)  # type: ignore[arg-type]
+            assert spec.command and all("\0" not in word for word in (spec.command, *spec.arguments, spec.directory))
+            assert not any("=" in name or "\0" in name for name in spec.variables)
+            process_api._signal(message)
+            assert len(process_api._input(message.message("input"))) <= len(each)
+        except rpc.RpcError as error:
+            assert error.code in rpc.STATUS
+    text = data.decode(errors="surrogateescape")
+    try:
+        assert len(basic_user(text)) <= 64
+        address = address_of(text, {"E2b-Sandbox-Id": text})
+        assert address is None or 1 <= address.port <= 65535
+    except Refusal as refusal:
+        assert 400 <= refusal.status < 500
+    query = dict(pair.partition("=")[::2] for pair in text.split("&"))
+    try:
+        assert 1 <= ListQuery.of(query).limit <= 100
+    except Refusal as refusal:
+        assert refusal.status == 400
+    signed = SignedRequest.of(query, READ)
+    if signed is not None:
+        assert not signed.is_signed_with("token")
+        try:
+            signed.check_expiration(1e18)
+            assert not signed.expiration
+        except Refusal as refusal:
+            assert refusal.status == 401
+
+
+def _envelopes(pieces: Iterable[bytes]) -> tuple[list[bytes], str]:
+    """The messages of a stream, and the error that it ends with."""
+    reader, found = rpc.EnvelopeReader(1 << 16), []
+    try:
+        for piece in pieces:
+            found += [each.data for each in reader.feed(piece)]
+        reader.finish()
+    except rpc.RpcError as error:
+        return found, error.message
+    return found, ""
+
+
 TARGETS = (
     Target("router-response", check_router_response, _HTTP),
     Target("router-request", check_router_request, _HTTP),
@@ -544,4 +615,5 @@ TARGETS = (
     Target("dns", check_dns, _DNS),
     Target("router-broker", check_router_broker, _BROKER),
     Target("router-metrics", check_router_metrics, _JSON),
+    Target("e2b", check_e2b, _E2B),
 )

@@ -49,6 +49,9 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "trace": ("sandpool.cli.trace", "Show every API call about one claim or sandbox, from an audit log."),
         "bench": ("sandpool.cli.bench", "Measure latency and cost of claims under load."),
     },
+    "Other clients": {
+        "e2b": ("sandpool.cli.e2b", "Serve clients of E2B, and manage their API keys."),
+    },
     "Kubernetes clusters": {
         "install": ("sandpool.cli.install", "Install into a Kubernetes cluster."),
         "uninstall": ("sandpool.cli.uninstall", "Remove an installation from a Kubernetes cluster."),

@@ -36,6 +36,7 @@ _DATA_DIR: Final = (".local", "share", "sandpool")  # of the user who called sud
 API_PORT: Final = 6443
 ROUTER_PORT: Final = 6490
 METRICS_PORT: Final = 6491
+E2B_PORT: Final = 6495
 
 #: In the description of a node that has no runtime that works.
 NO_PODS: Final = "cannot run pods"

@@ -1,0 +1,80 @@
+"""The published packages of E2B, unmodified, against an endpoint beside a home with real sandboxes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.support import e2b_scripts as scripts
+from tests.support.e2b_endpoint import E2bEndpoint, E2bProgram, find_python
+from tests.support.private_network import PrivateHome
+
+pytestmark = pytest.mark.isolation
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[E2bEndpoint]:
+    if find_python() is None:
+        pytest.skip("the packages of E2B are not installed: run dev/e2b")
+    home = PrivateHome().start()
+    try:
+        with E2bEndpoint(home) as endpoint:
+            yield endpoint
+    finally:
+        home.stop()
+
+
+@pytest.fixture(scope="module")
+def key(endpoint: E2bEndpoint) -> str:
+    """A key; making the first one makes the pool."""
+    return endpoint.key()
+
+
+@pytest.fixture(scope="module")
+def blocking(endpoint: E2bEndpoint, key: str) -> Iterator[E2bProgram]:
+    program = endpoint.program(key)
+    yield program
+    program.stop()
+
+
+@pytest.fixture(scope="module")
+def asynchronous(endpoint: E2bEndpoint, key: str) -> Iterator[E2bProgram]:
+    program = endpoint.program(key, asynchronous=True)
+    yield program
+    program.stop()
+
+
+@pytest.fixture(params=["blocking", "asynchronous"])
+def program(request: pytest.FixtureRequest) -> E2bProgram:
+    found: E2bProgram = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        scripts.creates_finds_and_kills,
+        scripts.lists_in_pages,
+        scripts.runs_commands,
+        scripts.runs_commands_in_the_background,
+        scripts.moves_files,
+        scripts.opens_signed_urls,
+        scripts.opens_a_terminal,
+        scripts.refuses_what_is_not_served,
+    ],
+    ids=lambda script: script.__name__,
+)
+def test_package_works(program: E2bProgram, script: Callable[..., Any]) -> None:
+    program(script)
+
+
+def test_tenants_of_one_key_never_see_anothers(endpoint: E2bEndpoint, blocking: E2bProgram) -> None:
+    other = endpoint.program(endpoint.key())
+    try:
+        sandbox = blocking(scripts.creates)
+        other(scripts.sees_none_of, sandbox)
+        blocking(scripts.kills, sandbox)
+    finally:
+        other.stop()

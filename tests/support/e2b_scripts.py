@@ -1,0 +1,208 @@
+"""Scripts that use the published packages of E2B. Each function runs in the interpreter of the packages (see
+``e2b_worker``), so it imports what it needs and asserts by itself. ``p`` is a ``Packages``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def creates_finds_and_kills(p: Any) -> None:
+    box = p.Sandbox.create(metadata={"who": "a b", "test": "life"}, timeout=60)
+    query = p.e2b.SandboxQuery(metadata={"who": "a b", "test": "life"})
+    try:
+        assert box.is_running()
+        info = box.get_info()
+        assert (info.sandbox_id, info.metadata["who"], info.state.value) == (box.sandbox_id, "a b", "running")
+        assert info.cpu_count == 2 and info.memory_mb == 1024, info
+        assert [each.sandbox_id for each in p.Sandbox.list(query=query).next_items()] == [box.sandbox_id]
+        assert p.Sandbox.list(query=p.e2b.SandboxQuery(metadata={"who": "b"})).next_items() == []
+        box.set_timeout(600)
+        assert (box.get_info().end_at - info.end_at).total_seconds() > 400
+        assert p.Sandbox.connect(box.sandbox_id).commands.run("echo connected").stdout == "connected\n"
+        (metrics,) = box.get_metrics()
+        assert metrics.mem_used > 0 and metrics.mem_total == 1 << 30, metrics
+        error = p.fails("SandboxException", box.pause)
+        assert "does not keep memory" in str(error), error
+        assert box.is_running()
+    finally:
+        assert box.kill()
+    assert not box.is_running()
+    assert not box.kill()
+    p.fails("SandboxNotFoundException", box.get_info)
+    p.fails("SandboxNotRunningException", box.commands.run, "true")
+    assert p.Sandbox.list(query=query).next_items() == []
+
+
+def lists_in_pages(p: Any) -> None:
+    boxes = [p.Sandbox.create(metadata={"test": "pages"}) for _ in range(3)]
+    try:
+        query = p.e2b.SandboxQuery(metadata={"test": "pages"})
+        pages = p.Sandbox.list(query=query, limit=2)
+        found = []
+        while pages.has_next:
+            items = pages.next_items()
+            assert len(items) <= 2
+            found += [each.sandbox_id for each in items]
+        assert sorted(found) == sorted(box.sandbox_id for box in boxes)
+    finally:
+        for box in boxes:
+            box.kill()
+
+
+def runs_commands(p: Any) -> None:
+    box = p.Sandbox.create(envs={"FROM_SANDBOX": "yes"})
+    try:
+        out: list[str] = []
+        err: list[str] = []
+        done = box.commands.run(
+            "echo größe; echo oops >&2; echo $FROM_SANDBOX $FROM_CALL; pwd",
+            envs={"FROM_CALL": "too"},
+            cwd="/tmp",
+            on_stdout=out.append,
+            on_stderr=err.append,
+        )
+        assert (done.stdout, done.stderr, done.exit_code) == ("größe\nyes too\n/tmp\n", "oops\n", 0), done
+        assert ("".join(out), "".join(err)) == (done.stdout, done.stderr)
+        failed = p.fails("CommandExitException", box.commands.run, "echo no; exit 3")
+        assert (failed.exit_code, failed.stdout) == (3, "no\n")
+        p.fails("InvalidArgumentException", box.commands.run, "true", cwd="/none")
+        p.fails("InvalidArgumentException", box.commands.run, "true", user="root")
+        assert box.commands.run("id -u", user="user").exit_code == 0
+        p.fails("TimeoutException", box.commands.run, "sleep 60", timeout=0.5)
+        assert len(box.commands.run("head -c 3000000 /dev/zero | tr '\\0' x").stdout) == 3_000_000
+    finally:
+        box.kill()
+
+
+def runs_commands_in_the_background(p: Any) -> None:
+    box = p.Sandbox.create()
+    try:
+        handle = box.commands.run("read line; echo got $line; cat; exit 2", background=True, stdin=True, timeout=0)
+        assert [each.pid for each in box.commands.list()] == [handle.pid]
+        again = box.commands.connect(handle.pid)
+        box.commands.send_stdin(handle.pid, "it\n")
+        box.commands.send_stdin(handle.pid, "rest")
+        box.commands.close_stdin(handle.pid)
+        for each in (handle, again):
+            failed = p.fails("CommandExitException", each.wait)
+            assert (failed.exit_code, failed.stdout) == (2, "got it\nrest"), failed
+        sleeping = box.commands.run("sleep 600", background=True)
+        assert box.commands.kill(sleeping.pid)
+        p.fails("CommandExitException", sleeping.wait)
+        assert not box.commands.kill(sleeping.pid)
+        p.fails("NotFoundException", box.commands.connect, sleeping.pid)
+        left = box.commands.run("sleep 600", background=True, timeout=0)
+        left.disconnect()
+        assert [each.pid for each in box.commands.list()] == [left.pid]
+        assert box.commands.connect(left.pid).kill()
+    finally:
+        box.kill()
+
+
+def moves_files(p: Any) -> None:
+    import io
+
+    box = p.Sandbox.create()
+    try:
+        files = box.files
+        written = files.write("text", "größe\n")
+        assert written.path.endswith("/text"), written
+        assert files.read("text") == "größe\n"
+        content = bytes(range(256)) * 10_000
+        files.write("deep/er/binary", content)
+        assert bytes(files.read("deep/er/binary", format="bytes")) == content
+        assert b"".join(files.read("deep/er/binary", format="stream")) == content
+        files.write("zipped", content, gzip=True)
+        files.write("streamed", io.BytesIO(content))
+        assert box.commands.run("cmp zipped deep/er/binary && cmp streamed deep/er/binary").exit_code == 0
+        several = files.write_files([{"path": "one", "data": "1"}, {"path": "/tmp/two", "data": b"2"}])
+        assert [each.path.rpartition("/")[2] for each in several] == ["one", "two"]
+        assert files.read("/tmp/two") == "2"
+        assert files.exists("one") and not files.exists("none")
+        assert files.make_dir("dir/sub") and not files.make_dir("dir/sub")
+        info = files.rename("one", "dir/moved")
+        assert (info.name, info.size, info.type.value) == ("moved", 1, "file"), info
+        assert [(each.name, each.type.value) for each in files.list("dir")] == [("moved", "file"), ("sub", "dir")]
+        box.commands.run("ln -s moved dir/link; chmod 640 dir/moved")
+        link, moved = files.get_info("dir/link"), files.get_info("dir/moved")
+        assert link.symlink_target == "moved", link
+        assert (moved.permissions, moved.mode) == ("-rw-r-----", 0o640), moved
+        files.remove("dir")
+        assert not files.exists("dir")
+        p.fails("FileNotFoundException", files.read, "none")
+        p.fails("FileNotFoundException", files.list, "none")
+        p.fails("InvalidArgumentException", files.read, "deep")
+    finally:
+        box.kill()
+
+
+def opens_signed_urls(p: Any) -> None:
+    import urllib.error
+    import urllib.request
+
+    import httpx
+
+    box = p.Sandbox.create()
+    try:
+        uploaded = httpx.post(box.upload_url("a b.txt"), files={"file": ("x", b"content")})
+        assert uploaded.status_code == 200, uploaded.text
+        for url in (box.download_url("a b.txt"), box.download_url("a b.txt", use_signature_expiration=600)):
+            with urllib.request.urlopen(url) as answer:
+                assert answer.read() == b"content"
+        expired = httpx.get(box.download_url("a b.txt", use_signature_expiration=-600))
+        assert expired.status_code == 401, expired.text
+        other = httpx.get(box.download_url("a b.txt").replace("a%20b", "other"))
+        assert other.status_code == 401, other.text
+    finally:
+        box.kill()
+
+
+def opens_a_terminal(p: Any) -> None:
+    box = p.Sandbox.create()
+    try:
+        said = bytearray()
+        if p.is_async:
+            pty = box.pty.create(size=p.e2b.PtySize(rows=30, cols=100), on_data=said.extend)
+        else:
+            pty = box.pty.create(size=p.e2b.PtySize(rows=30, cols=100))
+        box.pty.send_stdin(pty.pid, b"stty size\n")
+        box.pty.resize(pty.pid, p.e2b.PtySize(rows=20, cols=90))
+        box.pty.send_stdin(pty.pid, b"stty size; exit 5\n")
+        if p.is_async:
+            failed = p.fails("CommandExitException", pty.wait)
+        else:
+            failed = p.fails("CommandExitException", lambda: pty.wait(on_pty=said.extend))
+        assert failed.exit_code == 5
+        assert b"20 90" in said, bytes(said)
+        p.fails("NotFoundException", box.pty.resize, pty.pid, p.e2b.PtySize(rows=1, cols=1))
+    finally:
+        box.kill()
+
+
+def refuses_what_is_not_served(p: Any) -> None:
+    for options in (
+        {"allow_internet_access": False},
+        {"network": {"deny_out": ["0.0.0.0/0"]}},
+        {"lifecycle": {"on_timeout": "pause"}},
+        {"template": "no-such-template"},
+    ):
+        error = p.fails("SandboxException", lambda given=options: p.Sandbox.create(**given))
+        assert "not supported" in str(error) or "no-such-template" in str(error), error
+    p.fails("AuthenticationException", lambda: p.Sandbox.create(api_key="e2b_" + "0" * 40))
+
+
+def sees_none_of(p: Any, sandbox_id: str) -> None:
+    """Run with the key of another tenant."""
+    assert p.Sandbox.list().next_items() == []
+    for call in (p.Sandbox.connect, p.Sandbox.get_info):
+        p.fails("SandboxNotFoundException", call, sandbox_id)
+    assert not p.Sandbox.kill(sandbox_id)
+    p.fails("SandboxNotFoundException", p.Sandbox.set_timeout, sandbox_id, 1)
+
+
+def creates(p: Any) -> str:
+    return str(p.Sandbox.create().sandbox_id)
+
+
+def kills(p: Any, sandbox_id: str) -> None:
+    assert p.Sandbox.kill(sandbox_id)
