@@ -120,6 +120,19 @@ async def test_wrong_local_clock_is_corrected(world: World, service: Service) ->
     await client._watch.close()
 
 
+async def test_age_of_a_found_claim_is_no_error_of_the_clock(world: World, service: Service) -> None:
+    await filled_pool(world)
+    clients = [AsyncClient(service=service) for _ in range(2)]
+    first = await clients[0].sandbox(key="job")
+    clients[1].leases.clock = lambda: datetime.now(UTC) + timedelta(seconds=30)  # as if it were made a while ago
+    await clients[1].sandbox(key="job")
+    assert clients[1].leases.now() > datetime.now(UTC) + timedelta(seconds=20)
+    await first.release()
+    for client in clients:
+        await client.leases.close()
+        await client._watch.close()
+
+
 async def test_kept_sandbox_has_no_lease_and_is_found_by_name(world: World, client: AsyncClient) -> None:
     await filled_pool(world)
     async with client.sandbox(name="mine", keep=True) as sandbox:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from sandpool.kube.errors import NotFound
+from sandpool.api.kinds import SANDBOX_CLAIM
+from sandpool.kube.errors import Conflict, NotFound
 from sandpool.sdk.claim_watch import ClaimWatch
 from sandpool.sdk.errors import PoolExhausted, service_errors
 from sandpool.sdk.lease import Leases
@@ -69,6 +70,7 @@ class AsyncClient:
         self.id = random_name("client")
         self.leases = Leases(service.client, service.namespace, lease)
         self._held: dict[str, AsyncSandbox] = {}  # by the UID of the claim
+        self._finishing: set[asyncio.Future[None]] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -164,12 +166,20 @@ class AsyncClient:
         """Delete a claim, and with it its sandbox."""
         self._held.pop(claim.uid, None)
         self.leases.drop(claim.name)
-        with service_errors(), suppress(NotFound):
-            from sandpool.api.kinds import SANDBOX_CLAIM
-            from sandpool.kube.errors import Conflict
+        with service_errors(), suppress(NotFound, Conflict):  # it is gone, or another claim has its name
+            await self.service.client.delete(SANDBOX_CLAIM, claim.name, claim.namespace, uid=claim.uid)
 
-            with suppress(Conflict):  # another claim of this name
-                await self.service.client.delete(SANDBOX_CLAIM, claim.name, claim.namespace, uid=claim.uid)
+    async def finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do work that gives something back to its end, even if the caller is cancelled meanwhile: that is told when
+        the work is done. Cancelled again, the caller leaves it to ``close``."""
+        task = asyncio.ensure_future(work)
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.wait((task,))
+            raise
 
     def sign_url(self, sandbox: str, port: int, seconds: float) -> str:
         """A URL of a port of a sandbox, by the name of the sandbox; see ``AsyncSandbox.url``."""
@@ -184,7 +194,7 @@ class AsyncClient:
     async def close(self) -> None:
         """Release the sandboxes that are held, and close all connections."""
         held = list(self._held.values())
-        await asyncio.gather(*(sandbox.release() for sandbox in held), return_exceptions=True)
+        await asyncio.gather(*(sandbox.release() for sandbox in held), *self._finishing, return_exceptions=True)
         await self.leases.close()
         await self._watch.close()
         await self.service.close()
@@ -206,18 +216,26 @@ class AsyncClient:
         name = request.name or (f"{request.pool[:40]}-{hashed}" if hashed else random_name(request.pool))
         with service_errors():
             try:
-                claim = await self._create(name, hashed, request)
+                claim, is_new = await self._create(name, hashed, request)
             except NotReadyInTime as error:
                 raise PoolExhausted(error.message, error.advice) from error
-            sandbox = await self.service.sandboxes.get(claim.sandbox)
-        made = AsyncSandbox(self, claim, sandbox)
+            try:
+                if is_new and not request.keep and self.leases.learn(claim.object):
+                    self.leases.hold(claim.name, claim.uid)
+                    await self.leases.renew()  # the local clock is wrong
+                made = AsyncSandbox(self, claim, await self.service.sandboxes.get(claim.sandbox))
+            except BaseException:
+                if not hashed:  # others may use the sandbox of a key
+                    await self.finish(self.release(claim))
+                raise
         if not request.keep:
             self._held[claim.uid] = made
             self.leases.hold(claim.name, claim.uid)
         return made
 
-    async def _create(self, name: str, key: str, request: SandboxRequest) -> Claim:
-        """Create the claim. A lost answer is repeated: the name tells whether the first attempt made it."""
+    async def _create(self, name: str, key: str, request: SandboxRequest) -> tuple[Claim, bool]:
+        """Create the claim, or find it: after a lost answer, its name tells whether the first attempt made it.
+        Tells also whether this answer is that of the creation."""
         labels = {CLIENT_LABEL: self.id, **({KEY_LABEL: key} if key else {})}
         for attempt in range(1, _CREATE_ATTEMPTS + 1):
             end = None if request.keep else self.leases.end()
@@ -230,15 +248,12 @@ class AsyncClient:
                 found: dict[str, Any] = claim.object["metadata"].get("labels") or {}
                 if found.get(CLIENT_LABEL) != self.id and not (key and found.get(KEY_LABEL) == key):
                     raise
-                return claim
+                return claim, False
             except OSError:
                 if attempt == _CREATE_ATTEMPTS:
                     raise
             else:
-                if not request.keep and self.leases.learn(claim.object):
-                    self.leases.hold(claim.name, claim.uid)
-                    await self.leases.renew()  # the local clock is wrong
-                return claim
+                return claim, True
         raise AssertionError
 
 
@@ -265,6 +280,4 @@ class SandboxRequest:
 
     async def __aexit__(self, *_: object) -> None:
         if self._sandbox is not None:
-            leaving = self._sandbox.detach() if self.keep else self._sandbox.release()
-            # A cancelled block gives its sandbox back all the same.
-            await asyncio.shield(asyncio.ensure_future(leaving))
+            await (self._sandbox.detach() if self.keep else self._sandbox.release())

@@ -217,9 +217,15 @@ class AsyncSandbox:
             await self._client.leases.extend(self.name, seconds)
 
     async def release(self) -> None:
-        """Give the sandbox back: it is deleted with all that is in it. Idempotent."""
-        await self.detach()
-        await self._client.release(self._claim)
+        """Give the sandbox back: it is deleted with all that is in it. Idempotent. A task that is cancelled meanwhile
+        ends when that is done."""
+        await self._client.finish(self._release())
+
+    async def _release(self) -> None:
+        try:
+            await self.detach()
+        finally:
+            await self._client.release(self._claim)
 
     async def detach(self) -> None:
         """Close the connections to the sandbox and leave it as it is."""
