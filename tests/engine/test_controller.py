@@ -209,6 +209,17 @@ async def test_failures_are_retried_with_growing_backoff_and_one_log_line_each(
     assert caplog.records[0].exc_info is None
 
 
+async def test_first_expected_failures_of_a_tolerant_controller_are_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    passes = Passes(failing)
+    async with running(controller_of(passes, quiet_failures=4)) as controller:
+        controller.enqueue("ns/a")
+        await passes.clock.advance(0.08)
+    assert caplog.messages == ["claim ns/a failed 5 times in a row, next attempt in 0.08 s: not now"]
+
+
 async def test_incomplete_reconcile_is_retried_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
     async def look(key: str) -> Result:
         raise ReconcileIncomplete("the pod has another owner")

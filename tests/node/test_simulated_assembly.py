@@ -51,7 +51,7 @@ class Cluster:
         for _ in range(round(seconds / 5.0)):
             await pass_time(self.clock, 5.0, self.wire)
             for each in self.server.controllers.values():
-                await each.reconciler.settled()
+                await each.controller.queue.settled()
         await self.settle()
 
     async def create(self, *names: str, **spec: Any) -> None:

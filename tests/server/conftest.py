@@ -42,7 +42,7 @@ def passes(cluster: ApiServer, clock: ManualClock) -> Callable[[float], Awaitabl
     async def wait(seconds: float) -> None:
         await clock.advance(seconds)
         for each in cluster.controllers.values():
-            await each.reconciler.settled()
+            await each.controller.queue.settled()
 
     return wait
 

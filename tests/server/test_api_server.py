@@ -41,12 +41,12 @@ async def test_second_start_writes_nothing(tmp_path: Path) -> None:
     for _ in range(2):
         await server.start()
         for each in (server.crds, server.collector, server.namespaces):
-            await each.reconciler.settled()
+            await each.controller.queue.settled()
         await server.stop()
     settled = server.store.revision
     await server.start()
     for each in (server.crds, server.collector, server.namespaces):
-        await each.reconciler.settled()
+        await each.controller.queue.settled()
     assert server.store.revision == settled
     await server.stop()
 

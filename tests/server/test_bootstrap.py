@@ -32,8 +32,8 @@ async def test_changes_of_an_administrator_are_kept(server: ApiServer, client: C
 
 
 async def test_second_bootstrap_writes_nothing(server: ApiServer) -> None:
-    await server.crds.reconciler.settled()
-    await server.namespaces.reconciler.settled()
+    await server.crds.controller.queue.settled()
+    await server.namespaces.controller.queue.settled()
     before = server.store.revision
     await bootstrap(server.objects)
     assert server.store.revision == before

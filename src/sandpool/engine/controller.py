@@ -109,7 +109,8 @@ class _NoObserver:
 
 class Controller(Generic[K]):
     """``name`` identifies the controller in metrics and logs. ``per_second`` limits the reconciles of one key, see
-    ``PerKeyRateLimit``. The first of ``middleware`` is the outermost."""
+    ``PerKeyRateLimit``. The first of ``middleware`` is the outermost. A controller that meets conflicts in ordinary
+    operation does not log the first ``quiet_failures`` expected failures of a key in a row."""
 
     def __init__(
         self,
@@ -123,6 +124,7 @@ class Controller(Generic[K]):
         observer: ReconcileObserver | None = None,
         per_second: int | None = None,
         middleware: Sequence[Middleware[K]] = (),
+        quiet_failures: int = 0,
     ) -> None:
         for wrap in reversed(middleware):
             reconcile = wrap(name, reconcile)
@@ -135,6 +137,7 @@ class Controller(Generic[K]):
         self.backoff: Backoff[K] = Backoff(rng)
         self.delayed: DelayedAdds[K] = DelayedAdds(self.queue.add, clock)
         self.per_key_limit: PerKeyRateLimit[K] = PerKeyRateLimit(clock, per_second)
+        self.quiet_failures = quiet_failures
         self.reconciles = 0  # begun
         self.failures = 0
         # Namespaces that are being deleted, and until when that is not logged again.
@@ -244,13 +247,14 @@ class Controller(Generic[K]):
             return TERMINAL
         retry_after = error.retry_after if isinstance(error, ApiError | ReconcileIncomplete) else None
         delay = max(self.backoff.next_delay(key), retry_after or 0.0)
-        expected = isinstance(error, _EXPECTED)
+        expected, failures = isinstance(error, _EXPECTED), self.backoff.failures(key)
+        level = logging.DEBUG if failures <= self.quiet_failures else logging.WARNING
         _log.log(
-            logging.WARNING if expected else logging.ERROR,
+            level if expected else logging.ERROR,
             "%s %s failed %d times in a row, next attempt in %.3g s: %s",
             self.name,
             key,
-            self.backoff.failures(key),
+            failures,
             delay,
             str(error) or type(error).__name__,
             exc_info=None if expected else error,

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from sandpool.api.kinds import NODE, POD, SECRET, SERVICE_ACCOUNT
 from sandpool.api.resource import Key, Object
 from sandpool.engine.clock import Clock, SystemClock
+from sandpool.engine.controller import Controller
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
 from sandpool.kube.pod_access import PodAccess
@@ -30,7 +31,6 @@ from sandpool.server.controllers.namespaces import NamespaceController
 from sandpool.server.controllers.node_lifecycle import NodeLifecycle
 from sandpool.server.controllers.owner_graph import Ref
 from sandpool.server.controllers.pod_gc import PodGC
-from sandpool.server.controllers.reconciler import Reconciler
 from sandpool.server.controllers.system_client import SystemClient
 from sandpool.server.http.server import AuditSink
 from sandpool.server.registry.context import RegistryContext
@@ -57,7 +57,7 @@ class ServerController(Protocol):
     """A controller that the server runs itself."""
 
     @property
-    def reconciler(self) -> Reconciler[Any]: ...
+    def controller(self) -> Controller[Any]: ...
 
     def start(self) -> None:
         """Read existing objects. No change is committed between this and the first call of ``notice``."""
@@ -114,7 +114,7 @@ class ApiServer:
             each.start()
         self.store.observe(self._notice)
         await bootstrap(self.objects, self.root_ca)
-        self._tasks = [self._run(each.reconciler.run(), name) for name, each in self.controllers.items()]
+        self._tasks = [self._run(each.controller.run(), name) for name, each in self.controllers.items()]
         self.ready = True
 
     async def stop(self) -> None:
@@ -152,17 +152,19 @@ class ApiServer:
             context, lambda account, request: token_request(request, account, self.service_accounts)
         )
         self.objects = SystemClient(context, self.resources, subresources)
-        self.crds = CrdController(self.objects, self.clock, self._publish)
-        self.collector = GarbageCollector(self.objects, self.clock)
-        self.namespaces = NamespaceController(self.objects, self.clock, self.root_ca)
+        # For the jitter of retries only. A generator of its own keeps names and uids independent of failures.
+        rng = Random(0)
+        self.crds = CrdController(self.objects, self.clock, rng, self._publish)
+        self.collector = GarbageCollector(self.objects, self.clock, rng)
+        self.namespaces = NamespaceController(self.objects, self.clock, rng, self.root_ca)
         self.controllers: dict[str, ServerController] = {
             "CRD controller": self.crds,
             "garbage collector": self.collector,
             "namespace controller": self.namespaces,
         }
         if self.nodeless is not None:
-            self.controllers["pod GC"] = PodGC(self.objects, self.clock, self.nodeless)
-            self.controllers["node lifecycle controller"] = NodeLifecycle(self.objects, self.clock)
+            self.controllers["pod GC"] = PodGC(self.objects, self.clock, rng, self.nodeless)
+            self.controllers["node lifecycle controller"] = NodeLifecycle(self.objects, self.clock, rng)
         self.handler = Handler(
             context,
             self.resources,

@@ -66,7 +66,7 @@ async def missing(client: Client, name: str) -> bool:
 
 
 async def collected(server: KindsServer) -> None:
-    await server.collector.reconciler.settled()
+    await server.collector.controller.queue.settled()
 
 
 async def test_exactly_our_groups_are_served(client: Client) -> None:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import count
+from random import Random
 from typing import Any
 
 import pytest
@@ -193,7 +194,7 @@ class Memory:
 
     def restart(self) -> None:
         self.served: dict[str, list[Resource]] = {}
-        self.controller = CrdController(self, Clock(), self.publish)
+        self.controller = CrdController(self, Clock(), Random(0), self.publish)
         self.controller.start()
 
     def publish(self, name: str, resources: list[Resource]) -> None:
@@ -252,12 +253,17 @@ class Memory:
         return {c["type"]: (c["status"], c["reason"]) for c in self.objects[ref]["status"]["conditions"]}
 
     async def settle(self) -> None:
+        runner = self.controller.controller
         async with self.running():
-            await self.controller.reconciler.settled()
+            await runner.queue.settled()
+            # Delays take no time here.
+            while len(runner.delayed):
+                await asyncio.sleep(0)
+                await runner.queue.settled()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        task = asyncio.get_running_loop().create_task(self.controller.reconciler.run())
+        task = asyncio.get_running_loop().create_task(self.controller.controller.run())
         try:
             yield
         finally:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import count
+from random import Random
 
 import pytest
 
@@ -50,7 +51,7 @@ class Memory:
         self.restart()
 
     def restart(self) -> None:
-        self.controller = NamespaceController(self, Clock(), "PEM")
+        self.controller = NamespaceController(self, Clock(), Random(0), "PEM")
         self.controller.start()
 
     def namespaces(self) -> Iterable[str]:
@@ -138,16 +139,17 @@ class Memory:
         return found
 
     async def settle(self) -> None:
+        runner = self.controller.controller
         async with self.running():
-            await self.controller.reconciler.settled()
+            await runner.queue.settled()
             # Delays take no time here.
-            for _ in range(5):
+            while len(runner.delayed):
                 await asyncio.sleep(0)
-                await self.controller.reconciler.settled()
+                await runner.queue.settled()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        task = asyncio.get_running_loop().create_task(self.controller.reconciler.run())
+        task = asyncio.get_running_loop().create_task(self.controller.controller.run())
         try:
             yield
         finally:

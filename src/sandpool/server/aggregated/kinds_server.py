@@ -65,7 +65,9 @@ class KindsServer:
                 resources.add(resource)
         context = RegistryContext(store, clock, rng, find_namespace)
         subresources = Subresources(context, _issues_no_tokens)
-        self.collector = GarbageCollector(SystemClient(context, resources, subresources), clock, partial=True)
+        self.collector = GarbageCollector(
+            SystemClient(context, resources, subresources), clock, Random(0), partial=True
+        )
         self.handler = Handler(
             context,
             resources,
@@ -81,7 +83,7 @@ class KindsServer:
     async def start(self) -> None:
         self.collector.start()
         self.store.observe(self._notice)
-        self._collecting = asyncio.create_task(self.collector.reconciler.run(), name="garbage collector")
+        self._collecting = asyncio.create_task(self.collector.controller.run(), name="garbage collector")
         self.ready = True
 
     async def stop(self) -> None:

@@ -17,10 +17,9 @@ from sandpool.api.resource import Key, SharedObject
 from sandpool.engine.cache.reflector import Reflector
 from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock
-from sandpool.engine.controller import DONE, Result
+from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
-from sandpool.server.controllers.reconciler import Reconciler
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +30,7 @@ class ApiServiceRegistration:
     def __init__(self, client: Client, names: Sequence[str], bundle: str, clock: Clock, rng: Random) -> None:
         self._client = client
         self._bundle = base64.b64encode(bundle.encode()).decode()
-        self._reconciler: Reconciler[str] = Reconciler(self._reconcile, clock)
+        self._controller = Controller("apiservice", self._reconcile, clock, rng, quiet_failures=4)
         self._caches: dict[str, Cache[str]] = {}
         self._reflectors = []
         for name in names:
@@ -44,7 +43,7 @@ class ApiServiceRegistration:
     async def run(self) -> None:
         """Follow the APIServices until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._reconciler.run())
+            group.create_task(self._controller.run())
             for reflector in self._reflectors:
                 group.create_task(reflector.run())
 
@@ -52,7 +51,7 @@ class ApiServiceRegistration:
         if new is None:
             _log.warning("the APIService %s is gone: its kinds are not served; `sandpool install` creates it", key.name)
         elif new != self._bundle:
-            self._reconciler.enqueue(key.name)
+            self._controller.enqueue(key.name)
 
     async def _reconcile(self, name: str) -> Result:
         if self._caches[name].get(Key("", name)) in (None, self._bundle):

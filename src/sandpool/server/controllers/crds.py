@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
+from random import Random
 from typing import Final, Protocol
 
 from sandpool.api.columns import from_printer_columns
@@ -18,16 +19,16 @@ from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.schema.shape import Shape, from_openapi
 from sandpool.engine.clock import Clock, timestamp
-from sandpool.engine.controller import DONE, Result
+from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.kube.errors import NotFound
 from sandpool.server.controllers.crd_names import accept_names, status_of
 from sandpool.server.controllers.owner_graph import Ref
-from sandpool.server.controllers.reconciler import Reconciler
 from sandpool.server.kinds.crds import FINALIZER, has_condition, set_condition
 from sandpool.server.kinds.custom_resources import CustomResourceStrategy
 from sandpool.server.resources import Resource, ScalePaths
 
 _DEFINITIONS: Final = CUSTOM_RESOURCE_DEFINITION.group_resource
+_WORKERS: Final = 4
 # In the order of discovery documents for custom resources.
 _VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 # Objects of a terminating kind that are deleted concurrently.
@@ -118,11 +119,13 @@ def _warning(type: ResourceType, version: Object) -> str:
 class CrdController:
     """Calls ``publish`` with the name of a definition and its served resources; none if it was deleted."""
 
-    def __init__(self, objects: Objects, clock: Clock, publish: Callable[[str, list[Resource]], None]) -> None:
+    def __init__(
+        self, objects: Objects, clock: Clock, rng: Random, publish: Callable[[str, list[Resource]], None]
+    ) -> None:
         self.objects = objects
         self.clock = clock
         self.publish = publish
-        self.reconciler: Reconciler[str] = Reconciler(self._reconcile, clock)
+        self.controller = Controller("crd", self._reconcile, clock, rng, workers=_WORKERS, quiet_failures=4)
         self._served: dict[str, Object] = {}  # served definitions, as published
         self._going: set[str] = set()  # names of definitions that wait for the deletion of their objects
 
@@ -130,18 +133,18 @@ class CrdController:
         """Serve existing definitions. No change may be committed between this and the first call of ``notice``."""
         for ref, definition in self.objects.instances(_DEFINITIONS):
             self._serve(ref.name, definition)
-            self.reconciler.enqueue(ref.name)
+            self.controller.enqueue(ref.name)
 
     def notice(self, type: str, ref: Ref, obj: Object) -> None:
         """Handle a committed change: ADDED, MODIFIED or DELETED, with the current or last state of the object."""
         if ref.resource != _DEFINITIONS:
             if type == "DELETED" and ref.resource in self._going:
-                self.reconciler.enqueue(ref.resource)
+                self.controller.enqueue(ref.resource)
         elif type == "DELETED":
             self._forget(ref.name, obj)
         else:
             self._serve(ref.name, obj)
-            self.reconciler.enqueue(ref.name)
+            self.controller.enqueue(ref.name)
 
     def _serve(self, name: str, definition: Object) -> None:
         """Publish a definition if its names are free and it has changed."""
@@ -161,7 +164,7 @@ class CrdController:
         for ref, other in self.objects.instances(_DEFINITIONS):
             if other["spec"].get("group") == group and ref.name != name:
                 self._serve(ref.name, other)
-                self.reconciler.enqueue(ref.name)
+                self.controller.enqueue(ref.name)
 
     def _others(self, name: str) -> Iterator[Object]:
         """The other definitions of a group. Served ones count as accepted, even before their status is written."""

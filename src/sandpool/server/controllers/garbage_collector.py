@@ -26,17 +26,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from random import Random
+from typing import Final, Literal, NamedTuple, Protocol
 
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock
-from sandpool.engine.controller import DONE, Result
+from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.kube.errors import NotFound
 from sandpool.server.controllers.owner_graph import OwnerGraph, OwnerKind, OwnerState, Ref
-from sandpool.server.controllers.reconciler import Reconciler
 from sandpool.server.kinds.metadata import FOREGROUND, ORPHAN
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
+# A reconcile mostly waits for the disk, and concurrent writes share one sync.
+_WORKERS: Final = 64
 
 
 class OwnedObject(NamedTuple):
@@ -114,11 +116,13 @@ def without_owners(references: list[Object], uids: Iterable[str]) -> list[Object
 
 
 class GarbageCollector:
-    def __init__(self, objects: Objects, clock: Clock, *, partial: bool = False) -> None:
+    def __init__(self, objects: Objects, clock: Clock, rng: Random, *, partial: bool = False) -> None:
         """``partial``: another collector finishes foreground and orphan deletions."""
         self.objects = objects
         self.partial = partial
-        self.reconciler: Reconciler[Ref] = Reconciler(self._reconcile, clock)
+        self.controller = Controller(
+            "garbage-collector", self._reconcile, clock, rng, workers=_WORKERS, quiet_failures=4
+        )
         self._graph = OwnerGraph(objects.kind)
         self._unknown: set[Ref] = set()  # objects with an owner of an unserved kind
 
@@ -135,7 +139,7 @@ class GarbageCollector:
                 self._note_deletion(found.ref, obj["metadata"])
         for found in existing:
             if not all(self._graph.is_plausible(uid, found.ref) for uid in found.owners):
-                self.reconciler.enqueue(found.ref)
+                self.controller.enqueue(found.ref)
 
     def notice(self, type: str, ref: Ref, obj: Object) -> None:
         """Handle a committed change: ADDED, MODIFIED or DELETED, with the current or last state of the object."""
@@ -146,7 +150,7 @@ class GarbageCollector:
             graph.remove(ref, uid)
             self._unknown.discard(ref)
             for dependent in graph.dependents(uid):
-                self.reconciler.enqueue(dependent)
+                self.controller.enqueue(dependent)
         else:
             references = metadata.get("ownerReferences") or []
             owners = {reference["uid"]: bool(reference.get("blockOwnerDeletion")) for reference in references}
@@ -155,27 +159,27 @@ class GarbageCollector:
                 affected |= owners.keys()
             for reference in references:
                 if graph.state(reference, ref.namespace) is not OwnerState.SOLID:
-                    self.reconciler.enqueue(ref)
+                    self.controller.enqueue(ref)
             if metadata.get("deletionTimestamp"):
                 self._note_deletion(ref, metadata)
         # An owner in foreground deletion may have waited for this change.
         if affected:
             for owner in affected & graph.waiting.keys():
-                self.reconciler.enqueue(graph.waiting[owner])
+                self.controller.enqueue(graph.waiting[owner])
 
     def kinds_changed(self) -> None:
         """Enqueue objects with owners of unserved kinds, because the served kinds have changed."""
         for ref in self._unknown:
-            self.reconciler.enqueue(ref)
+            self.controller.enqueue(ref)
         self._unknown.clear()
 
     def _note_deletion(self, ref: Ref, metadata: Object) -> None:
         """Enqueue a deletion that the collector must finish."""
         if self._graph.note_deletion(ref, metadata):
             for dependent in self._graph.dependents(metadata["uid"]):
-                self.reconciler.enqueue(dependent)
+                self.controller.enqueue(dependent)
         if metadata.get("deletionTimestamp") and {ORPHAN, FOREGROUND} & {*(metadata.get("finalizers") or ())}:
-            self.reconciler.enqueue(ref)
+            self.controller.enqueue(ref)
 
     # -- reconcile ---------------------------------------------------------------------------------------------------
 

@@ -14,17 +14,18 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from random import Random
 from typing import Final, Protocol
 
 from sandpool.api.kinds import NAMESPACE, NODE_LEASES
 from sandpool.api.resource import Object, ResourceType
 from sandpool.engine.clock import Clock, timestamp
-from sandpool.engine.controller import DONE, Result
+from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.kube.errors import AlreadyExists, ApiError, Forbidden, NotFound, namespace_terminating, not_found
 from sandpool.server.controllers.owner_graph import Ref
-from sandpool.server.controllers.reconciler import Reconciler
 from sandpool.server.kinds.namespaces import FINALIZER
 
+_WORKERS: Final = 16
 INITIAL: Final = ("default", "kube-system", "kube-public", NODE_LEASES)
 ROOT_CA: Final = "kube-root-ca.crt"
 _ROOT_CA_ANNOTATIONS: Final = {
@@ -162,11 +163,11 @@ def _differs_in_more_than_counts(new: list[Object], old: list[Object]) -> bool:
 
 
 class NamespaceController:
-    def __init__(self, objects: Objects, clock: Clock, root_ca: str | None = None) -> None:
+    def __init__(self, objects: Objects, clock: Clock, rng: Random, root_ca: str | None = None) -> None:
         self.objects = objects
         self.clock = clock
         self.root_ca = root_ca  # PEM, published in every namespace; None publishes nothing
-        self.reconciler: Reconciler[str] = Reconciler(self._reconcile, clock)
+        self.controller = Controller("namespace", self._reconcile, clock, rng, workers=_WORKERS, quiet_failures=4)
         self._left: dict[str, dict[Ref, RemainingObject]] = {}  # by terminating namespace: its remaining objects
         self._conditions_written: dict[
             str, float
@@ -175,7 +176,7 @@ class NamespaceController:
     def start(self) -> None:
         """Enqueue every namespace. No change may be committed between this and the first call of ``notice``."""
         for name in self.objects.namespaces():
-            self.reconciler.enqueue(name)
+            self.controller.enqueue(name)
 
     def notice(self, type: str, ref: Ref, obj: Object) -> None:
         """Handle a committed change: ADDED, MODIFIED or DELETED, with the current or last state of the object."""
@@ -184,13 +185,13 @@ class NamespaceController:
                 self._left.pop(ref.name, None)
                 self._conditions_written.pop(ref.name, None)
             else:
-                self.reconciler.enqueue(ref.name)
+                self.controller.enqueue(ref.name)
             return
         left = self._left.get(ref.namespace)
         if left is not None:
             self._follow(type, ref, obj, left)
         elif (ref.resource, ref.name) in _INITIAL_OBJECTS:
-            self.reconciler.enqueue(ref.namespace)
+            self.controller.enqueue(ref.namespace)
 
     def _follow(self, type: str, ref: Ref, obj: Object, left: dict[Ref, RemainingObject]) -> None:
         before = left.pop(ref, None)
@@ -203,9 +204,9 @@ class NamespaceController:
             makes_progress = not left or (ref.resource == "pods" and not any(each.resource == "pods" for each in left))
         # Only a new object, the last pod and the last object allow progress; counts may lag.
         if makes_progress:
-            self.reconciler.enqueue(ref.namespace)
+            self.controller.enqueue(ref.namespace)
         else:
-            self.reconciler.enqueue_after(ref.namespace, _COUNTS_INTERVAL)
+            self.controller.enqueue_after(ref.namespace, _COUNTS_INTERVAL)
 
     async def _reconcile(self, name: str) -> Result:
         namespace = self.objects.get(Ref("namespaces", "", name))
@@ -291,7 +292,7 @@ class NamespaceController:
             not _differs_in_more_than_counts(wanted, before)
             and now - self._conditions_written.get(name, 0.0) < _COUNTS_INTERVAL
         ):
-            self.reconciler.enqueue_after(name, _COUNTS_INTERVAL)
+            self.controller.enqueue_after(name, _COUNTS_INTERVAL)
             return
         self._conditions_written[name] = now
         await self.objects.patch(Ref("namespaces", "", name), {"status": {"conditions": wanted}}, "status")

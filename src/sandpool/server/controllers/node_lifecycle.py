@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from random import Random
 from typing import Final, Protocol
 
 from sandpool.api.conditions import FALSE, READY, UNKNOWN, is_ready
 from sandpool.api.kinds import LEASE, NODE, NODE_LEASES, POD
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock, timestamp
-from sandpool.engine.controller import DONE, Result
+from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.kube.errors import NotFound
 from sandpool.server.controllers.owner_graph import Ref
-from sandpool.server.controllers.reconciler import Reconciler
 
 #: Seconds without a renewal; kube-controller-manager's default.
 GRACE: Final = 50.0
@@ -42,10 +42,11 @@ class Objects(Protocol):
 
 
 class NodeLifecycle:
-    def __init__(self, objects: Objects, clock: Clock) -> None:
+    def __init__(self, objects: Objects, clock: Clock, rng: Random) -> None:
         self.objects = objects
         self.clock = clock
-        self.reconciler: Reconciler[str] = Reconciler(self._reconcile, clock)  # keys are names of nodes
+        # Keys are names of nodes.
+        self.controller = Controller("node-lifecycle", self._reconcile, clock, rng, workers=16, quiet_failures=4)
         # The last renewal of each node with a Lease. Each is enqueued, now or later.
         self._renewed: dict[str, float] = {}
 
@@ -62,7 +63,7 @@ class NodeLifecycle:
             self._renewed.pop(ref.name, None)
             return
         if ref.name not in self._renewed:
-            self.reconciler.enqueue_after(ref.name, GRACE)
+            self.controller.enqueue_after(ref.name, GRACE)
         self._renewed[ref.name] = self.clock.monotonic()
 
     async def _reconcile(self, name: str) -> Result:

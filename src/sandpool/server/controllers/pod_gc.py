@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from contextlib import suppress
+from random import Random
 from typing import Final, Protocol
 
 from sandpool.api.kinds import NODE, POD
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock
-from sandpool.engine.controller import DONE, Result
+from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.kube.errors import Conflict, NotFound
 from sandpool.server.controllers.owner_graph import Ref
-from sandpool.server.controllers.reconciler import Reconciler
 
 #: Seconds for which a Node must have been missing; kube-controller-manager's figure.
 QUARANTINE: Final = 40.0
@@ -37,11 +37,12 @@ class Objects(Protocol):
 class PodGC:
     """``nodeless`` are names of nodes whose pods stay although they have no Node."""
 
-    def __init__(self, objects: Objects, clock: Clock, nodeless: Container[str] = ()) -> None:
+    def __init__(self, objects: Objects, clock: Clock, rng: Random, nodeless: Container[str] = ()) -> None:
         self.objects = objects
         self.clock = clock
         self.nodeless = nodeless
-        self.reconciler: Reconciler[str] = Reconciler(self._reconcile, clock)  # keys are names of nodes
+        # Keys are names of nodes.
+        self.controller = Controller("pod-gc", self._reconcile, clock, rng, workers=16, quiet_failures=4)
         self._nodes: set[str] = set()
         self._pods: dict[str, dict[Ref, str]] = {}  # by node: the UIDs of its pods; never empty
         # Since when a node with pods is missing. Each is enqueued, now or later.
@@ -87,7 +88,7 @@ class PodGC:
     def _miss(self, node: str) -> None:
         if node not in self.nodeless and node not in self._missing:
             self._missing[node] = self.clock.monotonic()
-            self.reconciler.enqueue_after(node, QUARANTINE)
+            self.controller.enqueue_after(node, QUARANTINE)
 
     async def _reconcile(self, node: str) -> Result:
         since = self._missing.get(node)
