@@ -35,6 +35,7 @@ from sandpool.engine.cache.store import Cache, version_of
 from sandpool.kube.errors import ApiError
 from sandpool.testing.simulation.profile import Profile
 from sandpool.testing.simulation.simulation import Scenario
+from tests.support.simulation.late_adoptions import late_adoptions
 from tests.support.simulation.liveness import steady_load
 from tests.support.simulation.profiles import (
     CONTENTION,
@@ -48,9 +49,10 @@ from tests.support.simulation.profiles import (
     ROLLOUTS,
     STALLED_WATCHES,
 )
+from tests.support.simulation.users import UserSimulation
 
 Patch = pytest.MonkeyPatch
-Worlds = Callable[[int], Scenario]  # by seed
+Worlds = Callable[[int], UserSimulation]  # by seed
 
 
 def no_precondition_on_adoption(patch: Patch) -> None:
@@ -206,11 +208,16 @@ def refill_yields_without_bound(patch: Patch) -> None:
     patch.setattr(BackgroundGate, "__init__", unbounded)
 
 
-def with_profile(profile: Profile) -> Worlds:
-    return lambda seed: Scenario(profile=profile)
+def with_profile(profile: Profile, *, actions: int | None = None) -> Worlds:
+    """Worlds of a profile. A mutation that needs a rare coincidence is found sooner in worlds with many actions."""
+    return lambda seed: UserSimulation(seed, Scenario(profile=profile), actions=actions)
 
 
-# Each mutation with a scenario that exposes it soon, and the first seed to try.
+def with_scenario(scenario: Callable[[int], Scenario]) -> Worlds:
+    return lambda seed: UserSimulation(seed, scenario(seed))
+
+
+# Each mutation with worlds that expose it soon, and the first seed to try.
 MUTATIONS: Final[tuple[tuple[Callable[[Patch], None], Worlds, int], ...]] = (
     (no_precondition_on_adoption, with_profile(CRASHES_AT_ADOPTION), 0),
     (ambiguous_adoptions_are_forgotten, with_profile(FAULTY_NETWORK), 0),
@@ -221,14 +228,14 @@ MUTATIONS: Final[tuple[tuple[Callable[[Patch], None], Worlds, int], ...]] = (
     (outdated_revisions_are_candidates, with_profile(CONTENTION), 0),
     (claims_ignore_sandbox_changes, with_profile(ORDINARY), 0),
     (metrics_are_recorded_twice, with_profile(ORDINARY), 0),
-    (changes_during_reconcile_are_dropped, with_profile(CRASHES_AT_STATUS), 0),
+    (changes_during_reconcile_are_dropped, with_profile(CONTENTION, actions=30), 0),
     (no_breaker, with_profile(QUOTA_EXCEEDED), 0),
     (owned_sandboxes_are_not_listed, with_profile(FREQUENT_CRASHES), 0),
     (foreign_status_writes_are_ignored, with_profile(CRASHES_AT_STATUS), 30),
-    (deleted_claims_are_served, with_profile(STALLED_WATCHES), 0),
-    (duplicate_sandboxes_stay, with_profile(CRASHES_AT_ADOPTION), 0),
+    (deleted_claims_are_served, with_profile(STALLED_WATCHES, actions=30), 0),
+    (duplicate_sandboxes_stay, with_scenario(late_adoptions), 0),
     (rollouts_ignore_max_unavailable, with_profile(ROLLOUTS), 0),
     (watch_gaps_are_ignored, with_profile(FAULTY_NETWORK), 0),
     (sandboxes_ignore_pod_status, with_profile(ORDINARY), 0),
-    (refill_yields_without_bound, steady_load, 0),
+    (refill_yields_without_bound, with_scenario(steady_load), 0),
 )

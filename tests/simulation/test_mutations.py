@@ -10,14 +10,13 @@ from types import ModuleType
 
 import pytest
 
-from sandpool.testing.simulation.simulation import Scenario
 from tests.support.simulation.users import UserSimulation
 
 # The most worlds that it may take to find a mutation.
 WORLDS = 40
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
-Worlds = Callable[[int], Scenario]
+Worlds = Callable[[int], UserSimulation]
 
 
 def load() -> ModuleType:
@@ -33,19 +32,17 @@ MUTATIONS: tuple[tuple[Mutation, Worlds, int], ...] = load().MUTATIONS
 
 
 @pytest.mark.parametrize(
-    ("mutation", "scenario", "first"), MUTATIONS, ids=[f"mutation-{each[0].__name__}" for each in MUTATIONS]
+    ("mutation", "world", "first"), MUTATIONS, ids=[f"mutation-{each[0].__name__}" for each in MUTATIONS]
 )
-def test_simulation_finds_mutation(mutation: Mutation, scenario: Worlds, first: int) -> None:
+def test_simulation_finds_mutation(mutation: Mutation, world: Worlds, first: int) -> None:
     worlds = range(first, first + WORLDS)
     with pytest.MonkeyPatch.context() as patch:
         mutation(patch)
-        found = next(
-            (seed for seed in worlds if UserSimulation(seed, scenario(seed)).run().violation is not None), None
-        )
+        found = next((seed for seed in worlds if world(seed).run().violation is not None), None)
     gc.collect()
     assert found is not None, f"no violation in {WORLDS} worlds"
     for seed in range(first, found + 1):
-        UserSimulation(seed, scenario(seed)).run().check("tests/simulation -k mutation")
+        world(seed).run().check("tests/simulation -k mutation")
     gc.collect()
 
 
