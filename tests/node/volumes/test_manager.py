@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -13,6 +15,7 @@ from sandpool.kube.client import Client, MergePatch
 from sandpool.node.pods.downward import PodPlacement
 from sandpool.node.pods.interfaces import MESSAGE_ROOM, MESSAGES, Owner, VolumeFailure
 from sandpool.node.runtimes.runtime import Bind
+from sandpool.node.volumes import disk
 from sandpool.node.volumes.manager import VolumeManager
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.objects import new
@@ -59,6 +62,30 @@ async def test_empty_dir_is_mounted(volumes: VolumeManager, tmp_path: Path) -> N
     path = tmp_path / "pod/volumes/scratch"
     assert prepared.mounts(mounting(mount), {}) == (Bind(path, "/scratch", True, "in", make=True),)
     assert path.stat().st_mode & 0o777 == 0o777
+
+
+async def test_cancelled_preparation_ends_before_volumes_are_released(
+    volumes: VolumeManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, gate, made = threading.Event(), threading.Event(), list[Path]()
+
+    def make(path: Path, size: int, **options: Any) -> None:
+        begun.set()
+        gate.wait()
+        made.append(path)
+
+    monkeypatch.setattr(disk, "make_in_memory", make)
+    scratch = {"name": "scratch", "emptyDir": {"medium": "Memory"}}
+    preparing = asyncio.ensure_future(volumes.prepare(pod(scratch), tmp_path / "pod", ME))
+    await asyncio.to_thread(begun.wait)
+    for _ in range(2):
+        preparing.cancel()
+        await asyncio.sleep(0)
+        assert not preparing.done()
+    gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await preparing
+    assert made == [tmp_path / "pod/volumes/scratch"]
 
 
 async def test_outer_mounts_precede_inner_ones(volumes: VolumeManager, tmp_path: Path) -> None:

@@ -8,13 +8,14 @@ PersistentVolume says, if this node provisioned it; the pod that mounts it owns 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final, ParamSpec, Protocol, TypeVar
 
 from sandpool.api.kinds import CONFIG_MAP, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, SECRET, SERVICE_ACCOUNT
 from sandpool.api.quantity import parse
@@ -30,6 +31,9 @@ from sandpool.node.volumes import atomic_writer, disk, ownership, projection
 from sandpool.node.volumes.provisioner import node_of
 
 _log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _VOLUMES: Final = "volumes"
 #: Default size of an emptyDir in memory.
@@ -125,7 +129,7 @@ class VolumeManager:
         held.disk_size = None if simulated else self.disk_size
         prepared: dict[str, VolumeDirectory] = {}
         if held.disk_size is not None:
-            await asyncio.to_thread(_make_messages, directory / MESSAGES, pod)
+            await _to_the_end(_make_messages, directory / MESSAGES, pod)
         for volume in pod["spec"].get("volumes") or ():
             try:
                 prepared[volume["name"]] = await self._prepare(volume, held)
@@ -169,7 +173,7 @@ class VolumeManager:
         if any(kind in volume for kind in projection.KINDS):
             return await self._publish(volume, held)
         if (empty := volume.get("emptyDir")) is not None:
-            return await asyncio.to_thread(_empty, empty, _place(held, volume), held.owner, held.disk_size)
+            return await _to_the_end(_empty, empty, _place(held, volume), held.owner, held.disk_size)
         if (claim := volume.get("persistentVolumeClaim")) is not None:
             return await self._persistent(claim, held)
         if "hostPath" in volume and self.host_paths:
@@ -180,7 +184,7 @@ class VolumeManager:
     async def _publish(self, volume: Object, held: _PodVolumes) -> VolumeDirectory:
         files = await projection.project(volume, self._sources(held))
         path = _place(held, volume)
-        await asyncio.to_thread(atomic_writer.publish, path, files, held.owner.uid, held.owner.gid)
+        await _to_the_end(atomic_writer.publish, path, files, held.owner.uid, held.owner.gid)
         held.published.add(volume["name"])
         return VolumeDirectory(path, read_only=True)
 
@@ -205,8 +209,8 @@ class VolumeManager:
         self._take(volume["metadata"]["name"], held)
         if held.disk_size is not None:
             size = _bytes(volume["spec"]["capacity"]["storage"])
-            await asyncio.to_thread(_make_persistent, path, size)
-        await asyncio.to_thread(ownership.give, path, held.owner.uid, held.owner.gid)
+            await _to_the_end(_make_persistent, path, size)
+        await _to_the_end(ownership.give, path, held.owner.uid, held.owner.gid)
         return VolumeDirectory(path, read_only=bool(source.get("readOnly")))
 
     def _take(self, volume: str, held: _PodVolumes) -> None:
@@ -319,6 +323,19 @@ def _make_messages(path: Path, pod: SharedObject) -> None:
     spec = pod["spec"]
     containers = len(spec.get("initContainers") or ()) + len(spec["containers"])
     disk.make_in_memory(path, containers * MESSAGE_ROOM, mode=0o711)
+
+
+async def _to_the_end(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+    """Call a function in a thread. A cancelled caller waits for its end: otherwise it would mount something after the
+    volumes of the pod were released."""
+    call = asyncio.ensure_future(asyncio.to_thread(function, *arguments, **options))
+    try:
+        return await asyncio.shield(call)
+    except asyncio.CancelledError:
+        while not call.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([call])
+        raise
 
 
 def _release(directory: Path, keep: bool) -> None:
