@@ -20,8 +20,8 @@ from sandpool.e2b.rpc import END, EnvelopeReader, envelope
 from sandpool.engine.clock import SystemClock
 from sandpool.testing.backend import InProcessBackend
 from sandpool.testing.world import World
-from tests.sdk.conftest import LocalCommands
 from tests.support.fake_pod_client import FakePodClient
+from tests.support.local_commands import LocalCommands
 
 
 @pytest_asyncio.fixture

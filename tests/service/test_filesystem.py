@@ -12,8 +12,8 @@ from sandpool.service.commands import Commands
 from sandpool.service.errors import FileError
 from sandpool.service.filesystem import EntryType, FileExists, Filesystem, IsDirectory, NoSuchFile, NotDirectory
 from sandpool.service.sandboxes import Sandbox
-from tests.sdk.conftest import LocalCommands
 from tests.support.fake_pod_client import FakePodClient, PlayedSession
+from tests.support.local_commands import LocalCommands
 
 BOX = Sandbox.from_object({"metadata": {"name": "box", "namespace": "space"}, "spec": {}})
 

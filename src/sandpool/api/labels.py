@@ -82,6 +82,8 @@ CLAIM_UNBOUND_TTL: Final = "sandpool.dev/claim-unbound-ttl"
 LATE_BINDING: Final = "sandpool.dev/late-binding"
 #: On Sandbox: "true" if the variables of its claim are handed over and are not in its pod.
 LATE_BOUND: Final = "sandpool.dev/late-bound"
+#: On SandboxTemplate: the spec before the last change that a user made through the service layer, as JSON.
+PREVIOUS_REVISION: Final = "sandpool.dev/previous-revision"
 #: On SandboxClaim: "true" if it belongs to a running `sandpool run` and is deleted with it.
 RUN: Final = "sandpool.dev/run"
 #: On Node: a JSON map from each unavailable runtime handler to the reason. Available handlers are labels with

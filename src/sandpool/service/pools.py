@@ -131,6 +131,14 @@ class Pools:
         except NotFound:
             raise await self._unknown(name) from None
 
+    async def set_strategy(self, name: str, strategy: str) -> Pool:
+        """Set how the pool follows its template, one of ``STRATEGIES``."""
+        patch = MergePatch({"spec": {"updateStrategy": {"type": strategy}}})
+        try:
+            return Pool.from_object(await self.client.patch(SANDBOX_WARM_POOL, name, patch, self.namespace))
+        except NotFound:
+            raise await self._unknown(name) from None
+
     async def delete(self, name: str) -> None:
         """Delete a pool and its idle sandboxes. Claimed sandboxes belong to their claims and stay."""
         try:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sandpool.service.commands import Commands
     from sandpool.service.files import Files
     from sandpool.service.filesystem import Filesystem
+    from sandpool.service.inspection import Inspection
     from sandpool.service.pools import Pools
     from sandpool.service.ports import Ports
     from sandpool.service.sandboxes import Sandboxes
@@ -90,6 +91,13 @@ class Service:
         from sandpool.service.filesystem import Filesystem
 
         return Filesystem(self.commands)
+
+    @cached_property
+    def inspection(self) -> Inspection:
+        """Read the processes, open ports and directories of sandboxes."""
+        from sandpool.service.inspection import Inspection
+
+        return Inspection(self.commands)
 
     @cached_property
     def ports(self) -> Ports:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
+
+import orjson
 
 from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
+from sandpool.api.labels import PREVIOUS_REVISION
 from sandpool.api.resource import Object, SharedObject
-from sandpool.kube.client import Client
+from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, NotFound
 from sandpool.service.errors import NameTaken, ServiceError, unknown_name
+
+#: Requests of containers that have limits.
+_SMALL_REQUESTS: Final = {"cpu": "10m", "memory": "32Mi", "ephemeral-storage": "64Mi"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +80,8 @@ class NewTemplate:
         limits = {each: value for each, value in amounts.items() if value is not None}
         if limits:
             # Small requests: idle members of a pool need next to nothing, and the limits still hold.
-            requests = {"cpu": "10m", "memory": "32Mi", "ephemeral-storage": "64Mi"}
-            container["resources"] = {"limits": limits, "requests": {each: requests[each] for each in limits}}
+            requests = {each: _SMALL_REQUESTS[each] for each in limits}
+            container["resources"] = {"limits": limits, "requests": requests}
         pod: dict[str, Any] = {"containers": [container]}
         if self.runtime is not None:
             pod["runtimeClassName"] = self.runtime
@@ -94,8 +100,40 @@ class NewTemplate:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class TemplateChange:
+    """What to change in the main container of a template. None stays as it is; an empty limit is removed."""
+
+    image: str | None = None
+    cpu: str | None = None
+    memory: str | None = None
+
+    def applied(self, spec: SharedObject) -> Object:
+        """The spec of a template with this change."""
+        pod = spec["podTemplate"]["spec"]
+        container, *others = pod["containers"]
+        limits = dict((container.get("resources") or {}).get("limits") or {})
+        requests = dict((container.get("resources") or {}).get("requests") or {})
+        for name, value in (("cpu", self.cpu), ("memory", self.memory)):
+            if value == "":
+                limits.pop(name, None)
+            elif value is not None:
+                limits[name] = value
+                requests.setdefault(name, _SMALL_REQUESTS[name])
+        resources = {**(container.get("resources") or {}), "limits": limits, "requests": requests}
+        changed = {**container, "image": self.image or container["image"]}
+        if limits or requests:
+            changed["resources"] = {name: value for name, value in resources.items() if value}
+        template = {**spec["podTemplate"], "spec": {**pod, "containers": [changed, *others]}}
+        return {**spec, "podTemplate": template}
+
+
 class TemplateInUse(ServiceError):
     """Pools are made from the template."""
+
+
+class NothingToUndo(ServiceError):
+    """The template has no former revision."""
 
 
 class Templates:
@@ -125,6 +163,34 @@ class Templates:
             advice = f"Look at it with: sandpool template show {name}"
             raise NameTaken(f'template "{name}" already exists', advice) from None
 
+    async def change(self, name: str, change: TemplateChange) -> Template:
+        """Change a template; its pools roll out to it as their strategy says. The spec before is kept in an annotation,
+        for ``undo``. Raises ``Conflict`` if another writer changes the template at the same time."""
+        found = (await self.get(name)).object
+        return await self._replace(found, change.applied(found["spec"]))
+
+    async def undo(self, name: str) -> Template:
+        """Return to the spec before the last ``change``. A second undo takes the first one back."""
+        found = (await self.get(name)).object
+        before = previous_revision(found)
+        if before is None:
+            raise NothingToUndo(
+                f'template "{name}" has no former revision', "Only changes made with Sandpool can be undone."
+            )
+        return await self._replace(found, before)
+
+    async def _replace(self, found: SharedObject, spec: SharedObject) -> Template:
+        metadata = found["metadata"]
+        if spec == found["spec"]:
+            return Template.from_object(found)
+        kept = orjson.dumps(found["spec"], option=orjson.OPT_SORT_KEYS).decode()
+        patch = {
+            "metadata": {"resourceVersion": metadata["resourceVersion"], "annotations": {PREVIOUS_REVISION: kept}},
+            "spec": _merge(found["spec"], spec),
+        }
+        answer = await self.client.patch(SANDBOX_TEMPLATE, metadata["name"], MergePatch(patch), self.namespace)
+        return Template.from_object(answer)
+
     async def delete(self, name: str, *, force: bool = False) -> None:
         """Delete a template. Raises ``TemplateInUse`` if pools use it, unless ``force`` is set."""
         if not force:
@@ -148,3 +214,26 @@ class Templates:
         known = [template.name for template in await self.list()]
         advice = "List them with: sandpool template ls" if known else ""
         return unknown_name("template", name, self.namespace, known, advice)
+
+
+def previous_revision(template: SharedObject) -> Object | None:
+    """The spec of a template before its last change; None if it is unknown."""
+    text = (template["metadata"].get("annotations") or {}).get(PREVIOUS_REVISION)
+    try:
+        spec: Object = orjson.loads(text or "null")
+        spec["podTemplate"]["spec"]["containers"][0]["image"]
+    except (orjson.JSONDecodeError, TypeError, KeyError, IndexError):
+        return None
+    return spec
+
+
+def _merge(old: SharedObject, new: SharedObject) -> Object:
+    """The merge patch that turns one document into the other: members that are missing become null."""
+    patch: Object = dict.fromkeys(old.keys() - new.keys())
+    for name, value in new.items():
+        before = old.get(name)
+        if isinstance(before, dict) and isinstance(value, dict):
+            patch[name] = _merge(before, value)
+        elif before != value:
+            patch[name] = value
+    return patch
