@@ -8,8 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sandpool.cli.main import main
-from sandpool.cli.trace import who
-from sandpool.explain.request import AuditedRequest
+from sandpool.explain.request import AuditedRequest, who
 from tests.explain.audit_lines import ours, passed
 
 LOG = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -11,8 +10,9 @@ import click
 
 from sandpool.api.kinds import SANDPOOL
 from sandpool.api.printable import one_line
-from sandpool.explain.calls import Call, NotAnAuditLog, is_reconcile
-from sandpool.explain.request import AuditedRequest
+from sandpool.explain.calls import Call, NotAnAuditLog
+from sandpool.explain.log_files import LogFiles
+from sandpool.explain.request import who
 from sandpool.explain.timeline import Lines, RelatedObjects, Step, objects_of_claim, objects_of_sandbox, timeline
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -21,7 +21,6 @@ _HEAD: Final = ("STEP", "DELTA MS", "TOOK MS", "METHOD", "RESOURCE", "RESULT", "
 _NUMBERS: Final = frozenset({"STEP", "DELTA MS", "TOOK MS", "RESULT"})
 # The kinds that controllers reconcile.
 PLURALS: Final = {type.singular: type.plural for type in SANDPOOL}
-_SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 
 
 def _options(command: F) -> F:
@@ -80,14 +79,13 @@ def _tell(
     controllers: Sequence[Path],
     writes: bool,
 ) -> None:
-    files = [file for log in logs for file in _with_rotated(log)]
-    passes = [file for log in controllers for file in _with_rotated(log)]
+    logged = LogFiles(logs, controllers)
+    lines = logged.lines
     try:
-        lines = partial(_lines, files, passes)
         related = cast_of(lines, namespace, name)
         steps = timeline(lines, related, writes_only=writes)
     except NotAnAuditLog as error:
-        raise click.ClickException(f"{', '.join(map(str, files))}: {error}") from None
+        raise click.ClickException(f"{', '.join(map(str, logged.paths()))}: {error}") from None
     except OSError as error:
         raise click.ClickException(
             f"cannot read the log {error.filename}: {error.strerror}\n"
@@ -96,8 +94,8 @@ def _tell(
         ) from None
     if not steps:
         raise click.ClickException(
-            f'no call in {", ".join(map(str, files))} concerns {kind} "{name}" in namespace "{namespace}": it may be '
-            "older than the log, or in another namespace (-n)"
+            f'no call in {", ".join(map(str, logged.paths()))} concerns {kind} "{name}" in namespace "{namespace}": '
+            "it may be older than the log, or in another namespace (-n)"
         )
     for line in table(steps):
         click.echo(line)
@@ -107,9 +105,9 @@ def _tell(
             "owner references (use level Request)",
             err=True,
         )
-    if passes and not any(True for _ in _passes(passes)):
+    if controllers and not any(True for _ in logged.reconciles()):
         click.echo(
-            f"note: no reconciles are in {', '.join(map(str, passes))}: run the controller with --pass-log",
+            f"note: no reconciles are in {', '.join(map(str, controllers))}: run the controller with --pass-log",
             err=True,
         )
 
@@ -135,31 +133,3 @@ def _row(step: Step) -> tuple[str, ...]:
     result = "error" if entry.problem else "ok"
     resource = f"{PLURALS[entry.kind]}/{entry.name}"
     return (str(step.number), *times, "reconcile", resource, result, f"controller {entry.controller}", step.purpose)
-
-
-def who(asked: AuditedRequest) -> str:
-    """Return the account and the program of a request; programs tell the parts of one process apart."""
-    program = asked.agent.partition("/")[0]
-    account = asked.user.rpartition(":")[2] if asked.user.startswith(_SERVICE_ACCOUNT) else asked.user
-    return f"{account} ({program})" if program else account
-
-
-def _with_rotated(log: Path) -> list[Path]:
-    """Return the rotated files (``FILE.2``, ``FILE.1``) and the file, oldest first."""
-    older: list[Path] = []
-    while (path := log.with_name(f"{log.name}.{len(older) + 1}")).exists():
-        older.append(path)
-    return [*reversed(older), log]
-
-
-def _lines(files: Sequence[Path], passes: Sequence[Path]) -> Iterator[bytes]:
-    for path in files:
-        with path.open("rb") as file:
-            yield from file
-    yield from _passes(passes)
-
-
-def _passes(files: Sequence[Path]) -> Iterator[bytes]:
-    for path in files:
-        with path.open("rb") as file:
-            yield from filter(is_reconcile, file)

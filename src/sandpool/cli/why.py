@@ -14,9 +14,8 @@ from sandpool.api.printable import one_line
 from sandpool.api.times import timestamp
 from sandpool.cli.cluster import change
 from sandpool.engine.clock import SystemClock
-from sandpool.explain.claim import Explanation, Link, explain_claim
-from sandpool.explain.objects import explain_pod, explain_pool, explain_sandbox, explain_template
-from sandpool.explain.observe import observe_claim
+from sandpool.explain.claim import Explanation, Link
+from sandpool.explain.objects import explain_object
 from sandpool.kube.client import Client
 from sandpool.kube.errors import Forbidden, NotFound
 from sandpool.service.errors import unknown_name
@@ -119,7 +118,7 @@ def any_object(name: str, namespace: str, kubeconfig: Path | None, context: str 
 
 async def _show(client: Client, kind: str, namespace: str, name: str) -> None:
     try:
-        explanation = await _explain(client, kind, namespace, name)
+        explanation = await explain_object(client, kind, namespace, name, SystemClock().now())
     except NotFound:
         history = f"; with an audit log, `sandpool trace {kind} {name}` shows its history"
         raise click.ClickException(
@@ -129,20 +128,6 @@ async def _show(client: Client, kind: str, namespace: str, name: str) -> None:
         raise click.ClickException(f"{error}\nThis needs permission to get {_KINDS[kind].plural}") from None
     for line in lines(explanation):
         click.echo(line)
-
-
-async def _explain(client: Client, kind: str, namespace: str, name: str) -> Explanation:
-    now = SystemClock().now()
-    match kind:
-        case "sandbox":
-            return await explain_sandbox(client, namespace, name, now)
-        case "pool":
-            return await explain_pool(client, namespace, name, now)
-        case "template":
-            return await explain_template(client, namespace, name)
-        case "pod":
-            return await explain_pod(client, namespace, name)
-    return explain_claim(await observe_claim(client, namespace, name, now))
 
 
 def lines(explanation: Explanation) -> Iterator[str]:

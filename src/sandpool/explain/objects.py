@@ -19,14 +19,28 @@ from sandpool.api.kinds import CORE_EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_
 from sandpool.api.resource import SharedObject
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView, parse_time
 from sandpool.explain.blockers import Blocker, pod_blocker
-from sandpool.explain.claim import Explanation, Link
-from sandpool.explain.observe import Reader
+from sandpool.explain.claim import Explanation, Link, explain_claim
+from sandpool.explain.observe import Reader, observe_claim
 from sandpool.explain.observed import EventView, Observed, failure_of, idle_containers
 from sandpool.kube.client import Client
 
 _EVENTS: Final = 8  # the last ones are shown
 _EXAMINED: Final = 20  # members of a pool whose pods and events are read
 _MEMBERS: Final = 3  # different problems of a pool's members that are shown
+
+
+async def explain_object(client: Client, kind: str, namespace: str, name: str, now: datetime) -> Explanation:
+    """Explain a claim, sandbox, pool, template or pod; ``kind`` is one of these words."""
+    match kind:
+        case "sandbox":
+            return await explain_sandbox(client, namespace, name, now)
+        case "pool":
+            return await explain_pool(client, namespace, name, now)
+        case "template":
+            return await explain_template(client, namespace, name)
+        case "pod":
+            return await explain_pod(client, namespace, name)
+    return explain_claim(await observe_claim(client, namespace, name, now))
 
 
 async def explain_sandbox(client: Client, namespace: str, name: str, now: datetime) -> Explanation:

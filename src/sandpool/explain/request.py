@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+_SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 
@@ -54,3 +55,10 @@ def request_of_kubernetes(line: Any) -> AuditedRequest:
         line["responseStatus"]["code"],
         line.get("userAgent", ""),
     )
+
+
+def who(asked: AuditedRequest) -> str:
+    """Return the account and the program of a request; programs tell the parts of one process apart."""
+    program = asked.agent.partition("/")[0]
+    account = asked.user.rpartition(":")[2] if asked.user.startswith(_SERVICE_ACCOUNT) else asked.user
+    return f"{account} ({program})" if program else account
