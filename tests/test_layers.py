@@ -13,6 +13,7 @@ LAYERS = (
     "testing",
     "bench",
     "e2b",
+    "dashboard",
     "sdk",
     "explain",
     "install",

@@ -224,7 +224,7 @@ def test_a_taken_default_port_is_replaced_by_a_free_one() -> None:
 
 def test_up_shows_the_options_that_matter_first() -> None:
     output = invoke("up", "--help")
-    titles = ["Options", "API", "Node", "Router", "Metrics, logs and traces", "Controller tuning"]
+    titles = ["Options", "API", "Node", "Router", "Dashboard", "Metrics, logs and traces", "Controller tuning"]
     sections = re.split(r"\n(?=[A-Z][A-Za-z, ]+:\n)", output)[1:]
     assert [each.partition(":")[0] for each in sections] == titles
     assert len(re.findall(r"^  -", sections[0], re.MULTILINE)) <= 11

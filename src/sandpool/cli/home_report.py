@@ -20,14 +20,15 @@ def report(home: Home) -> str:
     rows = [
         ("API", home.url, f"export KUBECONFIG={shlex.quote(str(home.kubeconfig))}"),
         ("router", home.router_url or "none", f"token in {home.router_token_file}" if home.router_token_file else ""),
+        *_dashboard(home),
         ("metrics", home.metrics_url or "none", ""),
-        ("node", home.node.replace("\n", f"\n{'':<13}"), ""),
+        ("node", home.node.replace("\n", f"\n{'':<14}"), ""),
         ("data", str(home.data_dir), ""),
         ("log", "" if home.log is None else str(home.log), ""),
     ]
     width = max(len(url) for url in (home.url, home.router_url or ""))
     lines = [f"Sandpool {home.version} is running, pid {home.pid}:"]
-    lines += [f"  {name:<8} {where:<{width}}  {note}".rstrip() for name, where, note in rows if where]
+    lines += [f"  {name:<9} {where:<{width}}  {note}".rstrip() for name, where, note in rows if where]
     lines += ["", *_next(home)]
     return "\n".join(lines)
 
@@ -38,6 +39,20 @@ def missing(home: Home) -> str:
     if os.geteuid() != 0:
         lines.append(f"note: `{program()} down && {with_sudo('up', '-d')}` has all of it (docs/local.md)")
     return "\n".join(lines)
+
+
+def _dashboard(home: Home) -> Iterator[tuple[str, str, str]]:
+    """The dashboard with a link that logs in once. Users who cannot read its token get the address."""
+    if home.dashboard_url is None or home.dashboard_token_file is None:
+        return
+    from sandpool.dashboard.access import login_url
+    from sandpool.engine.clock import SystemClock
+
+    try:
+        url = login_url(home.dashboard_url, home.dashboard_token_file.read_text(), SystemClock())
+    except OSError:
+        url = home.dashboard_url
+    yield ("dashboard", url, "")
 
 
 def program() -> str:

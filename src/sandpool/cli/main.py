@@ -45,6 +45,7 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     },
     "Insight": {
         "top": ("sandpool.cli.top", "Show pools, claims, CPU and memory, live."),
+        "dashboard": ("sandpool.cli.dashboard", "Open the dashboard in a browser, or serve one for a cluster."),
         "why": ("sandpool.cli.why", "Explain why a claim, sandbox, pool, template or pod is in its state."),
         "trace": ("sandpool.cli.trace", "Show every API call about one claim or sandbox, from an audit log."),
         "bench": ("sandpool.cli.bench", "Measure latency and cost of claims under load."),

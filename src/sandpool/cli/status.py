@@ -86,6 +86,7 @@ def _home(home: Home) -> dict[str, Any]:
         "kubeconfig": str(home.kubeconfig),
         "log": None if home.log is None else str(home.log),
         "metrics": home.metrics_url,
+        "dashboard": home.dashboard_url,
         "node": home.node,
     }
 
@@ -140,6 +141,8 @@ def _screen(found: Mapping[str, Any]) -> Iterator[str]:
     if router is not None:
         yield f"router     {router['url']}   {'answers' if router['answers'] else 'DOES NOT ANSWER'}"
     if home is not None:
+        if home["dashboard"]:
+            yield f"dashboard  {home['dashboard']}   log in with: sandpool dashboard"
         yield f"data       {home['dataDir']}"
         if home["log"]:
             yield f"log        {home['log']}"

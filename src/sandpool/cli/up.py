@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from sandpool import __version__
-from sandpool.cli import foreground, identities, observability, routing, serving, tuning
+from sandpool.cli import dashboards, foreground, identities, observability, routing, serving, tuning
 from sandpool.cli.addresses import address
 from sandpool.cli.announcement import Announcement
 from sandpool.cli.home_report import report
@@ -76,6 +76,7 @@ METRICS_ADDRESS = f"127.0.0.1:{METRICS_PORT}"
 @keep_option(True)
 @click.option("--ephemeral", is_flag=True, help="End sandboxes on exit, which loses their files; as --keep=false.")
 @routing.router_options
+@dashboards.dashboard_options
 @tuning.tuning_flags
 @observability.trace_option
 @observability.log_options(TEXT)
@@ -119,6 +120,8 @@ def up(
         options["router_bind_address"] = preferred(options["router_bind_address"])
     if not request.is_given("--metrics-bind-address"):
         metrics_bind_address = preferred(metrics_bind_address)
+    if not request.is_given("--dashboard-bind-address"):
+        options["dashboard_bind_address"] = preferred(options["dashboard_bind_address"])
     options["keep"] = options["keep"] and not ephemeral
     server = serving.settings(**{name: options.pop(name) for name in serving.NAMES})
     process_options = ProcessOptions(
@@ -127,12 +130,13 @@ def up(
     )
     choice = Choice(simulated_nodes, not no_node, **{name: options.pop(name) for name in NAMES})
     way_in = {name: options.pop(name) for name in routing.NAMES}
+    browsers = {name: options.pop(name) for name in dashboards.NAMES}
     settings = tuning.settings(**options)
     tuning.warn_of_many_workers(settings)
     tracing = observability.traces(enable_tracing)
     announcement = Announcement(request.settings, listed=not unlisted)
     try:
-        foreground.run(partial(_up, server, settings, process_options, tracing, choice, way_in, announcement))
+        foreground.run(partial(_up, server, settings, process_options, tracing, choice, way_in, browsers, announcement))
     finally:
         if tracing is not None:
             tracing.close()
@@ -145,6 +149,7 @@ async def _up(
     tracing: Tracing | None,
     choice: Choice,
     way_in: Mapping[str, Any],
+    browsers: Mapping[str, Any],
     announcement: Announcement,
     stopping: asyncio.Event,
 ) -> None:
@@ -181,7 +186,12 @@ async def _up(
                 return
             await Claims(daemon.server.client(identities.CONTROLLERS), "").release_runs()
             gc_tuning.settle()
-            home = _home(daemon, process, running.greeting, router, clock)
+            metrics_url = _url(process.metrics_endpoint, "/metrics")
+            audit_log = None if server.audit_log is None else server.audit_log.absolute()
+            dashboard = await stack.enter_async_context(
+                dashboards.dashboard(clock, daemon.kubeconfig.absolute(), metrics_url, audit_log, **browsers)
+            )
+            home = _home(daemon, process, running.greeting, router, dashboard, clock)
             with announcement.made(home, server.kubeconfig) as sockets:
                 parts = [process.wait, *running.parts, *([] if router is None else [router.router.wait])]
                 async with gc_tuning.tidied(clock), _serving_runs(daemon, sockets):
@@ -225,7 +235,12 @@ async def _serving_runs(daemon: Daemon, sockets: Iterable[socket.socket]) -> Asy
 
 
 def _home(
-    daemon: Daemon, process: ControllerProcess, node: str, router: routing.RunningRouter | None, clock: SystemClock
+    daemon: Daemon,
+    process: ControllerProcess,
+    node: str,
+    router: routing.RunningRouter | None,
+    dashboard: dashboards.RunningDashboard | None,
+    clock: SystemClock,
 ) -> Home:
     return Home(
         name="",
@@ -241,6 +256,8 @@ def _home(
         settings={},
         version=__version__,
         started=clock.now(),
+        dashboard_url=None if dashboard is None else dashboard.url,
+        dashboard_token_file=None if dashboard is None else dashboard.token_file.absolute(),
     )
 
 

@@ -6,7 +6,8 @@ for each home:
 
 - ``home.json`` describes the home. It is replaced atomically and removed when the home stops.
 - ``run.sock`` is the socket at which the home serves ``sandpool run`` (``home.run_socket``).
-- ``kubeconfig`` and ``router-token`` are copies for the user who called sudo, who cannot read those of root.
+- ``kubeconfig``, ``router-token`` and ``dashboard-token`` are copies for the user who called sudo, who cannot read
+  those of root.
 
 A killed home leaves its description behind. A description therefore carries the identity of its process (pid, start
 time and boot), and one whose process is gone is ignored. It contains no secrets.
@@ -37,6 +38,7 @@ API_PORT: Final = 6443
 ROUTER_PORT: Final = 6490
 METRICS_PORT: Final = 6491
 E2B_PORT: Final = 6495
+DASHBOARD_PORT: Final = 6492
 
 #: In the description of a node that has no runtime that works.
 NO_PODS: Final = "cannot run pods"
@@ -59,6 +61,8 @@ class Home:
     settings: Mapping[str, str]  # options of ``sandpool up`` that were given, by name
     version: str
     started: datetime
+    dashboard_url: str | None = None
+    dashboard_token_file: Path | None = None
 
     @property
     def shortcomings(self) -> list[str]:
@@ -131,7 +135,12 @@ def handed_over(home: Home, user: users.User, *, sockets: list[socket.socket] | 
         token_file = home.router_token_file
         if token_file is not None:
             token_file = directory.write("router-token", token_file.read_bytes())
-    theirs = replace(home, name=name, kubeconfig=kubeconfig, router_token_file=token_file)
+        dashboard = home.dashboard_token_file
+        if dashboard is not None:
+            dashboard = directory.write("dashboard-token", dashboard.read_bytes())
+    theirs = replace(
+        home, name=name, kubeconfig=kubeconfig, router_token_file=token_file, dashboard_token_file=dashboard
+    )
     with _registered(theirs, user.home, user.uid, user.gid, *_DATA_DIR, sockets=sockets):
         yield theirs
 
@@ -203,12 +212,15 @@ def _document(home: Home) -> dict[str, Any]:
         "settings": dict(home.settings),
         "version": home.version,
         "started": home.started.isoformat(),
+        "dashboardUrl": home.dashboard_url,
+        "dashboardTokenFile": None if home.dashboard_token_file is None else str(home.dashboard_token_file),
     }
 
 
 def _home(document: Mapping[str, Any]) -> Home:
     process = document["process"]
     token_file, log = document["routerTokenFile"], document["log"]
+    dashboard = document.get("dashboardTokenFile")  # a home of an earlier version has none
     return Home(
         name=document["name"],
         process=ProcessIdentity(int(process["pid"]), int(process["started"]), str(process["boot"])),
@@ -223,4 +235,6 @@ def _home(document: Mapping[str, Any]) -> Home:
         settings=dict(document["settings"]),
         version=document["version"],
         started=datetime.fromisoformat(document["started"]),
+        dashboard_url=document.get("dashboardUrl"),
+        dashboard_token_file=None if dashboard is None else Path(dashboard),
     )

@@ -147,6 +147,9 @@ class Cache(Generic[V]):
     def __iter__(self) -> Iterator[V]:
         return (entry.view for entry in self._entries.values())
 
+    def items(self) -> Iterator[tuple[Key, V]]:
+        return ((key, entry.view) for key, entry in self._entries.items())
+
     # -- setting up ------------------------------------------------------------------------------------------------
 
     def add_index(self, name: str, values: Callable[[V], Iterable[Hashable]]) -> None:

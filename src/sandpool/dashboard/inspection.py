@@ -1,0 +1,170 @@
+"""What people look into: the reason for a state, the calls about a claim, and what goes on in a sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import asdict
+from typing import Any, Final, cast
+
+from aiohttp import web
+
+from sandpool.dashboard.guard import Guard
+from sandpool.dashboard.requests import BadRequest, failure, object_name, sandbox_of
+from sandpool.dashboard.target import DashboardTarget
+from sandpool.engine.clock import Clock
+from sandpool.explain.calls import Call, NotAnAuditLog
+from sandpool.explain.claim import Explanation
+from sandpool.explain.log_files import LogFiles
+from sandpool.explain.objects import explain_object
+from sandpool.explain.request import who
+from sandpool.explain.timeline import Step, objects_of_claim, timeline
+from sandpool.kube.errors import ApiError
+from sandpool.kube.pod_client import LogOptions
+from sandpool.service.errors import ServiceError
+
+_KINDS: Final = frozenset({"claim", "sandbox", "pool", "template"})
+#: Bytes of a file that are shown as text.
+_PREVIEW: Final = 256 << 10
+MAX_FILE: Final = 64 << 20
+_LOG_LINES: Final = 1000
+_STEPS: Final = 400
+
+
+class Inspections:
+    """Handlers that only read."""
+
+    def __init__(self, target: DashboardTarget, guard: Guard, clock: Clock) -> None:
+        self.target = target
+        self.guard = guard
+        self.clock = clock
+
+    async def why(self, request: web.Request) -> Any:
+        """The explanation of ``sandpool why``."""
+        kind = request.match_info["kind"]
+        if kind not in _KINDS:
+            raise BadRequest("there is no such kind")
+        namespace, name = object_name(request, self.target)
+        return _explained(await explain_object(self.target.client, kind, namespace, name, self.clock.now()))
+
+    async def trace(self, request: web.Request) -> Any:
+        """The timeline of ``sandpool trace claim``; ``available`` tells whether there is a log to read."""
+        namespace, name = object_name(request, self.target)
+        if not self.target.audit_logs:
+            return {"available": False, "steps": []}
+        logs = LogFiles(self.target.audit_logs, self.target.controller_logs)
+
+        def read() -> list[Step]:
+            return timeline(logs.lines, objects_of_claim(logs.lines, namespace, name))
+
+        try:
+            steps = await asyncio.to_thread(read)
+        except (OSError, NotAnAuditLog) as error:
+            raise ServiceError(f"the audit log cannot be read: {error}") from error
+        return {"available": True, "steps": _waterfall(steps[:_STEPS]), "more": max(0, len(steps) - _STEPS)}
+
+    async def activity(self, request: web.Request) -> Any:
+        """The processes of a sandbox, and the ports that they listen on."""
+        sandbox = await sandbox_of(request, self.target)
+        inspection = self.target.service(sandbox.namespace).inspection
+        processes, ports = await asyncio.gather(inspection.processes(sandbox), inspection.ports(sandbox))
+        return {"processes": [asdict(each) for each in processes], "ports": ports}
+
+    async def directory(self, request: web.Request) -> Any:
+        sandbox = await sandbox_of(request, self.target)
+        path = _path(request) or "."
+        return asdict(await self.target.service(sandbox.namespace).inspection.directory(sandbox, path))
+
+    async def preview(self, request: web.Request) -> Any:
+        """The beginning of a file as text; ``text`` is None for a file that is not text."""
+        sandbox = await sandbox_of(request, self.target)
+        content, more = await self.target.service(sandbox.namespace).inspection.read(sandbox, _path(request), _PREVIEW)
+        try:
+            # The last character may be cut.
+            text = None if b"\0" in content else content.decode(errors="strict" if not more else "ignore")
+        except UnicodeDecodeError:
+            text = None
+        return {"text": text, "more": more, "size": len(content)}
+
+    async def download(self, request: web.Request) -> Any:
+        """A file, as a download: it is never shown as a page of this origin."""
+        sandbox = await sandbox_of(request, self.target)
+        content, more = await self.target.service(sandbox.namespace).inspection.read(sandbox, _path(request), MAX_FILE)
+        if more:
+            raise ServiceError(
+                f"the file is larger than {MAX_FILE >> 20} MiB",
+                f"Copy it with: sandpool cp {sandbox.shown_name}:PATH .",
+            )
+        return web.Response(
+            body=content, content_type="application/octet-stream", headers={"Content-Disposition": "attachment"}
+        )
+
+    async def logs(self, request: web.Request) -> web.StreamResponse:
+        """The log of the sandbox's main process, followed until the browser leaves."""
+        try:
+            sandbox = await sandbox_of(request, self.target)
+            options = LogOptions(sandbox.container, follow=True, tail=_LOG_LINES)
+            pieces = self.target.service(sandbox.namespace).sandboxes.logs(sandbox, options)
+            first = await anext(pieces, b"")
+        except (ServiceError, ApiError, BadRequest, OSError, TimeoutError) as error:
+            return failure(error)
+        response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
+        self.guard.add_headers(response)
+        async with aclosing(cast("Any", pieces)) as rest:
+            await response.prepare(request)
+            await response.write(first or b"\n")
+            try:
+                async for piece in rest:
+                    await response.write(piece)
+            except (ServiceError, ApiError) as error:
+                await response.write(f"\n{error}\n".encode())
+        return response
+
+
+def _path(request: web.Request) -> str:
+    path = request.query.get("path", "")
+    if "\0" in path or len(path) > 4096:
+        raise BadRequest("this is not a path")
+    return posixpath.normpath(path) if path else ""
+
+
+def _explained(explanation: Explanation) -> Any:
+    chain = [{"at": None if each.at is None else each.at.timestamp(), "text": each.text} for each in explanation.chain]
+    return {
+        "sentence": explanation.sentence,
+        "chain": chain,
+        "advice": explanation.advice,
+        "unknown": explanation.unknown,
+    }
+
+
+def _waterfall(steps: Sequence[Step]) -> list[dict[str, Any]]:
+    """Steps with their start since the first one, in ms."""
+    if not steps:
+        return []
+    begin = steps[0].entry.started
+    return [{**_step(step), "start": round((step.entry.started - begin).total_seconds() * 1000, 2)} for step in steps]
+
+
+def _step(step: Step) -> dict[str, Any]:
+    entry = step.entry
+    common = {"took": round(entry.seconds * 1000, 2), "purpose": step.purpose}
+    if isinstance(entry, Call):
+        asked = entry.request
+        where = "/".join(filter(None, (asked.resource, asked.name, asked.subresource)))
+        kind = "write" if asked.writes else "read"
+        return {
+            **common,
+            "kind": kind,
+            "verb": asked.verb,
+            "about": where,
+            "result": str(asked.code),
+            "who": who(asked),
+        }
+    about = f"{entry.kind}/{entry.name}"
+    result = "error" if entry.problem else "ok"
+    return {
+        **common, "kind": "reconcile", "verb": "reconcile", "about": about, "result": result, "who": entry.controller
+    }  # fmt: skip

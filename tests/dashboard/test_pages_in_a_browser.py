@@ -1,0 +1,312 @@
+"""The pages in a real browser, as people use them: with a mouse, with a keyboard, on a phone, in the dark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandpool.api.kinds import SANDBOX_CLAIM
+from sandpool.testing.world import World
+from tests.dashboard.conftest import Served
+from tests.support.browser import Browser, Page
+
+PAGES = ("/", "/pools", "/claims", "/sandboxes", "/nodes", "/controllers")
+HOSTILE = '<img src=x onerror="document.title=`broken`"><script>document.title="broken"</script>'
+
+
+async def stocked(world: World) -> None:
+    """A pool with three warm sandboxes, and a claim that has another."""
+    await world.template()
+    await world.pool(replicas=3)
+    await world.filled(3)
+    await world.claim("mine")
+    await world.served(1)
+    await world.filled(3)
+
+
+async def sandbox_of(world: World, claim: str = "mine") -> str:
+    """The name of the sandbox of a claim."""
+    await world.served(1)
+    return str((await world.get(SANDBOX_CLAIM, claim))["status"]["sandbox"]["name"])
+
+
+async def test_the_login_link_opens_the_overview_and_leaves_no_code_behind(page: Page, served: Served) -> None:
+    assert await page.evaluate("location.href") == f"{served.url}/"
+    await page.see("No pools yet")
+
+
+async def test_a_used_link_says_what_to_do(browser: Browser, served: Served) -> None:
+    link = served.login_url()
+    first, second = await browser.page(), await browser.page()
+    await first.goto(link)
+    await first.see("No pools yet")
+    await second.goto(link)
+    await second.see("this link was used already")
+    await second.see("Get a new one with: sandpool dashboard")
+
+
+async def test_every_page_shows_what_there_is(page: Page, served: Served) -> None:
+    await stocked(served.world)
+    for path, text in zip(PAGES, ("Recent claims", "pool", "mine", "held by", "node", "No metrics"), strict=True):
+        await page.goto(served.url + path)
+        await page.wait(f"document.querySelector('main').innerText.toLowerCase().includes({text.lower()!r})")
+        assert await page.evaluate("document.querySelectorAll('.navigation [aria-current=page]').length") == 1
+    namespace = served.namespace
+    await page.goto(f"{served.url}/pools/{namespace}/pool")
+    await page.see("All sandboxes have the current template")
+    await page.see("3 of 3 sandboxes are ready")
+    await page.goto(f"{served.url}/claims/{namespace}/mine")
+    await page.see('Claim "mine" is ready')
+    await page.see("once there is an audit log")
+    await page.goto(f"{served.url}/claims/{namespace}/nothing")
+    await page.see("This claim does not exist")
+
+
+async def test_changes_appear_without_a_reload(page: Page, served: Served) -> None:
+    await page.see("No pools yet")
+    await stocked(served.world)
+    await page.wait("document.querySelector('td.level-cell')?.innerText.includes('3 / 3')")
+    await page.see("mine")
+    await served.world.delete(SANDBOX_CLAIM, "mine")
+    await page.wait("!document.body.innerText.includes('mine')")
+
+
+async def test_a_claim_is_made_used_and_released(page: Page, served: Served, directory: Path) -> None:
+    await stocked(served.world)
+    await page.click("Claim a sandbox")
+    await page.fill("dialog input[name=name]", "by-hand")
+    await page.click("Claim", "dialog button")
+    await page.see("Ctrl+Enter runs the code")
+    await page.fill("textarea.code", "word = 'sand'\nprint(word * 2)\n[6 * 7]")
+    await page.click("Run")
+    await page.see("sandsand")
+    await page.see("[42]")
+    await page.fill("textarea.code", "word.upper()\n")
+    await page.press("Enter", modifiers=2)
+    await page.see("'SAND'")
+    await page.fill("textarea.code", "1 / 0")
+    await page.click("Run")
+    await page.see("ZeroDivisionError: division by zero")
+    await page.click("Release")
+    await page.click("Release", "dialog button")
+    await page.see("Released by-hand")
+    assert not await served.world.exists(SANDBOX_CLAIM, "by-hand")
+
+
+async def test_a_terminal_session(page: Page, served: Served, directory: Path) -> None:
+    await stocked(served.world)
+    screen = "document.querySelector('.terminal-lines').innerText"
+    box = await sandbox_of(served.world)
+    await page.goto(f"{served.url}/sandboxes/{served.namespace}/{box}?tab=terminal")
+    await page.see("Connected")
+    await page.type("stty size; printf '\\033[31mred\\033[0m'; echo $((6 * 7))")
+    await page.press("Enter", text="\r")
+    await page.wait(f"{screen}.includes('red42')")
+    size = await page.evaluate(f"{screen}.match(/^(\\d+) (\\d+)\\s*$/m).slice(1).map(Number)")
+    assert size[0] == await page.evaluate("document.querySelector('.terminal-lines').childElementCount")
+    assert size[1] > 80
+    await page.wait("[...document.querySelectorAll('.terminal-lines .fg')].some(each => each.textContent === 'red')")
+    await page.type("exit 3")
+    await page.press("Enter", text="\r")
+    await page.see("The shell ended with exit code 3")
+    await page.click("New shell")
+    await page.see("Connected")
+
+
+async def test_files_are_shown_uploaded_and_downloaded(page: Page, served: Served, directory: Path) -> None:
+    await stocked(served.world)
+    (directory / "notes.txt").write_text("a line of text\n")
+    (directory / HOSTILE.replace("/", "")).write_text("")
+    (directory / "deep").mkdir()
+    box = await sandbox_of(served.world)
+    await page.goto(f"{served.url}/sandboxes/{served.namespace}/{box}?tab=files")
+    await page.see("<img src=x")
+    await page.wait(
+        "[...document.querySelectorAll('.entry')].map(each => each.innerText.split('\\n')[0])[0] === 'deep'"
+    )
+    await page.evaluate(
+        "[...document.querySelectorAll('.entry')].find(each => each.innerText.startsWith('notes')).click()"
+    )
+    await page.see("a line of text")
+    await page.evaluate("document.querySelector('.breadcrumbs button:nth-last-of-type(2)').click()")
+    await page.wait("document.querySelector('.files input[type=file]')")
+    await page.evaluate("""(() => {
+      const chosen = new DataTransfer();
+      chosen.items.add(new File(["from the browser"], "new file.txt"));
+      const input = document.querySelector(".files input[type=file]");
+      input.files = chosen.files;
+      input.dispatchEvent(new Event("change"));
+    })()""")
+    await page.see("Uploaded new file.txt")
+    assert (directory / "new file.txt").read_text() == "from the browser"
+    assert await page.evaluate("document.title") != "broken"
+
+
+async def test_nothing_of_objects_and_sandboxes_becomes_markup(page: Page, served: Served, directory: Path) -> None:
+    world = served.world
+    await world.template(image=HOSTILE.replace(" ", "_"))
+    await world.pool(replicas=1)
+    await world.filled(1)
+    await world.claim("mine")
+    box = await sandbox_of(world)
+    await page.goto(f"{served.url}/pools/{served.namespace}/pool")
+    await page.see("<script>")
+    await page.goto(f"{served.url}/sandboxes/{served.namespace}/{box}?tab=run")
+    await page.fill("textarea.code", f"print({HOSTILE!r})\n{HOSTILE!r}")
+    await page.click("Run")
+    await page.wait("document.querySelector('.stdout')?.innerText.includes('<script>')")
+    await page.goto(f"{served.url}/claims?filter=%3Cimg%20src%3Dx%3E")
+    await page.see('No claim has "<img src=x>"')
+    assert await page.evaluate("document.title") != "broken"
+    assert await page.evaluate("document.querySelectorAll('main img, main script').length") == 0
+
+
+async def test_the_policy_of_the_page_refuses_what_could_be_injected(page: Page) -> None:
+    for attempt in (
+        "document.body.innerHTML = '<b>x</b>'",
+        "document.createElement('script').src = '/static/app.js'",
+        "document.body.insertAdjacentHTML('beforeend', '<b>x</b>')",
+    ):
+        refused = await page.evaluate(
+            f"(() => {{ try {{ {attempt}; return false; }} catch (error) {{ return true; }} }})()"
+        )
+        assert refused, attempt
+    page.problems.clear()  # the browser reports each of them
+
+
+@pytest.mark.parametrize("width", [320, 390])
+async def test_every_page_fits_a_phone(page: Page, served: Served, width: int) -> None:
+    await stocked(served.world)
+    box = await sandbox_of(served.world)
+    objects = (
+        f"/pools/{served.namespace}/pool",
+        f"/claims/{served.namespace}/mine",
+        f"/sandboxes/{served.namespace}/{box}",
+    )
+    tabs = tuple(f"{objects[2]}?tab={tab}" for tab in ("run", "terminal", "files", "logs"))
+    await page.size(width, 700, phone=True)
+    for path in (*PAGES, *objects, *tabs):
+        await page.goto(served.url + path)
+        await page.wait("document.querySelector('.page-header')")
+        wide = await page.evaluate(
+            "[...document.querySelectorAll('main *')].filter("
+            "each => each.getBoundingClientRect().right > innerWidth + 1 "
+            "&& !each.closest('.tabs, pre, .terminal-view, .table-frame, .visually-hidden'))"
+            ".map(each => each.className || each.tagName)"
+        )
+        assert wide == [], path
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width, path
+        covered = "document.querySelector('.navigation').getBoundingClientRect().bottom"
+        assert await page.evaluate(covered) == await page.evaluate("innerHeight"), path
+
+
+# Contrast of text and what is behind it, as WCAG 2 defines it.
+CONTRAST = """(() => {
+  const channel = (value) => (value /= 255) <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+  const luminance = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const behind = (element) => {
+    for (; element; element = element.parentElement) {
+      const colour = parse(getComputedStyle(element).backgroundColor);
+      if ((colour[3] ?? 1) > 0.99) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  for (const element of document.querySelectorAll("body *")) {
+    if (![...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim())) continue;
+    if (element.closest("svg, noscript, .skip, .visually-hidden") || element.offsetParent === null) continue;
+    const [one, two] = [luminance(parse(getComputedStyle(element).color)), luminance(behind(element))];
+    const ratio = (Math.max(one, two) + 0.05) / (Math.min(one, two) + 0.05);
+    if (ratio < 4.5 && !element.closest(":disabled")) found.push(`${element.className}: ${ratio.toFixed(2)}`);
+  }
+  return found;
+})()"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_text_is_readable_in_light_and_dark(page: Page, served: Served, scheme: str) -> None:
+    await stocked(served.world)
+    await served.world.claim("stuck", warmPoolRef={"name": "missing"})
+    await page.scheme(scheme)
+    for path in PAGES[:4]:
+        await page.goto(served.url + path)
+        await page.wait("document.querySelector('.page-header')")
+        assert await page.evaluate(CONTRAST) == [], path
+    background = await page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]")
+    assert (background < 60) == (scheme == "dark")
+
+
+async def test_the_scheme_can_be_chosen_and_is_kept(page: Page, served: Served) -> None:
+    await page.click("Switch between light and dark")
+    assert await page.evaluate("document.documentElement.dataset.theme") == "dark"
+    await page.goto(f"{served.url}/pools")
+    assert await page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+async def test_everything_is_reached_with_the_keyboard(page: Page, served: Served) -> None:
+    await stocked(served.world)
+    await page.see("mine")
+    await page.press("Tab")
+    assert await page.evaluate("document.activeElement.innerText") == "Skip to content"
+    await page.press("3", text="3")
+    await page.wait("location.pathname === '/claims'")
+    await page.press("/", text="/")
+    assert await page.evaluate("document.activeElement.type") == "search"
+    await page.type("min")
+    await page.press("Tab")
+    await page.wait("document.activeElement.innerText === 'mine'")
+    await page.press("Enter", text="\r")
+    await page.see('Claim "mine" is ready')
+    await page.evaluate("document.activeElement.blur()")
+    await page.press("c", text="c")
+    await page.wait(
+        "document.querySelector('dialog[open] select') === document.activeElement || "
+        "document.querySelector('dialog[open]').contains(document.activeElement)"
+    )
+    await page.press("Escape")
+    await page.wait("!document.querySelector('dialog')")
+    unnamed = await page.evaluate(
+        "[...document.querySelectorAll('button, a, input, select, textarea')].filter(each => "
+        "!(each.innerText || each.getAttribute('aria-label') || each.labels?.length)).map(each => each.outerHTML)"
+    )
+    assert unnamed == []
+
+
+async def test_a_pool_is_scaled_rolled_out_and_the_rollout_undone(page: Page, served: Served) -> None:
+    world = served.world
+    await stocked(world)
+    await page.goto(f"{served.url}/pools/{served.namespace}/pool")
+    await page.click("Scale")
+    await page.fill("dialog input[name=replicas]", "4")
+    await page.click("Scale", "dialog button")
+    await page.see("has 4 warm sandboxes from now on")
+    await world.filled(4)
+    await page.click("Roll out")
+    await page.fill("dialog input[name=image]", "example.com/image:2")
+    await page.click("Roll out", "dialog button")
+    await page.wait("document.querySelector('.facts').innerText.includes('example.com/image:2')")
+    await page.see("All sandboxes have the current template")
+    await page.click("Undo the last change")
+    await page.see("with the image example.com/image:1")
+    await page.click("Undo", "dialog button")
+    await page.wait("document.querySelector('.facts').innerText.includes('example.com/image:1')")
+
+
+async def test_a_read_only_dashboard_offers_no_change(browser: Browser, read_only: Served) -> None:
+    await stocked(read_only.world)
+    page = await browser.page()
+    await page.goto(read_only.login_url())
+    await page.see("read-only")
+    await page.goto(f"{read_only.url}/pools/{read_only.namespace}/pool")
+    await page.see("All sandboxes have")
+    enabled = "[...document.querySelectorAll('main .page-header button')].filter(each => !each.disabled).length"
+    assert await page.evaluate(enabled) == 0
+
+
+async def test_a_lost_connection_is_said(page: Page, served: Served) -> None:
+    await page.see("No pools yet")
+    await served.dashboard.stop()
+    await page.see("The connection to the dashboard is lost")
+    page.problems.clear()
