@@ -297,11 +297,11 @@ def alive(pod: PodSandbox) -> list[str]:
 
 
 def processes() -> Iterator[tuple[int, str]]:
-    """Return user and name of every running process."""
+    """Return user and name of every running process. One without memory, ended or about to end, runs nothing more."""
     for status in glob("/proc/[0-9]*/status"):
         with suppress(OSError):
             fields = dict(line.partition(":")[::2] for line in Path(status).read_text().splitlines())
-            if not fields["State"].strip().startswith("Z"):
+            if "VmSize" in fields:
                 yield int(fields["Uid"].split()[0]), f"{fields['Name'].strip()} ({fields['Pid'].strip()})"
 
 

@@ -407,6 +407,8 @@ class Connection(Accepted):
         """Wait for the client to close first."""
         self._lingering = True
         self.deadline = self._server.time + self.limits.linger_seconds
+        if self._transport.is_closing():  # one with TLS may have let go of its protocol, and would fail
+            return
         try:
             if self._transport.can_write_eof():
                 self._transport.write_eof()
