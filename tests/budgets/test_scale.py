@@ -32,9 +32,9 @@ from sandpool.testing.backend import InProcessBackend
 from sandpool.testing.objects import new
 from sandpool.testing.world import World
 
-MAX_CALLS = 7_840  # of functions, per claim, with the reconcile of its pool of about 50 members
-MOST_CALLS = 7_690  # 6,987 were measured
-MOST_CALLS_OF_A_POD = 1_760  # 1,542 to 1,604 were measured; 3,669 if each spec is defaulted and validated
+MAX_CALLS = 5_930  # 5,388 were measured; of functions, per claim, with the reconcile of its pool of about 50 members
+MOST_CALLS = 5_840  # 5,210 to 5,310 were measured
+MOST_CALLS_OF_A_POD = 1_250  # 1,131 to 1,135 were measured; 3,669 if each spec is defaulted and validated
 SAMPLES = 15  # claims; the cheapest counts, because timers and other events disturb the others
 
 
