@@ -34,6 +34,7 @@ from sandpool.install.names import APISERVER, APISERVER_DATA, APISERVER_PORT, LE
 from sandpool.kube import kubeconfig as kubeconfigs
 from sandpool.kube.connection import Connection
 from sandpool.kube.http import HttpTransport
+from sandpool.server.aggregated.aggregated_server import ServingOptions
 from sandpool.server.aggregated.process import AggregatedProcess, ApiServerOptions
 from sandpool.server.aggregated.volume import OVERRIDE, WrongVolume
 from sandpool.server.serving import gc_tuning
@@ -126,16 +127,13 @@ def apiserver(
     except (kubeconfigs.KubeconfigError, ValueError) as error:
         raise click.ClickException(str(error)) from None
     namespace = leader_election_namespace or connection.namespace
+    names = (f"{service_name}.{namespace}.svc",)
     options = ApiServerOptions(
-        data_dir.absolute(),
+        ServingOptions(data_dir.absolute(), host, secure_port, names, accept_empty),
         LEASE,
         namespace,
-        host=host,
-        port=secure_port,
-        names=(f"{service_name}.{namespace}.svc",),
         health_address=address("--health-probe-bind-address", health_probe_bind_address),
         terms=terms,
-        accept_empty=accept_empty,
     )
     process = _Process(
         connection,

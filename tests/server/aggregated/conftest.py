@@ -19,6 +19,7 @@ from sandpool.engine.clock import SystemClock
 from sandpool.engine.leaderelection import LeaseTiming
 from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import NotFound
+from sandpool.server.aggregated.aggregated_server import ServingOptions
 from sandpool.server.aggregated.authentication_config import NAME
 from sandpool.server.aggregated.authentication_config import NAMESPACE as SYSTEM
 from sandpool.server.aggregated.process import AggregatedProcess, ApiServerOptions
@@ -86,17 +87,10 @@ class Cluster:
 
     async def process(self, data_dir: str = "data", **options: Any) -> AggregatedProcess:
         """Start a process; it is stopped at the end of the test."""
-        chosen = ApiServerOptions(
-            self.directory / data_dir,
-            LEASE,
-            "ns",
-            host="127.0.0.1",
-            port=0,
-            names=(SERVICE_NAME,),
-            terms=LeaseTiming(15, 10.0, 1.0),
-        )
+        serving = ServingOptions(self.directory / data_dir, "127.0.0.1", 0, (SERVICE_NAME,), **options)
+        chosen = ApiServerOptions(serving, LEASE, "ns", terms=LeaseTiming(15, 10.0, 1.0))
         transport = self.api.client(name="aggregated").transport
-        process = AggregatedProcess(transport, transport, SystemClock(), Random(1), replace(chosen, **options))
+        process = AggregatedProcess(transport, transport, SystemClock(), Random(1), chosen)
         await process.start()
         self._stack.push_async_callback(process.stop)
         return process
@@ -104,7 +98,7 @@ class Cluster:
     def proxy(self, process: AggregatedProcess, ca: Authority | None = None, name: str = PROXY) -> Proxy:
         """A proxy with a certificate of ``ca``, by default of the one that the cluster publishes."""
         identity = (ca or self.proxy_ca).client(name, name)
-        server_ca = (process.options.data_dir / "pki" / "ca.crt").read_text()
+        server_ca = (process.options.serving.data_dir / "pki" / "ca.crt").read_text()
         tls = ssl.create_default_context(cadata=server_ca)
         tls.load_cert_chain(identity.certificate, identity.key)
         proxy = Proxy(process.port, tls)

@@ -123,7 +123,7 @@ async def test_only_the_proxy_may_name_a_user(cluster: Cluster) -> None:
     stranger = Authority(cluster.directory / "stranger", SystemClock())
     with pytest.raises(aiohttp.ClientError):
         await cluster.proxy(process, stranger)("GET", CLAIMS)
-    tls = ssl.create_default_context(cadata=(process.options.data_dir / "pki" / "ca.crt").read_text())
+    tls = ssl.create_default_context(cadata=(process.options.serving.data_dir / "pki" / "ca.crt").read_text())
     async with aiohttp.ClientSession() as session:
         headers = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
         for path, expected in ((CLAIMS, 401), ("/readyz", 200)):
@@ -150,7 +150,7 @@ async def test_second_copy_waits_until_the_first_has_stopped(cluster: Cluster) -
     second = await cluster.process("two")
 
     async def waits() -> bool:
-        return second._election.leader == _identity(first.options.data_dir)
+        return second._election.leader == _identity(first.options.serving.data_dir)
 
     await until(waits)
     assert second.port == 0, "it does not listen"
@@ -239,13 +239,13 @@ async def test_ca_of_the_server_is_published_and_stays(cluster: Cluster) -> None
     await cluster.serve_api_services()
     process = await cluster.process()
     await serving(process)
-    ca = (process.options.data_dir / "pki" / "ca.crt").read_bytes()
+    ca = (process.options.serving.data_dir / "pki" / "ca.crt").read_bytes()
     for name in API_SERVICES:
         await cluster.client.create(API_SERVICE, new(API_SERVICE, name, spec={"group": name.partition(".")[2]}))
 
         async def published(name: str = name) -> bool:
-            spec = (await cluster.client.get(API_SERVICE, name))["spec"]
-            return base64.b64decode(spec.get("caBundle", "")) == ca
+            spec: Object = (await cluster.client.get(API_SERVICE, name))["spec"]
+            return bool(base64.b64decode(spec.get("caBundle", "")) == ca)
 
         await until(published)
         await cluster.client.delete(API_SERVICE, name)

@@ -1,10 +1,9 @@
 """Our kinds as an aggregated API server of a cluster: store, verbs and all controllers in one process.
 
-The order of the start matters, because kube-controller-manager believes what this server says. The store is opened
-first, which locks the volume. Then the process waits for the leader lease in kube-apiserver, so that of two copies
-with two volumes only one serves. Then it learns who may ask and which namespaces exist, and checks that the volume
-belongs to this cluster (``volume``). Only then does it listen. Until that moment, and whenever the process is away,
-kube-apiserver answers 503 for our kinds, and no collector takes that for the absence of an object.
+The store is opened first, which locks the volume. Then the process waits for the leader lease in kube-apiserver, so
+that of two copies with two volumes only one serves. Then the server starts (``aggregated_server``), and with it the
+controllers. Until that moment, and whenever the process is away, kube-apiserver answers 503 for our kinds, and no
+collector takes that for the absence of an object.
 
 The identity for the lease is kept on the volume: a process that starts on it again, under the same host name, is the
 same candidate, because the lock of the volume proves that its predecessor has ended. So a restart does not wait for the
@@ -24,7 +23,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from sandpool.api.kinds import API_SERVICES
 from sandpool.api.resource import Key
 from sandpool.controllers.leader import ControllerProcess
 from sandpool.controllers.options import ControllerOptions, ProcessOptions
@@ -34,25 +32,14 @@ from sandpool.engine.health import Checks, HealthServer
 from sandpool.engine.leaderelection import LeaderElector, LeaseTiming
 from sandpool.engine.metrics.process import export_leadership
 from sandpool.engine.metrics.registry import MetricsRegistry
-from sandpool.engine.ratelimit import Backoff
 from sandpool.engine.tracing import Tracing
 from sandpool.engine.transports import FencedTransport, ThrottledTransport
 from sandpool.kube.client import Client
-from sandpool.kube.errors import ApiError
 from sandpool.kube.group_router import GroupRouter
 from sandpool.kube.transport import Transport
-from sandpool.server.aggregated.authentication_config import AuthenticationConfig
-from sandpool.server.aggregated.certificates import CHECK_SECONDS, ServingCertificate
-from sandpool.server.aggregated.handler import ForwardedHandler
-from sandpool.server.aggregated.kinds_server import GROUPS, KindsServer
-from sandpool.server.aggregated.namespaces import NamespaceMirror
-from sandpool.server.aggregated.registration import ApiServiceRegistration
-from sandpool.server.aggregated.request_header import RequestHeaderAuthenticator, RequestHeaderConfig
-from sandpool.server.aggregated.subject_access import SubjectAccess
-from sandpool.server.aggregated.volume import check_volume
-from sandpool.server.auth.impersonation import NoImpersonation
+from sandpool.server.aggregated.aggregated_server import AggregatedServer, ServingOptions
+from sandpool.server.aggregated.kinds_server import GROUPS
 from sandpool.server.auth.private_files import write_private
-from sandpool.server.http import HttpLimits, HttpServer
 from sandpool.server.http.server import AuditSink
 from sandpool.server.store.journal import Journal
 from sandpool.server.store.store import Store
@@ -61,23 +48,17 @@ _log = logging.getLogger(__name__)
 
 #: The user agent and field manager of the controllers.
 CONTROLLERS: Final = "sandpool"
-# All connections come from the few addresses of kube-apiserver, which opens one for each request in flight.
-_LIMITS: Final = HttpLimits(strangers_per_address=1024)
 
 
 @dataclass(frozen=True, slots=True)
 class ApiServerOptions:
     """Options of the server, as opposed to those of the controllers in it."""
 
-    data_dir: Path
+    serving: ServingOptions
     lease: str
     lease_namespace: str
-    host: str = ""  # all addresses
-    port: int = 6443
-    names: tuple[str, ...] = ()  # by which kube-apiserver reaches the server, for its certificate
     health_address: str = "0"
     terms: LeaseTiming | None = None
-    accept_empty: bool = False
 
 
 class AggregatedProcess:
@@ -114,18 +95,16 @@ class AggregatedProcess:
         self.middleware = middleware
         self.audit = audit
         self.serving = asyncio.Event()
-        self.port = 0  # the actual port, while serving
-        self._waits_for = "the process is starting"
-        self._client = Client(transport)
-        health, ready = Checks("healthz", {"ping": lambda: ""}), Checks("readyz", {"serving": lambda: self._waits_for})
+        self._server: AggregatedServer | None = None
+        health, ready = Checks("healthz", {"ping": lambda: ""}), Checks("readyz", {"serving": self._missing})
         self._health = HealthServer(options.health_address, {**health.pages(), **ready.pages()})
         self._living: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start. Raises ``OSError`` if the address for probes is taken, ``StoreInUse`` and ``StoreDamaged``."""
-        options = self.options
-        options.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        journal = Journal(options.data_dir)
+        options, data_dir = self.options, self.options.serving.data_dir
+        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        journal = Journal(data_dir)
         try:
             self._store = Store(journal)
             await self._health.start()
@@ -136,7 +115,7 @@ class AggregatedProcess:
             Client(self.voting),
             options.lease,
             options.lease_namespace,
-            _identity(options.data_dir),
+            _identity(data_dir),
             self.clock,
             self.rng,
             terms=options.terms,
@@ -158,101 +137,40 @@ class AggregatedProcess:
             await self._store.close()
         await self._health.stop()
 
+    @property
+    def port(self) -> int:
+        """The port of the API while requests are served, else 0."""
+        return self._server.port if self._server is not None and self.serving.is_set() else 0
+
     async def _live(self) -> None:
-        self._waits_for = "the leader lease"
         await self._election.lead(self._lead)
 
     async def _lead(self) -> None:
         """Serve until cancelled, or until a part fails."""
-        options, clock, rng = self.options, self.clock, self.rng
-        config = AuthenticationConfig(self._client, clock, rng)
-        namespaces = NamespaceMirror(self._client, clock, rng)
-        certificate = ServingCertificate(options.data_dir / "pki", options.names, clock)
-        registration = ApiServiceRegistration(self._client, API_SERVICES, certificate.ca, clock, rng)
+        server = self._server = AggregatedServer(
+            Client(self.transport),
+            self._store,
+            self.clock,
+            self.rng,
+            self.options.serving,
+            leads=self._leads,
+            audit=self.audit,
+        )
         async with AsyncExitStack() as stack:
-            parts = _Parts(stack)
-            parts.run(config.run())
-            parts.run(namespaces.run())
-            self._waits_for = "kube-apiserver: its ConfigMap extension-apiserver-authentication"
-            await config.found.wait()
-            self._waits_for = "kube-apiserver: its namespaces"
-            await namespaces.synced.wait()
-            self._waits_for = "kube-apiserver: which pods of sandboxes there are"
-            await self._check_volume()
-            server = KindsServer(self._store, namespaces.find, clock, rng, audit=self.audit)
-            await server.start()
             stack.push_async_callback(server.stop)
-            http = self._http(server, namespaces, config, certificate)
-            await http.start()
-            stack.push_async_callback(http.stop)
-            self.port = http.port
-            parts.run(registration.run())
-            parts.run(self._renew(certificate, config, http))
+            await server.start()
             controllers = self._controllers(server)
             await controllers.start()
             stack.push_async_callback(controllers.stop)
-            stack.callback(self._end_serving)
-            self._waits_for = ""
             self.serving.set()
-            _log.info("serving %s on port %d", " and ".join(GROUPS), http.port)
-            parts.run(controllers.wait())
-            await parts.ended()
+            stack.callback(self.serving.clear)
+            await _first_of(server.wait(), controllers.wait())
 
-    def _end_serving(self) -> None:
-        self.serving.clear()
-        self._waits_for = "the process is stopping"
+    def _missing(self) -> str:
+        """What keeps the process from serving; empty while it serves."""
+        return "the leader lease" if self._server is None else self._server.waits_for
 
-    async def _check_volume(self) -> None:
-        """Check the volume as soon as kube-apiserver answers."""
-        pauses: Backoff[None] = Backoff(self.rng, first=0.5, longest=10.0)
-        while True:
-            try:
-                return await check_volume(
-                    self.options.data_dir, self._store, self._client, accept_empty=self.options.accept_empty
-                )
-            except (ApiError, OSError) as error:
-                _log.warning("kube-apiserver did not say which pods exist: %s", error)
-            await self.clock.sleep(pauses.next_delay(None))
-
-    def _http(
-        self,
-        server: KindsServer,
-        namespaces: NamespaceMirror,
-        config: AuthenticationConfig,
-        certificate: ServingCertificate,
-    ) -> HttpServer:
-        assert config.current is not None
-        authenticator = RequestHeaderAuthenticator(config.current, self.clock)
-        http = HttpServer(
-            ForwardedHandler(server.handler, SubjectAccess(self._client, self.clock), namespaces, self._leads),
-            authenticator,
-            authorizer=NoImpersonation(),
-            tls=certificate.tls(config.current.client_ca),
-            limits=_LIMITS,
-            host=self.options.host,
-            port=self.options.port,
-            audit=self.audit,
-            clock=self.clock,
-            superseded=lambda: self._store.superseded_bytes,
-        )
-
-        def follow(changed: RequestHeaderConfig) -> None:
-            before, authenticator.config = authenticator.config, changed
-            if changed.client_ca != before.client_ca:
-                _log.info("the CA of the proxy has changed")
-                http.replace_tls(certificate.tls(changed.client_ca), distrust=True)
-
-        config.on_change = follow
-        return http
-
-    async def _renew(self, certificate: ServingCertificate, config: AuthenticationConfig, http: HttpServer) -> None:
-        while True:
-            await self.clock.sleep(CHECK_SECONDS)
-            if certificate.renewed() and config.current is not None:
-                _log.info("renewed the serving certificate")
-                http.replace_tls(certificate.tls(config.current.client_ca), distrust=False)
-
-    def _controllers(self, server: KindsServer) -> ControllerProcess:
+    def _controllers(self, server: AggregatedServer) -> ControllerProcess:
         """The controllers, with our kinds in this process and all others at kube-apiserver."""
         other: Transport = FencedTransport(self.transport, self._leads)
         own = FencedTransport(server.transport(CONTROLLERS), self._leads)
@@ -274,28 +192,17 @@ class AggregatedProcess:
         return self._election.held
 
 
-class _Parts:
-    """Tasks that run until the exit stack closes. None of them ends before that unless it fails."""
-
-    def __init__(self, stack: AsyncExitStack) -> None:
-        self._stack = stack
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.append(task)
-        self._stack.push_async_callback(_end, task)
-
-    async def ended(self) -> None:
-        """Wait until one of them ends, and raise its failure."""
-        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+async def _first_of(*works: Coroutine[Any, Any, None]) -> None:
+    """Wait until one of them ends, and raise its failure."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
-
-
-async def _end(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _identity(data_dir: Path) -> str:
