@@ -10,9 +10,12 @@ from typing import Any
 import hypothesis
 import pytest
 
+from sandpool.engine.clock import SystemClock
 from sandpool.kube import mutation_detector
+from sandpool.server.serving.pki import Authority
+from tests.support.aggregated_backend import ACCOUNT as AGGREGATED_ACCOUNT
 from tests.support.assets import Assets, MissingAssets, find_assets
-from tests.support.control_plane import ControlPlane
+from tests.support.control_plane import ControlPlane, aggregation_flags
 from tests.support.installed_cluster import ACCOUNT
 from tests.support.permissions import use_of
 from tests.support.users import USERS, WRITERS
@@ -90,6 +93,17 @@ def control_plane(kubernetes_assets: Assets, pytestconfig: pytest.Config) -> Ite
     with plane:
         yield plane
         use_of(pytestconfig).note(plane.audit_log)
+
+
+@pytest.fixture(scope="session")
+def aggregating_control_plane(
+    kubernetes_assets: Assets, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
+    """A real Kubernetes with an aggregation layer and without our CustomResourceDefinitions."""
+    flags = aggregation_flags(Authority(tmp_path_factory.mktemp("front-proxy"), SystemClock()))
+    users, audit = {**USERS, **WRITERS}, (*WRITERS, AGGREGATED_ACCOUNT)
+    with ControlPlane(kubernetes_assets, fsync=False, users=users, audit=audit, apiserver_flags=flags) as plane:
+        yield plane
 
 
 @pytest.hookimpl(wrapper=True)

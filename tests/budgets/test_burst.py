@@ -26,6 +26,7 @@ from sandpool.kube.transport import Request
 from sandpool.testing.backend import Backend
 from sandpool.testing.objects import new
 from sandpool.testing.world import World
+from tests.support.backends import reaches_kinds_in_memory
 from tests.support.costs import Costs
 
 BURSTS = 5
@@ -37,7 +38,7 @@ async def make(world: World, names: list[str]) -> None:
     await asyncio.gather(*(world.client.create(SANDBOX_CLAIM, claim, world.namespace) for claim in claims))
 
 
-async def bursts(world: World, size: int, *, is_embedded: bool) -> None:
+async def bursts(world: World, size: int, *, in_memory: bool) -> None:
     total = BURSTS * size
     await world.template()
     await world.pool(2 * size)
@@ -58,7 +59,7 @@ async def bursts(world: World, size: int, *, is_embedded: bool) -> None:
     assert asked.pop("patch sandboxwarmpools/status") <= 10
     annotations = asked.pop("patch sandboxclaims", 0)
     # The first claims of a burst may come alone, and then take two writes.
-    assert annotations == 0 if is_embedded else total <= annotations <= total + 2 * BURSTS
+    assert annotations == 0 if in_memory else total <= annotations <= total + 2 * BURSTS
     assert asked == dict.fromkeys(
         [
             "patch sandboxes",
@@ -78,7 +79,7 @@ async def bursts(world: World, size: int, *, is_embedded: bool) -> None:
 
 
 async def test_burst_30x5_costs_per_claim_as_much_as_one_claim(world: World, backend: Backend) -> None:
-    await bursts(world, 30, is_embedded=backend.name == "inprocess")
+    await bursts(world, 30, in_memory=reaches_kinds_in_memory(backend))
 
 
 @pytest.mark.long

@@ -30,6 +30,7 @@ from sandpool.kube.transport import Request, Transport, WatchEvent
 from sandpool.testing.backend import Backend, new_namespace
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.world import World
+from tests.support.backends import reaches_kinds_in_memory
 from tests.support.costs import Costs, told
 
 ROUND_TRIP = 1.0  # seconds on the world's clock
@@ -50,7 +51,7 @@ async def test_claim_costs_two_sequential_writes_and_no_read_until_ready(world: 
             until_ready.append(str(each))
         if str(each) == "patch sandboxclaims/status":
             break
-    beside = [] if is_embedded(backend) else ["patch sandboxclaims"]
+    beside = [] if reaches_kinds_in_memory(backend) else ["patch sandboxclaims"]
     assert sorted(until_ready[:-1]) == [*beside, "patch sandboxes"]
     assert costs.reads() == []
     assert costs.refused() == []
@@ -68,7 +69,7 @@ async def test_claim_costs_four_writes_and_one_event_in_total(world: World, back
     await world.claim("mine")
     box = (await world.served(1))["mine"]["metadata"]["name"]
     await world.wait(FIRST_READY_DELAY - 1)
-    separately = [] if is_embedded(backend) else ["patch sandboxclaims"]
+    separately = [] if reaches_kinds_in_memory(backend) else ["patch sandboxclaims"]
     assert written() == ["patch pods", *separately, "patch sandboxclaims/status", "patch sandboxes"]
     assert told(costs.events()) == ["create events"]
 
@@ -94,15 +95,10 @@ async def test_claim_that_is_deleted_soon_costs_no_further_write(world: World, b
     await world.wait(3600)
 
     writes = [each for each in costs.about("mine", box) if each.resource != "events"]
-    separately = [] if is_embedded(backend) else ["patch sandboxclaims"]
+    separately = [] if reaches_kinds_in_memory(backend) else ["patch sandboxclaims"]
     assert told(writes) == ["patch pods", *separately, "patch sandboxclaims/status", "patch sandboxes"]
     assert told(costs.events()) == ["create events"]
     assert costs.refused() == ["users: get sandboxclaims 404"], "the test's own"
-
-
-def is_embedded(backend: Backend) -> bool:
-    """Whether the API stores metadata and status in one commit."""
-    return backend.name == "inprocess"
 
 
 class Distant:

@@ -79,7 +79,7 @@ class AggregatedApi:
         """Wait until kube-apiserver passes requests on to the process, or does no longer."""
 
         async def found() -> bool:
-            if expected and not self.process.running:
+            if expected and self.said() and not self.process.running:
                 raise AssertionError(f"the process ended:\n{self.said()}")
             for name in API_SERVICES:
                 status = (await client.get(API_SERVICE, name)).get("status") or {}
@@ -93,6 +93,10 @@ class AggregatedApi:
     def said(self) -> str:
         """Return the log of all runs."""
         return self._log.read_text() if self._log.exists() else ""
+
+    @property
+    def port(self) -> int:
+        return self._port.number
 
     @property
     def _kubeconfig(self) -> Path:

@@ -1,4 +1,4 @@
-"""A pytest plugin that runs every test with the fixture ``world`` on all three backends.
+"""A pytest plugin that runs every test with the fixture ``world`` on all backends.
 
 A backend is started for the first test that uses it and lives as long as the session of its worker. Each test gets its
 own world on it: a namespace, controllers, a node, and a clock. The clock begins at the current time, because the API
@@ -19,12 +19,14 @@ import pytest_asyncio
 from sandpool.testing.backend import Backend, InProcessBackend, new_namespace
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.world import World
+from tests.support.aggregated_backend import AggregatedBackend
 from tests.support.http_backends import HttpBackend, KubernetesBackend
 
 KINDS: Final = (
     pytest.param("inprocess"),
     pytest.param("http"),
     pytest.param("kubernetes", marks=pytest.mark.kubernetes),
+    pytest.param("aggregated", marks=pytest.mark.kubernetes),
 )
 
 
@@ -32,6 +34,12 @@ def embedded(*cases: tuple[Any, ...]) -> list[Any]:
     """Return parameter values for which a test runs on the embedded API only. Use it for tests with many variants, of
     which one or two suffice on a real Kubernetes, where each takes a second."""
     return [pytest.param(*case, marks=pytest.mark.backends("inprocess", "http")) for case in cases]
+
+
+def reaches_kinds_in_memory(backend: Backend) -> bool:
+    """Whether the controllers have our kinds in their process. There the status of a claim is stored together with its
+    annotations, in one write."""
+    return backend.client_for("controllers").stores_metadata_with_status
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -79,6 +87,8 @@ class Backends:
             return await InProcessBackend.start(directory)
         if kind == "http":
             return await HttpBackend.start(directory)
+        if kind == "aggregated":
+            return await AggregatedBackend.start(self._request.getfixturevalue("aggregating_control_plane"), directory)
         return await KubernetesBackend.start(self._request.getfixturevalue("control_plane"))
 
     async def close(self) -> None:

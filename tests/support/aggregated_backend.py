@@ -1,0 +1,126 @@
+"""A backend with the storage ``aggregated``: a real Kubernetes that passes requests for our kinds on to this process.
+
+Users and nodes talk to kube-apiserver. The controllers are those of the test, so they have the server of our kinds in
+their process, as in ``sandpool apiserver``, and everything else over HTTPS with the installed service account.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from operator import itemgetter
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from sandpool.engine.clock import SystemClock
+from sandpool.explain.audit import Audit, AuditedRequest, request_of_kubernetes, request_of_sandpool
+from sandpool.install import names
+from sandpool.kube.client import Client
+from sandpool.kube.group_router import GroupRouter
+from sandpool.server.aggregated.aggregated_server import AggregatedServer, ServingOptions
+from sandpool.server.aggregated.kinds_server import GROUPS
+from sandpool.server.serving.audit import AuditLog
+from sandpool.server.store.journal import Journal
+from sandpool.server.store.store import Store
+from tests.support.aggregated_cluster import AggregatedApi
+from tests.support.api_access import HttpEndpoint
+from tests.support.control_plane import ControlPlane
+from tests.support.installed_cluster import account_token
+from tests.support.users import ADMIN
+
+#: The user name of the process in audit logs of kube-apiserver.
+ACCOUNT: Final = f"system:serviceaccount:{names.NAMESPACE}:{names.APISERVER}"
+_CONTROLLERS: Final = "controllers"
+
+
+class _BothLogs(Audit):
+    """The requests to kube-apiserver, and those of the controllers in this process, which it does not see."""
+
+    def __init__(self, plane: ControlPlane, own: AuditLog) -> None:
+        super().__init__(plane.audit_log, self._of_kubernetes)
+        self._own = Audit(own.path, self._of_sandpool, own.flush)
+        self._new: list[tuple[datetime, AuditedRequest]] = []  # with the time of the response
+        self._both: list[AuditedRequest] = []
+
+    def requests(
+        self, *, since: int = 0, namespace: str | None = None, user: str | None = None
+    ) -> list[AuditedRequest]:
+        """See ``Audit.requests``."""
+        super().requests()
+        self._own.requests()
+        self._both += [request for _, request in sorted(self._new, key=itemgetter(0))]
+        self._new.clear()
+        return [
+            each for each in self._both[since:] if namespace in (None, each.namespace) and user in (None, each.user)
+        ]
+
+    def _of_kubernetes(self, line: Any) -> AuditedRequest:
+        request = request_of_kubernetes(line)
+        request = replace(request, user=_CONTROLLERS) if request.user == ACCOUNT else request
+        self._new.append((datetime.fromisoformat(line["stageTimestamp"]), request))
+        return request
+
+    def _of_sandpool(self, line: Any) -> AuditedRequest:
+        request = request_of_sandpool(line)
+        if request.user == _CONTROLLERS:  # the others are those of kube-apiserver, once more
+            began, lasted = datetime.fromisoformat(line["time"]), timedelta(milliseconds=line["latencyMs"])
+            self._new.append((began + lasted, request))
+        return request
+
+
+class AggregatedBackend(HttpEndpoint):
+    """Needs a control plane with an aggregation layer, the ``WRITERS`` and an audit log of them and of ``ACCOUNT``."""
+
+    name = "aggregated"
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        account: str,
+        registered: AggregatedApi,
+        robot: HttpEndpoint,
+        server: AggregatedServer,
+        store: Store,
+        log: AuditLog,
+    ) -> None:
+        super().__init__(plane.url, plane.ca, {**plane.tokens, _CONTROLLERS: account})
+        self.audit: Audit = _BothLogs(plane, log)
+        self._registered = registered
+        self._robot = robot
+        self._server = server
+        self._store = store
+        self._log = log
+
+    @classmethod
+    async def start(cls, plane: ControlPlane, directory: Path) -> AggregatedBackend:
+        endpoint = HttpEndpoint(plane.url, plane.ca, plane.tokens)
+        admin = endpoint.client_for(ADMIN)
+        registered = AggregatedApi(plane, directory)
+        await registered.register(admin)
+        account = await account_token(admin, names.APISERVER)
+        robot = HttpEndpoint(plane.url, plane.ca, {_CONTROLLERS: account})
+        log, store = AuditLog(directory / "audit.log"), Store(Journal(directory / "data"))
+        service = f"{names.APISERVER}.{names.NAMESPACE}.svc"
+        options = ServingOptions(directory / "data", "127.0.0.1", registered.port, (service,))
+        server = AggregatedServer(robot.client_for(_CONTROLLERS), store, SystemClock(), Random(1), options, audit=log)
+        await server.start()
+        await registered.available(admin)
+        await endpoint.close()
+        # The garbage collector discovers new kinds every 30 seconds, and at its start.
+        plane.restart(plane.controller_manager)
+        return cls(plane, account, registered, robot, server, store, log)
+
+    def client_for(self, user: str) -> Client:
+        client = super().client_for(user)
+        if user != _CONTROLLERS:
+            return Client(client.transport, field_manager=user)
+        return Client(GroupRouter(GROUPS, self._server.transport(user), client.transport), field_manager=user)
+
+    async def close(self) -> None:
+        await super().close()
+        await self._server.stop()
+        await self._robot.close()
+        await self._store.close()
+        self._log.close()
+        self._registered.close()
