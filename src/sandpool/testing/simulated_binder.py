@@ -22,6 +22,7 @@ class Fault(Enum):
     UNAVAILABLE = auto()
     FORBIDDEN = auto()
     SILENT = auto()  # delivered, and never answered
+    STALLED = auto()  # neither delivered nor answered
 
 
 class SimulatedBinder:
@@ -52,6 +53,8 @@ class SimulatedBinder:
             raise BindingForbidden("the controller may not create pods/portforward")
         if fault is Fault.LOST_REQUEST:
             raise ConnectionResetError("the request is lost")
+        if fault is Fault.STALLED:
+            await self.clock.sleep(_FOREVER)
         answer = self._deliver(request)
         if fault is Fault.SILENT:
             await self.clock.sleep(_FOREVER)

@@ -9,6 +9,7 @@ from sandpool.controllers.manager import ControllerManager
 from sandpool.controllers.options import ClaimOptions, ControllerOptions
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
+from sandpool.kube.late_binding import Binder
 from sandpool.kube.transport import Request
 from sandpool.testing.simulation.crash import Crash, CrashPoint
 from sandpool.testing.simulation.event_loop import Process
@@ -34,13 +35,14 @@ class ControllerProcess:
         crash: Crash | None,
         on_crash: Callable[[], None],
         on_violation: Callable[[Violation], None],
+        binder: Binder,
     ) -> None:
         self.transport = transport
         self.crash = crash
         self.on_crash = on_crash
         self.on_violation = on_violation
         self.process = Process(f"controllers {number}")
-        self.controllers = ControllerManager(Client(transport), clock, rng, SMALL)
+        self.controllers = ControllerManager(Client(transport), clock, rng, SMALL, binder=binder)
         self.is_working = False
         self._rules = RequestRules(self.controllers, clock.monotonic)
         self._counted = 0  # writes of the kind that counts towards the crash

@@ -15,6 +15,7 @@ from typing import Any
 from sandpool.api.kinds import SANDPOOL
 from sandpool.kube.client import Client
 from sandpool.node.simulated import Fate
+from sandpool.testing.simulated_binder import SimulatedBinder
 from sandpool.testing.simulation.api import start_server
 from sandpool.testing.simulation.controller_state import (
     check_controller_state,
@@ -92,6 +93,7 @@ class Simulation:
         self.profile = self.draw_profile()
         self.faults = self.scenario.faults or NetworkFaults.draw(self.rng, self.profile)
         self.invariants = Invariants(self.loop.time, self._fail)
+        self.binder = self.make_binder()
         self.processes: list[ControllerProcess] = []
         self._crashes = list(self._drawn_crashes() if self.scenario.crashes is None else self.scenario.crashes)
         self._violation: Violation | None = None
@@ -103,6 +105,10 @@ class Simulation:
     def draw_fates(self) -> tuple[Fate, ...]:
         """The fates of pods, equally likely."""
         return (Fate.READY,)
+
+    def make_binder(self) -> SimulatedBinder:
+        """What takes the variables of claims in the pods."""
+        return SimulatedBinder(self.clock)
 
     def prepare(self, client: Client) -> None:
         """Set up the users of ``client``, before the first task starts."""
@@ -224,7 +230,9 @@ class Simulation:
         transport.stores_metadata_with_status = number % 2 == 1
         crash = self._crashes.pop(0) if self._crashes else None
         self.trace.note("world", f"controllers {number} start, to crash at {crash}")
-        process = ControllerProcess(number, transport, self.clock, self.rng, crash, self._on_crash, self._fail)
+        process = ControllerProcess(
+            number, transport, self.clock, self.rng, crash, self._on_crash, self._fail, self.binder
+        )
         self.processes.append(process)
         life = process.process.run(process.run())
         life.add_done_callback(self._on_exit)
