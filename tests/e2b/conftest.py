@@ -51,7 +51,7 @@ async def pods(directory: Path) -> AsyncIterator[FakePodClient]:
 
 @pytest.fixture
 def options() -> EndpointOptions:
-    return EndpointOptions("localhost:1", max_processes=4, max_upload=1 << 20)
+    return EndpointOptions("localhost:1", max_processes=4, max_contexts=3, max_watchers=2, max_upload=1 << 20)
 
 
 @pytest.fixture

@@ -83,6 +83,12 @@ async def started(guest: Guest, message: dict[str, Any], **headers: str) -> int:
     return int(first["event"]["start"]["pid"])
 
 
+async def all_ended(guest: Guest) -> None:
+    async with asyncio.timeout(30):
+        while (await guest.call("process.Process/List")).document["processes"]:
+            pass
+
+
 async def test_all_followers_see_the_end_of_a_killed_process(tenant: Tenant) -> None:
     guest = await tenant.create()
     pid = await started(guest, shell("sleep 1000", tag="job"))
@@ -111,7 +117,7 @@ async def test_time_limit_kills_the_process_for_all_followers(tenant: Tenant) ->
         assert end(messages)["exitCode"] == -1 and "longer than allowed" in end(messages)["error"]
     _, error = await guest.stream(START, shell("sleep 1000"), **{"Connect-Timeout-Ms": "200"})
     assert error["code"] == "deadline_exceeded"
-    assert (await guest.call("process.Process/List")).document == {"processes": []}
+    await all_ended(guest)
 
 
 async def test_input_is_streamed_in_order_and_ended(tenant: Tenant) -> None:
@@ -184,9 +190,7 @@ async def test_follower_that_does_not_read_delays_no_other_one_once_it_leaves(te
         # Nothing more is read: the process waits once all buffers are full.
         (listed,) = (await guest.call("process.Process/List")).document["processes"]
         assert listed["pid"] == pid
-    async with asyncio.timeout(30):
-        while (await guest.call("process.Process/List")).document["processes"]:
-            pass
+    await all_ended(guest)
 
 
 async def test_processes_end_with_their_sandbox(tenant: Tenant, pods: FakePodClient) -> None:

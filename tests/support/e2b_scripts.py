@@ -206,3 +206,91 @@ def creates(p: Any) -> str:
 
 def kills(p: Any, sandbox_id: str) -> None:
     assert p.Sandbox.kill(sandbox_id)
+
+
+def watches_directories(p: Any) -> None:
+    import time
+
+    box = p.Sandbox.create()
+    try:
+        box.files.make_dir("watched")
+        found: list[Any] = []
+        if p.is_async:
+            handle = box.files.watch_dir("watched", on_event=found.append, recursive=True, include_entry=True)
+        else:
+            handle = box.files.watch_dir("watched", recursive=True, include_entry=True)
+        box.commands.run("mkdir watched/d && echo x > watched/d/file && rm watched/d/file")
+        end = time.monotonic() + 30
+        while not any(event.type.value == "remove" for event in found):
+            assert time.monotonic() < end, found
+            if p.is_async:
+                p.wait(0.05)
+            else:
+                found += handle.get_new_events()
+        seen = [(event.type.value, event.name) for event in found if event.type.value != "write"]
+        assert seen == [("create", "d"), ("create", "d/file"), ("remove", "d/file")], seen
+        assert found[0].entry.name == "d", found[0]
+        handle.stop()
+        p.fails("FileNotFoundException", box.files.watch_dir, "none", **({"on_event": print} if p.is_async else {}))
+    finally:
+        box.kill()
+
+
+def runs_code(p: Any) -> None:
+    box = p.Interpreter.create(envs={"A": "b"})
+    try:
+        printed = []
+        done = box.run_code("x = 20; print('größe'); x + 1", on_stdout=lambda message: printed.append(message.line))
+        assert (done.text, done.logs.stdout, done.execution_count) == ("21", ["größe\n"], 1), done
+        assert printed == ["größe\n"]
+        assert box.run_code("import os; os.environ['A'] + str(x)").text == "'b20'"
+        error = box.run_code("x / 0").error
+        assert (error.name, error.value) == ("ZeroDivisionError", "division by zero")
+        html = "class H:\n  def _repr_html_(self): return '<b>'\nH()"
+        (result,) = box.run_code(html).results
+        assert (result.html, result.is_main_result) == ("<b>", True)
+        p.fails("TimeoutException", box.run_code, "while True: pass", timeout=1)
+        assert box.run_code("x").text == "20"
+        context = box.create_code_context(cwd="/tmp")
+        assert context.cwd == "/tmp"
+        assert box.run_code("y = 1; __import__('os').getcwd()", context=context).text == "'/tmp'"
+        assert box.run_code("y").error.name == "NameError"
+        assert len(box.list_code_contexts()) == 2
+        box.restart_code_context(context)
+        assert box.run_code("y", context=context).error.name == "NameError"
+        box.remove_code_context(context)
+        p.fails("NotFoundException", box.run_code, "1", context=context)
+        p.fails("SandboxException", box.run_code, "1", language="javascript")
+        assert box.commands.run("echo and commands").stdout == "and commands\n"
+    finally:
+        box.kill()
+
+
+def reaches_ports(p: Any) -> None:
+    import time
+
+    import httpx
+
+    box = p.Sandbox.create()
+    private = p.Sandbox.create(network={"allow_public_traffic": False})
+    try:
+        for each in (box, private):
+            each.files.write("page/index.html", "hello")
+            each.commands.run("cd page && exec python3 -m http.server 8000", background=True, timeout=0)
+
+        def get(of: Any, port: int = 8000, **headers: str) -> Any:
+            address = of.envd_api_url
+            end = time.monotonic() + 30
+            while True:
+                answer = httpx.get(address, headers={"Host": of.get_host(port), **headers})
+                if answer.status_code != 502 or port != 8000 or time.monotonic() > end:
+                    return answer
+                time.sleep(0.05)
+
+        assert get(box).text == "hello"
+        assert get(box, 8001).status_code == 502
+        assert get(private).status_code == 403
+        assert get(private, **{"E2B-Traffic-Access-Token": private.traffic_access_token}).text == "hello"
+    finally:
+        box.kill()
+        private.kill()

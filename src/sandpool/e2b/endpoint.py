@@ -17,9 +17,9 @@ from typing import Any, Final, Self
 import orjson
 from aiohttp import web
 
-from sandpool.e2b import files_api, filesystem_api, process_api
+from sandpool.e2b import files_api, filesystem_api, interpreter_api, port_proxy, process_api
 from sandpool.e2b.access import READ, WRITE, SignedRequest, signer_of
-from sandpool.e2b.address import Address, address_of
+from sandpool.e2b.address import INTERPRETER_PORT, Address, address_of
 from sandpool.e2b.claims import ClaimCache
 from sandpool.e2b.control_plane import ControlPlane
 from sandpool.e2b.errors import Refusal, refusal_of
@@ -104,12 +104,17 @@ class Endpoint:
         return await self._serve_control_plane(request)
 
     async def _serve_sandbox(self, request: web.Request, address: Address) -> web.StreamResponse:
+        if not address.is_played:
+            return await port_proxy.forward(request, self.running.get(address.sandbox_id), address.port)
         if request.path == "/files":
             return await self._serve_files(request, address)
         running = self.running.get(address.sandbox_id)
         if request.path == "/health":
             await running.sandbox()
             return web.Response(status=204)
+        if address.port == INTERPRETER_PORT:
+            _check(running.tokens.allows(request.headers, traffic=True))
+            return await interpreter_api.serve(request, running)
         _check(running.tokens.allows(request.headers))
         service, _, method = request.path.removeprefix("/").partition("/")
         if service in _SERVICES:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Final
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from typing import Any, Final, cast
 
 from sandpool.e2b.documents import timestamp
 from sandpool.e2b.rpc import Code, Message, RpcError
 from sandpool.e2b.rpc_http import Call, ServerStream, Unary
+from sandpool.e2b.watchers import Change, WatchRequest, changes
 from sandpool.service.errors import FileError
 from sandpool.service.filesystem import DiskFull, Entry, EntryType, FileExists, IsDirectory, NoSuchFile, NotDirectory
 from sandpool.service.sandboxes import Sandbox
@@ -51,20 +52,59 @@ async def remove(call: Call, message: Message) -> Mapping[str, Any]:
     return {}
 
 
+async def watch_directory(call: Call, message: Message) -> AsyncIterator[Mapping[str, Any]]:
+    """Stream the changes of a directory."""
+    await call.sandbox.check_user(call.user)
+    with _file_errors(), call.sandbox.reached():
+        async with aclosing(cast("Any", changes(call.sandbox, _watch_request(message)))) as found:
+            async for change in found:
+                yield {"start": {}} if change is None else {"filesystem": _change(change)}
+
+
+async def create_watcher(call: Call, message: Message) -> Mapping[str, Any]:
+    """Collect the changes of a directory, to be fetched."""
+    await call.sandbox.check_user(call.user)
+    with _file_errors(), call.sandbox.reached():
+        return {"watcherId": await call.sandbox.watchers.create(_watch_request(message))}
+
+
+async def get_watcher_events(call: Call, message: Message) -> Mapping[str, Any]:
+    """The changes since the last call."""
+    return {"events": [_change(each) for each in call.sandbox.watchers.events(message.text("watcherId"))]}
+
+
+async def remove_watcher(call: Call, message: Message) -> Mapping[str, Any]:
+    """Stop collecting changes."""
+    await call.sandbox.watchers.remove(message.text("watcherId"))
+    return {}
+
+
 UNARY: Final[Mapping[str, Unary]] = {
+    "CreateWatcher": create_watcher,
+    "GetWatcherEvents": get_watcher_events,
+    "RemoveWatcher": remove_watcher,
     "Stat": stat,
     "ListDir": list_directory,
     "MakeDir": make_directory,
     "Move": move,
     "Remove": remove,
 }
-SERVER_STREAMS: Final[Mapping[str, ServerStream]] = {}
+SERVER_STREAMS: Final[Mapping[str, ServerStream]] = {"WatchDir": watch_directory}
 
 
 async def _sandbox(call: Call) -> Sandbox:
     await call.sandbox.check_user(call.user)
     with call.sandbox.reached():
         return await call.sandbox.sandbox()
+
+
+def _watch_request(message: Message) -> WatchRequest:
+    return WatchRequest(_path(message), message.flag("recursive"), message.flag("includeEntry"))
+
+
+def _change(change: Change) -> Mapping[str, Any]:
+    entry = {} if change.entry is None else {"entry": _entry(change.entry)}
+    return {"name": _text(change.name), "type": f"EVENT_TYPE_{change.type}", **entry}
 
 
 def _path(message: Message) -> str:

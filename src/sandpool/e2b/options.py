@@ -25,6 +25,7 @@ class EndpointOptions:
     max_processes: int = 128  # of one sandbox, at once
     max_contexts: int = 16
     max_watchers: int = 32
+    max_ports: int = 32
     max_body: int = 16 << 20  # bytes of a request that is held in memory
     max_upload: int = 16 << 30
 

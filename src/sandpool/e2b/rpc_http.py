@@ -64,7 +64,7 @@ async def server_stream(
         async with asyncio.timeout(BODY_SECONDS):
             message = await _only_message(request)
         async with aclosing(cast("Any", method(call, message))) as events:
-            async for event in _with_pauses(events, _keepalive_seconds(request)):
+            async for event in _with_pauses(events, _keepalive_seconds(request), call.timeout):
                 if not response.prepared:
                     await response.prepare(request)
                 await response.write(idle if event is None else envelope(orjson.dumps(event)))
@@ -95,21 +95,26 @@ async def client_stream(request: web.Request, sandbox: RunningSandbox, method: C
     return web.Response(body=body, headers={"Content-Type": _STREAM})
 
 
-async def _with_pauses(events: AsyncIterator[Any], seconds: float) -> AsyncIterator[Any]:
-    """The events, and None whenever none came for a while."""
+async def _with_pauses(events: AsyncIterator[Any], pause: float, timeout: float | None) -> AsyncIterator[Any]:
+    """The events, and None whenever none came for ``pause`` seconds. Raises ``RpcError`` after ``timeout`` seconds."""
+    clock = asyncio.get_running_loop().time
+    end = None if timeout is None else clock() + timeout
     coming: asyncio.Task[Any] | None = None
     try:
         while True:
             if coming is None:
                 coming = asyncio.ensure_future(anext(events, _Over))
-            done, _ = await asyncio.wait((coming,), timeout=seconds)
-            if not done:
+            left = pause if end is None else min(pause, end - clock())
+            done, _ = await asyncio.wait((coming,), timeout=max(left, 0.0))
+            if done:
+                event, coming = coming.result(), None
+                if event is _Over:
+                    return
+                yield event
+            elif end is not None and clock() >= end:
+                raise RpcError(Code.DEADLINE_EXCEEDED, "the call took longer than allowed")
+            else:
                 yield None
-                continue
-            event, coming = coming.result(), None
-            if event is _Over:
-                return
-            yield event
     finally:
         if coming is not None:
             coming.cancel()

@@ -16,8 +16,11 @@ from sandpool.api.resource import Object
 from sandpool.e2b.access import Tokens, tokens_of
 from sandpool.e2b.claims import ClaimCache, SandboxClaim
 from sandpool.e2b.errors import Refusal, SandboxGone, SandboxUnreachable
+from sandpool.e2b.interpreter import Contexts
 from sandpool.e2b.options import EndpointOptions
+from sandpool.e2b.port_proxy import ForwardedPorts
 from sandpool.e2b.processes import ProcessTable
+from sandpool.e2b.watchers import Watchers
 from sandpool.kube.client import Client
 from sandpool.kube.pod_client import PodClient
 from sandpool.service.commands import Command
@@ -41,6 +44,9 @@ class RunningSandbox:
         self.service = service
         self.tokens = tokens
         self.processes = ProcessTable(self, options.max_processes)
+        self.watchers = Watchers(self, options.max_watchers)
+        self.contexts = Contexts(self, options.max_contexts)
+        self.ports = ForwardedPorts(self, options.max_ports)
         self._sandbox: Sandbox | None = None
         self._variables: dict[str, str] | None = None
         self._users: tuple[str, ...] = ()
@@ -112,7 +118,13 @@ class RunningSandbox:
 
     async def close(self) -> None:
         """End everything that runs on behalf of clients."""
-        await self.processes.close()
+        await asyncio.gather(
+            self.processes.close(),
+            self.watchers.close(),
+            self.contexts.close(),
+            self.ports.close(),
+            return_exceptions=True,
+        )
 
 
 class _Reached:

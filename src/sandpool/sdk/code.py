@@ -46,6 +46,7 @@ class Rich:
     markdown: str | None = None
     latex: str | None = None
     json: Any = None
+    is_figure: bool = False  # of matplotlib, and not the value of the last expression
 
     @classmethod
     def of(cls, shown: Mapping[str, Any]) -> Self:
@@ -53,7 +54,9 @@ class Rich:
             **{name: str(shown[name]) for name in ("svg", "html", "markdown", "latex") if name in shown},
             **{name: base64.b64decode(shown[name]) for name in ("png", "jpeg") if name in shown},
         }
-        return cls(text=str(shown.get("text", "")), json=shown.get("json"), **offered)
+        return cls(
+            text=str(shown.get("text", "")), json=shown.get("json"), is_figure=shown.get("figure") is True, **offered
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,11 @@ class AsyncCodeSession:
         """Run code with variables set before; ``value`` of the outcome is the last expression, passed as JSON."""
         return await self._execute({"code": code, "variables": variables, "returns": True}, timeout, None)
 
+    async def interrupt(self) -> None:
+        """Interrupt the code that runs now, as by Ctrl-C. The session keeps its state."""
+        if self._running is not None and self._pid:
+            await self._commands.run(self._sandbox, Command(("sh", "-c", 'kill -INT "$0"', str(self._pid))))
+
     async def close(self) -> None:
         """End the session and its process."""
         running, self._running, self._messages = self._running, None, None
@@ -186,7 +194,7 @@ class AsyncCodeSession:
         raise CodeSessionEnded("the Python session ended")
 
     async def _interrupt(self, answering: asyncio.Task[Execution]) -> None:
-        await self._commands.run(self._sandbox, Command(("sh", "-c", 'kill -INT "$0"', str(self._pid))))
+        await self.interrupt()
         done, _ = await asyncio.wait((answering,), timeout=_INTERRUPT_GRACE)
         if not done:
             raise CodeSessionEnded("the code did not stop when it was interrupted; its session and its state are gone")

@@ -129,7 +129,7 @@ def figures() -> list[dict[str, Any]]:
     for number in pyplot.get_fignums():
         buffer = io.BytesIO()
         pyplot.figure(number).savefig(buffer, format="png", bbox_inches="tight")
-        shown.append({"text": f"Figure {number}", "png": base64.b64encode(buffer.getvalue()).decode()})
+        shown.append({"text": f"Figure {number}", "figure": True, "png": base64.b64encode(buffer.getvalue()).decode()})
     pyplot.close("all")
     return shown
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
 from typing import Final
 
 from sandpool.kube.errors import ApiError, BadRequest, NotFound, ServiceUnavailable
@@ -53,6 +54,15 @@ class Ports:
                 ) from None
             stack.callback(server.close)
             yield server.sockets[0].getsockname()[1]
+
+    @asynccontextmanager
+    async def forward_to_socket(self, sandbox: Sandbox, port: int, path: Path) -> AsyncIterator[None]:
+        """Listen at a Unix socket, for the length of the block. Who may enter its directory may connect."""
+        async with AsyncExitStack() as stack:
+            forwarder = await stack.enter_async_context(_Forwarder(self.pods, sandbox, port, lambda message: None))
+            server = await asyncio.start_unix_server(forwarder.accept, path)
+            stack.callback(server.close)
+            yield
 
 
 class _Forwarder:

@@ -1,0 +1,149 @@
+"""Ports of sandboxes under the names that ``get_host`` returns: HTTP and WebSockets, through port-forward.
+
+A forward of a port ends at a Unix socket in a directory that only the endpoint can enter. So no other user of this host
+reaches the port past the token, and aiohttp speaks HTTP to it as to any server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+from aiohttp import web
+from multidict import CIMultiDict
+from yarl import URL
+
+from sandpool.e2b.errors import Refusal, SandboxUnreachable
+
+if TYPE_CHECKING:
+    from sandpool.e2b.running import RunningSandbox
+
+_CHUNK: Final = 1 << 16
+_MAX_MESSAGE: Final = 4 << 20
+_CONNECTIONS: Final = 64
+_CONNECT_SECONDS: Final = 30.0
+#: Headers of one connection, and those that are for the endpoint.
+_KEPT_HERE: Final = frozenset(
+    {
+        *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer"),
+        *("transfer-encoding", "upgrade"),
+        *("x-api-key", "x-access-token", "e2b-traffic-access-token", "e2b-sandbox-id", "e2b-sandbox-port"),
+    }
+)
+
+
+class ForwardedPorts:
+    """The ports of one sandbox that clients use."""
+
+    def __init__(self, running: RunningSandbox, most: int) -> None:
+        self._sandbox = running
+        self._most = most
+        self._sessions: dict[int, aiohttp.ClientSession] = {}
+        self._stack = AsyncExitStack()
+        self._opening = asyncio.Lock()
+
+    async def session(self, port: int) -> aiohttp.ClientSession:
+        """A client whose connections end at a port of the sandbox."""
+        async with self._opening:
+            if port not in self._sessions:
+                if len(self._sessions) >= self._most:
+                    raise Refusal(429, f"{self._most} ports of the sandbox are in use, which is the limit")
+                self._sessions[port] = await self._open(port)
+            return self._sessions[port]
+
+    async def close(self) -> None:
+        self._sessions.clear()
+        await self._stack.aclose()
+
+    async def _open(self, port: int) -> aiohttp.ClientSession:
+        directory = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="sandpool-port-"))
+        path = Path(directory) / "socket"
+        with self._sandbox.reached():
+            forward = self._sandbox.service.ports.forward_to_socket(await self._sandbox.sandbox(), port, path)
+            await self._stack.enter_async_context(forward)
+        session = aiohttp.ClientSession(
+            connector=aiohttp.UnixConnector(str(path), limit=_CONNECTIONS),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+        )
+        return await self._stack.enter_async_context(session)
+
+
+async def forward(request: web.Request, running: RunningSandbox, port: int) -> web.StreamResponse:
+    """Answer a request with what a server in the sandbox answers."""
+    if not running.request.public_ports and not running.tokens.allows(request.headers, traffic=True):
+        raise Refusal(403, "the ports of this sandbox need its token, in the header E2B-Traffic-Access-Token")
+    session = await running.ports.session(port)
+    try:
+        if request.headers.get("Upgrade", "").lower() == "websocket":
+            return await _forward_websocket(request, session)
+        return await _forward_request(request, session)
+    except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
+        raise SandboxUnreachable(running.id, f"no server answers at port {port}") from error
+    except aiohttp.ClientError as error:
+        raise Refusal(502, f"the server at port {port} of the sandbox sent no valid answer: {error}") from error
+
+
+async def _forward_request(request: web.Request, session: aiohttp.ClientSession) -> web.StreamResponse:
+    headers = _forwarded(request.headers)
+    if "Content-Encoding" in headers:  # the body has been unpacked here
+        del headers["Content-Encoding"]
+        headers.popall("Content-Length", None)
+    body = request.content if request.can_read_body else None
+    options: dict[str, Any] = {"headers": headers, "data": body, "allow_redirects": False}
+    async with session.request(request.method, _url(request), **options) as answer:
+        response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=_forwarded(answer.headers))
+        await response.prepare(request)
+        async for piece in answer.content.iter_chunked(_CHUNK):
+            await response.write(piece)
+        await response.write_eof()
+    return response
+
+
+async def _forward_websocket(request: web.Request, session: aiohttp.ClientSession) -> web.StreamResponse:
+    protocols = [each.strip() for each in request.headers.get("Sec-WebSocket-Protocol", "").split(",") if each.strip()]
+    headers = _forwarded(request.headers)
+    for name in [each for each in headers if each.lower().startswith("sec-websocket-")]:
+        headers.popall(name, None)
+    async with session.ws_connect(
+        _url(request), headers=headers, protocols=protocols, max_msg_size=_MAX_MESSAGE
+    ) as there:
+        here = web.WebSocketResponse(protocols=[there.protocol] if there.protocol else (), max_msg_size=_MAX_MESSAGE)
+        await here.prepare(request)
+        relays = [asyncio.create_task(_relay(here, there)), asyncio.create_task(_relay(there, here))]
+        try:
+            await asyncio.wait(relays, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for relay in relays:
+                relay.cancel()
+            await asyncio.gather(*relays, return_exceptions=True)
+        await here.close(code=there.close_code or aiohttp.WSCloseCode.OK)
+    return here
+
+
+async def _relay(
+    source: web.WebSocketResponse | aiohttp.ClientWebSocketResponse,
+    sink: web.WebSocketResponse | aiohttp.ClientWebSocketResponse,
+) -> None:
+    async for message in source:
+        if message.type is aiohttp.WSMsgType.TEXT:
+            await sink.send_str(message.data)
+        elif message.type is aiohttp.WSMsgType.BINARY:
+            await sink.send_bytes(message.data)
+
+
+def _forwarded(headers: Any) -> CIMultiDict[str]:
+    """The headers of a message without those of its connection."""
+    named = {name.strip().lower() for name in headers.get("Connection", "").split(",")}
+    return CIMultiDict(
+        (name, value) for name, value in headers.items() if name.lower() not in _KEPT_HERE and name.lower() not in named
+    )
+
+
+def _url(request: web.Request) -> URL:
+    return URL(f"http://sandbox{request.rel_url.raw_path_qs}", encoded=True)

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import gzip
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from yarl import URL
+
+from sandpool.e2b.endpoint import Endpoint
+from sandpool.service.sandboxes import Sandbox
+from tests.e2b.conftest import Guest, Tenant
+
+
+class OneServer:
+    """The ports of a sandbox in which one server listens."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.seen: list[web.Request] = []
+
+    @asynccontextmanager
+    async def forward_to_socket(self, sandbox: Sandbox, port: int, path: Path) -> AsyncIterator[None]:
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", self._serve)
+        runner = web.AppRunner(application)
+        await runner.setup()
+        if port == self.port:
+            await web.UnixSite(runner, str(path)).start()
+        try:
+            yield
+        finally:
+            await runner.cleanup()
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        self.seen.append(request)
+        if request.headers.get("Upgrade") == "websocket":
+            socket = web.WebSocketResponse(protocols=("chat",))
+            await socket.prepare(request)
+            async for message in socket:
+                await (socket.send_str if message.type is aiohttp.WSMsgType.TEXT else socket.send_bytes)(message.data)
+                if message.data == "bye":
+                    await socket.close(code=4001)
+            return socket
+        body = await request.read()
+        headers = {"X-Answer": "yes", "Connection": "x-hop", "X-Hop": "1", "Set-Cookie": "a=b"}
+        text = f"{request.method} {request.raw_path} {len(body)}"
+        return web.Response(status=302 if request.path == "/away" else 201, text=text, headers=headers)
+
+
+@pytest.fixture
+def server(endpoint: Endpoint) -> OneServer:
+    return OneServer(8080)
+
+
+async def opened(endpoint: Endpoint, tenant: Tenant, server: OneServer, **body: Any) -> Guest:
+    guest = await tenant.create(**body)
+    endpoint.running.get(guest.id).service.__dict__["ports"] = server
+    return guest
+
+
+def host(guest: Guest, port: int = 8080) -> dict[str, str]:
+    return {"Host": f"{port}-{guest.id}.localhost"}
+
+
+async def test_requests_and_answers_pass_unchanged(endpoint: Endpoint, tenant: Tenant, server: OneServer) -> None:
+    guest = await opened(endpoint, tenant, server)
+    path = "/a%2Fb/../c?q=%20x&q=2"
+    async with aiohttp.ClientSession() as session:
+        url = URL(f"{guest.api.url}{path}", encoded=True)
+        sent = {**host(guest), "X-API-Key": "secret", "X-Mine": "1", "X-Access-Token": "t"}
+        async with session.put(url, headers=sent, data=b"12345") as answer:
+            assert (answer.status, await answer.text()) == (201, f"PUT {path} 5")
+            assert answer.headers["X-Answer"] == "yes" and "X-Hop" not in answer.headers
+    (seen,) = server.seen
+    assert (seen.headers["X-Mine"], seen.headers["Host"]) == ("1", host(guest)["Host"])
+    assert not {"X-API-Key", "X-Access-Token"} & set(seen.headers)
+    away = await guest.api.request("GET", "/away", host(guest), allow_redirects=False)
+    assert away.status == 302
+    packed = {**host(guest), "Content-Encoding": "gzip"}
+    unpacked = await guest.api.request("POST", "/packed", packed, data=gzip.compress(b"x" * 100))
+    assert unpacked.body == b"POST /packed 100"
+
+
+async def test_paths_of_the_endpoint_belong_to_the_sandbox_on_its_host(
+    endpoint: Endpoint, tenant: Tenant, server: OneServer
+) -> None:
+    guest = await opened(endpoint, tenant, server)
+    for path in ("/health", "/files", "/sandboxes", "/execute"):
+        assert (await guest.api.request("GET", path, host(guest))).body == f"GET {path} 0".encode()
+
+
+async def test_websockets_are_relayed_both_ways(endpoint: Endpoint, tenant: Tenant, server: OneServer) -> None:
+    guest = await opened(endpoint, tenant, server)
+    connecting = guest.api.session.ws_connect(f"{guest.api.url}/ws", headers=host(guest), protocols=("other", "chat"))
+    async with connecting as socket:
+        assert socket.protocol == "chat"
+        await socket.send_str("größe")
+        assert await socket.receive_str() == "größe"
+        await socket.send_bytes(b"\x00\xff")
+        assert await socket.receive_bytes() == b"\x00\xff"
+        await socket.send_str("bye")
+        assert await socket.receive_str() == "bye"
+        assert (await socket.receive()).type is aiohttp.WSMsgType.CLOSE
+        assert socket.close_code == 4001
+
+
+async def test_closed_ports_and_unknown_sandboxes_are_told(
+    endpoint: Endpoint, tenant: Tenant, server: OneServer
+) -> None:
+    guest = await opened(endpoint, tenant, server)
+    closed = await guest.api.request("GET", "/", host(guest, 9090))
+    assert (closed.status, "port is not open" in closed.document["message"]) == (502, True)
+    unknown = await guest.api.request("GET", "/", {"Host": "80-inone.localhost"})
+    assert (unknown.status, "was not found" in unknown.document["message"]) == (502, True)
+
+
+async def test_private_ports_need_the_token(endpoint: Endpoint, tenant: Tenant, server: OneServer) -> None:
+    guest = await opened(endpoint, tenant, server, network={"allowPublicTraffic": False})
+    assert (await guest.api.request("GET", "/", host(guest))).status == 403
+    for name, token in (("E2B-Traffic-Access-Token", guest.traffic_token), ("X-Access-Token", guest.token)):
+        assert (await guest.api.request("GET", "/", {**host(guest), name: token})).status == 201
