@@ -14,6 +14,7 @@ LAYERS = (
     "bench",
     "e2b",
     "dashboard",
+    "mcp",
     "sdk",
     "explain",
     "install",

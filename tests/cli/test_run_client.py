@@ -199,7 +199,8 @@ def test_a_client_that_is_killed_leaves_no_claim(home: Playground) -> None:
         assert process.stdout.readline() == b"begun\n"
         (name,) = home.claims()
         process.kill()
-    asyncio.run(_deleted(home, name))
+    asyncio.run(_deleted(home, name.removeprefix("claim/")))
+    assert home.claims() == []
 
 
 async def _deleted(home: Playground, name: str) -> None:

@@ -42,6 +42,7 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "context": ("sandpool.cli.context", "Show or choose the API that commands talk to."),
         "demo": ("sandpool.cli.demo", "Demonstrate everything on this machine, from start to clean-up."),
         "image": ("sandpool.cli.image", "Build, list, import and remove images of this machine."),
+        "mcp": ("sandpool.cli.mcp", "Serve sandboxes to language models (Model Context Protocol)."),
     },
     "Insight": {
         "top": ("sandpool.cli.top", "Show pools, claims, CPU and memory, live."),

@@ -1,0 +1,190 @@
+"""The tools, called by the SDK's own client in memory. Commands run on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+
+from sandpool.mcp.sessions import Sessions
+from sandpool.service.service import Service
+from tests.mcp.conftest import call, claims, fails, text
+
+PUBLISHED = {
+    "create_sandbox": {"warmpool", "namespace", "sandbox_ready_timeout", "shutdown_after_seconds"},
+    "delete_sandbox": {"sandbox_claim_name", "namespace"},
+    "execute_command": {"sandbox_claim_name", "namespace", "command", "timeout"},
+    "upload_file": {"sandbox_claim_name", "namespace", "path", "content", "binary", "timeout"},
+    "download_file": {"sandbox_claim_name", "namespace", "path", "binary", "timeout"},
+    "list_files": {"sandbox_claim_name", "namespace", "path", "timeout", "max_entries"},
+    "file_exists": {"sandbox_claim_name", "namespace", "path", "timeout"},
+}
+
+
+async def test_tools_have_the_names_and_parameters_that_are_published(model: Client) -> None:
+    tools = {tool.name: tool for tool in (await model.list_tools()).tools}
+    assert set(tools) == {*PUBLISHED, "run_code", "open_port", "list_sandboxes"}
+    for name, parameters in PUBLISHED.items():
+        assert parameters <= set(tools[name].input_schema["properties"]), name
+    assert all(tool.description for tool in tools.values())
+
+
+async def test_a_session_keeps_its_sandbox(model: Client, service: Service) -> None:
+    assert (await call(model, "execute_command", command="echo kept > file; echo out; echo err >&2; exit 3")) == {
+        "exit_code": 3,
+        "stdout": "out\n",
+        "stderr": "err\n",
+        "truncated": False,
+        "timed_out": False,
+    }
+    assert (await call(model, "execute_command", command="cat file"))["stdout"] == "kept\n"
+    assert len(await claims(service)) == 1
+    listed = (await call(model, "list_sandboxes"))["sandbox_claim_names"]
+    assert listed == await claims(service)
+
+
+async def test_calls_at_once_share_the_first_sandbox(model: Client, service: Service) -> None:
+    await asyncio.gather(*(call(model, "file_exists", path="x") for _ in range(4)))
+    assert len(await claims(service)) == 1
+
+
+async def test_further_sandboxes_are_made_and_released_by_name(model: Client, service: Service) -> None:
+    name = (await call(model, "create_sandbox", warmpool="python", sandbox_ready_timeout=30))["sandbox_claim_name"]
+    assert await claims(service) == [name]
+    assert (await call(model, "execute_command", command="echo there", sandbox_claim_name=name))["stdout"] == "there\n"
+    await call(model, "delete_sandbox", sandbox_claim_name=name)
+    assert await claims(service) == []
+    assert f'no sandbox "{name}"' in await fails(model, "execute_command", command="true", sandbox_claim_name=name)
+
+
+async def test_sandboxes_of_others_are_not_found(model: Client, service: Service) -> None:
+    await service.claims.create("python", name="of-another-user")
+    for tool, arguments in (("execute_command", {"command": "true"}), ("delete_sandbox", {})):
+        told = await fails(model, tool, sandbox_claim_name="of-another-user", **arguments)
+        assert 'this session has no sandbox "of-another-user"' in told
+    assert await claims(service) == ["of-another-user"]
+
+
+async def test_another_namespace_is_refused(model: Client) -> None:
+    assert 'uses the namespace "default"' in await fails(model, "create_sandbox", namespace="kube-system")
+    await call(model, "file_exists", path="x", namespace="default")
+
+
+async def test_a_pool_that_does_not_exist_is_told(model: Client, service: Service) -> None:
+    assert "Did you mean python?" in await fails(model, "create_sandbox", warmpool="pyton")
+    assert await claims(service) == []
+
+
+async def test_output_arrives_while_the_command_runs(model: Client, directory: Path) -> None:
+    """The command waits for a file that is made when its first line has arrived."""
+    seen: list[tuple[float, str | None]] = []
+
+    async def show(progress: float, total: float | None, message: str | None) -> None:
+        seen.append((progress, message))
+        (directory / "go").touch()
+
+    script = "echo begun; until [ -e go ]; do sleep 0.01; done; echo ended"
+    result = await model.call_tool("execute_command", {"command": script}, progress_callback=show)
+    assert seen == [(6, "begun\n"), (12, "ended\n")]
+    assert result.structured_content is not None and result.structured_content["stdout"] == "begun\nended\n"
+
+
+async def test_output_is_capped(model: Client) -> None:
+    done = await call(model, "execute_command", command="head -c 5000 /dev/zero | tr '\\0' x")
+    assert (len(done["stdout"]), done["truncated"]) == (1024, True)
+    blocks = await model.call_tool("run_code", {"code": "print('x' * 5000)"})
+    assert len(text(blocks)) < 1200 and "3977 more characters were dropped" in text(blocks)
+
+
+async def test_a_command_is_killed_after_its_timeout(model: Client) -> None:
+    done = await call(model, "execute_command", command="echo begun; sleep 100", timeout=1)
+    assert (done["timed_out"], done["stdout"]) == (True, "begun\n")
+
+
+async def test_code_keeps_its_variables_and_shows_values_and_pictures(model: Client) -> None:
+    assert text(await model.call_tool("run_code", {"code": "a = 6"})) == ""
+    assert text(await model.call_tool("run_code", {"code": "print('said'); a * 7"})) == "said\n\n42"
+    picture = "class P:\n    def _repr_png_(self): return b'PNG'\nP()"
+    (block,) = (await model.call_tool("run_code", {"code": picture})).content
+    assert (block.type, getattr(block, "mime_type", "")) == ("image", "image/png")
+    assert base64.b64decode(getattr(block, "data", "")) == b"PNG"
+    told = await fails(model, "run_code", code="print('before'); 1 / 0")
+    assert "before" in told and "ZeroDivisionError" in told
+
+
+@pytest.mark.parametrize(
+    ("content", "binary", "size"), [("text ü\n", False, 8), (base64.b64encode(b"\xff\0").decode(), True, 2)]
+)
+async def test_files_are_written_and_read(model: Client, content: str, binary: bool, size: int) -> None:
+    wrote = await call(model, "upload_file", path="made/file", content=content, binary=binary)
+    assert wrote == {"bytes_written": size}
+    read = await call(model, "download_file", path="made/file", binary=binary)
+    assert read == {"content": content, "bytes_read": size}
+    assert (await call(model, "file_exists", path="made/file"))["exists"] is True
+    assert (await call(model, "file_exists", path="nope"))["exists"] is False
+
+
+async def test_a_directory_is_listed(model: Client, directory: Path) -> None:
+    (directory / "a").write_text("12345")
+    (directory / "b").mkdir()
+    listing = await call(model, "list_files")
+    assert [(entry["name"], entry["type"]) for entry in listing["entries"]] == [("a", "file"), ("b", "directory")]
+    assert (listing["entries"][0]["size"], listing["total_entries"], listing["truncated"]) == (5, 2, False)
+    assert listing["entries"][0]["mod_time"].startswith("20")
+    short = await call(model, "list_files", path=str(directory), max_entries=1)
+    assert [entry["name"] for entry in short["entries"]] == ["a"]
+    assert (short["total_entries"], short["truncated"]) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "told"),
+    [
+        ("download_file", {"path": "nope"}, "cannot read nope"),
+        ("download_file", {"path": "bytes"}, "read it with binary=true"),
+        ("download_file", {"path": "large"}, "is larger than 1048576 bytes"),
+        ("list_files", {"path": "nope"}, "cannot list nope"),
+        ("upload_file", {"path": "x", "content": "!", "binary": True}, "is not base64"),
+        ("upload_file", {"path": "bytes/x", "content": ""}, "cannot write bytes/x"),
+        ("open_port", {"port": 0}, "greater than or equal to 1"),
+        ("execute_command", {"command": "true", "timeout": 601}, "less than or equal to 600"),
+    ],
+)
+async def test_mistakes_are_told_to_the_model(
+    model: Client, directory: Path, tool: str, arguments: dict[str, Any], told: str
+) -> None:
+    (directory / "bytes").write_bytes(b"\xff")
+    (directory / "large").write_bytes(bytes((1 << 20) + 1))
+    assert told in await fails(model, tool, **arguments)
+
+
+async def test_a_cancelled_call_kills_its_command(model: Client, pods: Any) -> None:
+    began = asyncio.Event()
+
+    async def show(progress: float, total: float | None, message: str | None) -> None:
+        began.set()
+
+    arguments = {"command": "echo begun; sleep 1000"}
+    calling = asyncio.create_task(model.call_tool("execute_command", arguments, progress_callback=show))
+    await began.wait()
+    calling.cancel()
+    await asyncio.gather(calling, return_exceptions=True)
+    await asyncio.gather(*pods._plays, return_exceptions=True)
+    assert pods.sessions[-1].closed
+
+
+async def test_the_sandboxes_of_a_session_are_a_resource(model: Client) -> None:
+    name = (await call(model, "create_sandbox"))["sandbox_claim_name"]
+    read = await model.read_resource("sandboxes://default")
+    assert name in str(read.contents[0])
+
+
+async def test_the_end_of_the_server_releases_everything(model: Client, sessions: Sessions, service: Service) -> None:
+    await call(model, "create_sandbox")
+    await call(model, "file_exists", path="x")
+    assert len(await claims(service)) == 2
+    await sessions.close()
+    assert await claims(service) == []
