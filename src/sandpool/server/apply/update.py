@@ -91,7 +91,15 @@ def track_update(
     owners = _remembered_owners(text, shape, manager or UNKNOWN, api_version, subresource, reset)
     for variable, place in zip(variables, places, strict=True):
         owners = owners.replace(place, variable)
-    return with_managed_fields(new, orjson.loads(owners))
+    return with_managed_fields(new, _decoded(owners))
+
+
+@cached(1024)
+def _decoded(owners: bytes) -> list[Object]:
+    """The entries of a text. Objects that were written in the same way in the same second share them."""
+    charge(len(owners))
+    entries: list[Object] = orjson.loads(owners)
+    return entries
 
 
 @cached(CACHE_SIZE)
