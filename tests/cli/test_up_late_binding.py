@@ -25,6 +25,7 @@ from sandpool.kube.pod_client import ExecOptions, HttpPodClient
 from sandpool.node.network.netns import NetworkNamespace
 from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
+from tests.support.node_command import SeparateNode
 
 pytestmark = [pytest.mark.isolation, pytest.mark.asyncio(loop_scope="module")]
 
@@ -89,6 +90,34 @@ class Home:
         output = b"".join([piece.data async for piece in session.output()])
         await session.close()
         return output.decode().strip()
+
+
+async def test_sandbox_on_a_node_of_another_process_is_bound_through_its_kubelet(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    own = tmp_path_factory.mktemp("node")
+    options = ("--no-node", "--metrics-bind-address", "0", "--router-bind-address", "0")
+    with (
+        ServerProcess("up", options=options, data_dir=tmp_path / "api") as server,
+        SeparateNode(server.kubeconfig, own) as node,
+    ):
+        rig = Home(server, node.process.log)
+        rig.connect()
+        await rig.prepare()
+        token = secrets.token_hex(16)
+        box = await rig.claim("mine", {"TOKEN": token})
+        assert box["metadata"]["labels"][LAUNCH_TYPE] == "warm"
+        assert await rig.run(box, "printenv", "TOKEN") == token
+        assert await rig.run(box, "python3", "-c", EXECUTE) == token
+        assert token not in node.process.log.read_text()
+        await rig.client.delete(SANDBOX_WARM_POOL, "late", "default")
+        await rig.client.delete(SANDBOX_CLAIM, "mine", "default")
+
+        async def no_pods() -> bool:
+            return not (await rig.client.list(POD, "default"))["items"]
+
+        await until(no_pods)
+        await rig.client.close()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -30,6 +30,11 @@ def test_env_of_the_client_is_set(speak: Speaker) -> None:
     speak(sdk_scripts.brings_variables)
 
 
+def test_env_of_the_client_is_set_in_a_warm_sandbox(home: PrivateHome, speak: Speaker) -> None:
+    home.kubectl("wait", "--for=jsonpath={.status.readyReplicas}=1", "sandboxwarmpool/late", "--timeout=120s")
+    speak(sdk_scripts.brings_variables_to_a_warm_sandbox)
+
+
 def test_volumes_of_the_client_are_mounted(home: PrivateHome, speak: Speaker) -> None:
     claim = speak(sdk_scripts.brings_volumes)
     sandbox = json.loads(home.kubectl("get", "sandboxclaim", claim, "-o", "json"))["status"]["sandbox"]["name"]

@@ -17,7 +17,13 @@ DAEMON: Final = {
 }
 
 
-def pool(name: str, replicas: int, container: dict[str, Any], **template: Any) -> list[dict[str, Any]]:
+def pool(
+    name: str,
+    replicas: int,
+    container: dict[str, Any],
+    annotations: dict[str, str] | None = None,
+    **template: Any,
+) -> list[dict[str, Any]]:
     """Return a template and a pool of that name. ``container`` and ``template`` are merged over the defaults. A
     container with another command is not restarted when it ends."""
     api = "extensions.agents.x-k8s.io/v1beta1"
@@ -26,7 +32,12 @@ def pool(name: str, replicas: int, container: dict[str, Any], **template: Any) -
     pod = {"terminationGracePeriodSeconds": 1, "restartPolicy": restart, "containers": [main]}
     spec = {"podTemplate": {"spec": pod}, **template}
     return [
-        {"apiVersion": api, "kind": "SandboxTemplate", "metadata": {"name": name}, "spec": spec},
+        {
+            "apiVersion": api,
+            "kind": "SandboxTemplate",
+            "metadata": {"name": name, "annotations": annotations or {}},
+            "spec": spec,
+        },
         {
             "apiVersion": api,
             "kind": "SandboxWarmPool",
@@ -48,6 +59,7 @@ def _disk(size: str) -> dict[str, Any]:
 POOLS: Final[list[dict[str, Any]]] = [
     *pool("python", 2, {}),
     *pool("open", 0, {}, envVarsInjectionPolicy="Overrides"),
+    *pool("late", 1, {}, {"sandpool.dev/late-binding": "true"}, envVarsInjectionPolicy="Allowed"),
     *pool(
         "disk",
         0,
@@ -199,6 +211,16 @@ def brings_variables(sdk: Any, pool: str = "open") -> None:
     try:
         done = box.commands.run("printenv GREETING LANG")
         assert done.stdout == "größe $HOME\nC\n", done
+    finally:
+        box.terminate()
+
+
+def brings_variables_to_a_warm_sandbox(sdk: Any) -> None:
+    box = sdk.client.create_sandbox("late", env={"GREETING": "größe", "LANG": "C"})
+    try:
+        assert box.sandbox_id.startswith("late-"), f"{box.sandbox_id} was created for the claim"
+        done = box.commands.run("printenv GREETING LANG")
+        assert done.stdout == "größe\nC\n", done
     finally:
         box.terminate()
 
