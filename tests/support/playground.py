@@ -42,6 +42,7 @@ class Playground:
         self.kubeconfig = kubeconfig
         self.directory = directory
         self.program = program
+        self.router = ""  # its URL
         self.environ = {
             **{name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "CLICOLOR_FORCE")},
             "KUBECONFIG": str(kubeconfig),
@@ -111,7 +112,9 @@ def playground(directory: Path) -> Iterator[Playground]:
     try:
         with ServerProcess("up", options=options, data_dir=directory / "data", user_home=user) as server:
             asyncio.run(_fill(server.kubeconfig))
-            yield Playground(server.kubeconfig, user)
+            running = Playground(server.kubeconfig, user)
+            running.router = server.router
+            yield running
     finally:
         host.remove()
 

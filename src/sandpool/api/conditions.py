@@ -52,6 +52,7 @@ RECONCILER_ERROR: Final = "ReconcilerError"
 SANDBOX_SUSPENDED: Final = "SandboxSuspended"
 SANDBOX_SUSPENDING_MESSAGE: Final = "Sandbox is suspending"
 SANDBOX_SUSPENDED_MESSAGE: Final = "Sandbox is suspended"
+SANDBOX_ASLEEP_MESSAGE: Final = "Sandbox is asleep because it was not used. The next request resumes it"
 DEPENDENCIES_READY: Final = "DependenciesReady"
 DEPENDENCIES_NOT_READY: Final = "DependenciesNotReady"
 SANDBOX_EXPIRED: Final = ("SandboxExpired", "Sandbox has expired")

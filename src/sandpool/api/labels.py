@@ -63,6 +63,9 @@ FREEZE_WHILE_WARM: Final = "sandpool.dev/freeze-while-warm"
 #: processes are frozen, and before its pod is deleted. Only Sandpool's node supports them.
 IDLE_FREEZE_AFTER: Final = "sandpool.dev/idle-freeze-after"
 IDLE_SUSPEND_AFTER: Final = "sandpool.dev/idle-suspend-after"
+#: On Sandbox: since when it sleeps. It marks a sandbox that was suspended because it was not used: the next request
+#: resumes it. A sandbox that a user has suspended does not have it.
+ASLEEP_SINCE: Final = "sandpool.dev/asleep-since"
 #: On pod template and Pod: the CPU that an idle sandbox may use, as a quantity of cores.
 IDLE_CPU: Final = "sandpool.dev/idle-cpu"
 #: On pod template and Pod: where its containers' writes to their roots are kept. "Memory" keeps them in memory,

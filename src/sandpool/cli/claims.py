@@ -97,7 +97,7 @@ class _Row:
     def state(self) -> str:
         claim, sandbox = self.claim, self.sandbox
         if sandbox is not None and sandbox.suspended:
-            return "Suspended"
+            return "Asleep" if sandbox.asleep else "Suspended"
         if claim is not None:
             return "Ready" if claim.ready else one_line(claim.reason) or "Pending"
         assert sandbox is not None

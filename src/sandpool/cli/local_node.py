@@ -18,6 +18,7 @@ from sandpool.node.registration import RegistrationOptions
 from sandpool.node.runtimes.handlers import tried
 from sandpool.node.runtimes.process import PROCESS
 from sandpool.server.api_server import ApiServer
+from sandpool.service.waking import Waker
 
 
 @asynccontextmanager
@@ -26,11 +27,12 @@ async def this_machine(server: ApiServer, directory: Path, choice: Choice) -> As
     node = Node(server.client(NODE, name="node"), server.clock, Random(), _settings(directory, choice))
     await node.start()
     server.pod_access = node.pod_access
+    server.waker = Waker(server.client(NODE, name="waker"))
     running = Running([node.wait], _said_of(node), lambda: len(node.agent.workers), keep=choice.keep)
     try:
         yield running
     finally:
-        server.pod_access = None
+        server.pod_access = server.waker = None
         await node.stop(keep=running.keep and running.pods() > 0)  # the network stays for pods only
 
 

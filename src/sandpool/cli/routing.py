@@ -29,6 +29,7 @@ from sandpool.router.role import grant_role
 from sandpool.router.router import RouterOptions
 from sandpool.router.settings import RouterSettings
 from sandpool.router.tokens import ALL, MIN_SECRET_BYTES, TokenScope, TokenSigner
+from sandpool.router.waking import wake_with
 from sandpool.server.api_server import ApiServer
 from sandpool.server.auth.private_files import write_private
 from sandpool.server.serving.daemon import Daemon
@@ -169,7 +170,8 @@ async def router(
     client = server.client(ROUTER_CONTROL, name="router")
     await grant_role(client, ROUTER.name)
     settings = RouterSettings(options, access.token_secret, access.trusted_uids)
-    plane = RouterProcess(process, NodeDialer(agent), partial(daemon.http.connect, ROUTER), settings, metrics)
+    wake = None if server.waker is None else wake_with(server.waker)
+    plane = RouterProcess(process, NodeDialer(agent), partial(daemon.http.connect, ROUTER), settings, metrics, wake)
     embedded = EmbeddedRouter(client, plane, server.clock, Random())
     try:
         await embedded.start(where[0] or "0.0.0.0", where[1])

@@ -94,6 +94,12 @@ def show_template(name: str, output: str, target: Target) -> None:
     help="Freeze a sandbox that is not used for this long, such as 5m; the next request thaws it.",
 )
 @option(
+    "--suspend-after",
+    metavar="TIME",
+    callback=parse_sleep_time,
+    help="Suspend a sandbox that is not used for this long, such as 1h; the next request resumes it.",
+)
+@option(
     "--file", "-f", type=click.Path(path_type=Path), help="Read the template from a YAML file; - is standard input."
 )
 @target_options

@@ -126,7 +126,7 @@ def _claim(claim: Claim, now: _State, before: _State) -> list[str]:
     usage = now.sample.pods.get(key)
     return [
         claim.name,
-        "Suspended" if sandbox.suspended else state,
+        "Asleep" if sandbox.asleep else "Suspended" if sandbox.suspended else state,
         _cpu(now.sample.cores(key, before.sample)),
         "-" if usage is None else size(usage.memory),
         age(claim.created),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from sandpool.api import conditions as api
+from sandpool.api import labels
 from sandpool.api.conditions import FALSE, TRUE, find_condition
 from sandpool.api.kinds import SANDBOX, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.views import SandboxView, WarmPoolView
@@ -129,6 +130,17 @@ def _line(observed: Observed) -> str:
     return f"; {observed.ahead} other claim{'s' if observed.ahead > 1 else ''} ahead of it"
 
 
+#: What to do about a sandbox that sleeps.
+WAKE_ADVICE: Final = "use it: the next command, forwarded port or request through the router resumes it"
+
+
+def asleep_since(sandbox: SandboxView) -> str:
+    """The cause of a sandbox that sleeps."""
+    after = ((sandbox.pod_template.get("metadata") or {}).get("annotations") or {}).get(labels.IDLE_SUSPEND_AFTER)
+    unused = f"it was not used for {after}" if after else "it was not used"
+    return f"it is asleep since {sandbox.annotations[labels.ASLEEP_SINCE]}, because {unused}"
+
+
 def _of_sandbox(observed: Observed, sandbox: SandboxView) -> Blocker:
     """The cause in the claim's sandbox, which is not ready or was not when the claim was last written."""
     name = f'sandbox "{sandbox.name}"'
@@ -145,6 +157,8 @@ def _of_sandbox(observed: Observed, sandbox: SandboxView) -> Blocker:
         return _quota(message)
     if reason == api.SANDBOX_EXPIRED[0]:
         return Blocker(f"its {name} has expired", "create a new claim")
+    if sandbox.asleep:
+        return Blocker(f"its {name} is {asleep_since(sandbox).removeprefix('it is ')}", WAKE_ADVICE)
     if reason == api.SANDBOX_SUSPENDED:
         return Blocker(f"its {name} is suspended", "resume it: set operatingMode to Running")
     if reason == api.MULTIPLE_PODS:

@@ -18,7 +18,7 @@ from sandpool.api.events import WARNING
 from sandpool.api.kinds import CORE_EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import SharedObject
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView, parse_time
-from sandpool.explain.blockers import Blocker, pod_blocker
+from sandpool.explain.blockers import WAKE_ADVICE, Blocker, asleep_since, pod_blocker
 from sandpool.explain.claim import Explanation, Link, explain_claim
 from sandpool.explain.observe import Reader, observe_claim
 from sandpool.explain.observed import EventView, Observed, failure_of, idle_containers
@@ -174,6 +174,8 @@ def _sandbox_blocker(sandbox: SandboxView, observed: Observed) -> Blocker | None
     ready = sandbox.status.condition(api.READY)
     if sandbox.deleting:
         return Blocker("it is being deleted")
+    if sandbox.asleep:
+        return Blocker(asleep_since(sandbox), WAKE_ADVICE)
     if sandbox.suspended:
         return Blocker("it is suspended", f"resume it: sandpool resume {sandbox.name}")
     if ready is None:

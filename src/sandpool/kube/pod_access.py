@@ -62,6 +62,10 @@ class PodAccessError(Exception):
     """The pod cannot serve this request now; the message is for the client."""
 
 
+class PodAsleep(PodAccessError):
+    """The pod is being deleted because its sandbox falls asleep. Another pod takes over when the sandbox resumes."""
+
+
 class PodAccess(Protocol):
     """``pod`` is the stored object. Methods raise ``PodAccessError`` if no such pod runs here."""
 

@@ -103,7 +103,7 @@ class NodeAgent:
         self.classes: Cache[str] = Cache(lambda found: str(found["handler"]), name="runtime classes")
         self.recorder = EventRecorder(client, clock, self.name)
         self.workers: dict[str, PodWorker] = {}  # by pod UID; only workers that have not ended
-        self.sleep = SleepMonitor(self.workers, clock, freezes=settings.freezes)
+        self.sleep = SleepMonitor(self.workers, client, clock, freezes=settings.freezes)
         self._tasks: dict[str, asyncio.Task[None]] = {}  # of the workers
         self._running: list[asyncio.Task[Any]] = []  # tasks that end only when the agent stops
         self._replacing: set[asyncio.Task[None]] = set()

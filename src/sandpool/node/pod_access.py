@@ -29,6 +29,9 @@ from sandpool.node.runtimes.runtime import Command, Container, NoSuchCommand, Pr
 from sandpool.node.runtimes.terminal import Terminal, resize
 
 _CHUNK: Final = 1 << 16
+# Delays before a port of a pod that has just been started for its client is dialled again, and what just means.
+_RETRY_DELAYS: Final = (0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
+_STARTED_SECONDS: Final = 5.0
 # Maximum backlog of an attached client, in bytes.
 MOST_BEHIND: Final = 16 << 20
 
@@ -96,7 +99,24 @@ class NodePodAccess:
         worker = self._worker(pod)
         with worker.clients.client():
             await worker.ensure_thawed()
-            return worker.clients.counted(await self._dial(worker, pod, port))
+            return worker.clients.counted(await self._dial_patiently(worker, pod, port))
+
+    async def _dial_patiently(self, worker: PodWorker, pod: SharedObject, port: int) -> socket.socket:
+        """A pod that was made for this client, because its sandbox slept, can be ready before its program listens."""
+        for delay in _RETRY_DELAYS:
+            try:
+                return await self._dial(worker, pod, port)
+            except ConnectionRefusedError:
+                if not self._has_just_started(worker):
+                    raise
+            await self.agent.clock.sleep(delay)
+        return await self._dial(worker, pod, port)
+
+    def _has_just_started(self, worker: PodWorker) -> bool:
+        if worker.state.pod.sleep.suspend_after is None:
+            return False
+        since = worker.state[worker.first_container].since
+        return since is not None and self.agent.clock.monotonic() - since.at < _STARTED_SECONDS
 
     async def _dial(self, worker: PodWorker, pod: SharedObject, port: int) -> socket.socket:
         if port == late_binding.PORT:

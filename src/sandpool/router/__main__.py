@@ -62,6 +62,7 @@ class Worker:
             authorizer=self.settings.authorizer(clock),
             trusts=self.trusts,
             options=self.settings.options,
+            wake=broker.wake,
         )
         while (message := await self.control.receive()) is not None:
             if message.operation == "stop":

@@ -3,10 +3,14 @@
 A router in a process of its own can neither connect to pods nor to the API server. It asks for both over a socket pair,
 and the parent decides: pods must run on the node of the parent, and the API sees the router's own user.
 
+It also asks the parent to resume a sandbox that sleeps; the parent resumes no sandbox that a user has suspended.
+
 One message is one request or one reply (``SOCK_SEQPACKET``). A request has an operation, a number, a port, and the
-namespace, name and UID of a pod; a reply has the number, a result and an error number, with one descriptor if the
-result is ``OK``. The parent trusts nothing about a request: one that is not well-formed ends the channel, and at most
-``max_requests`` are under way; further ones wait in the socket.
+namespace, name and UID of a pod, or of a sandbox to resume. A reply has the number, a result, an error number and a
+text; a connection comes as a descriptor with the result ``OK``.
+
+The parent trusts nothing about a request: one that is not well-formed ends the channel, and at most ``max_requests``
+are under way; further ones wait in the socket.
 """
 
 from __future__ import annotations
@@ -25,21 +29,29 @@ from typing import Final, NamedTuple
 
 from sandpool.node.descriptors import writable
 from sandpool.router.destination import RequestRejected
-from sandpool.router.targets import Target
+from sandpool.router.targets import SandboxAsleep, Target
 from sandpool.router.upstream import Dial
+from sandpool.router.waking import Wake
 
 _log = logging.getLogger(__name__)
 
 DIAL: Final = b"D"
 API: Final = b"A"
 CANCEL: Final = b"C"
+WAKE: Final = b"W"
 
 OK: Final = 0
 NOT_HERE: Final = 1
 FAILED: Final = 2
+#: The sandbox of the pod falls asleep. The text is the UID of the sandbox and its name, separated by a space.
+ASLEEP: Final = 3
+#: The sandbox was not resumed. The error number is the status of the response, the text says why.
+REJECTED: Final = 4
 
 _REQUEST: Final = struct.Struct("!cIHBBB")  # operation, number, port, lengths of namespace, name and UID
 _REPLY: Final = struct.Struct("!IBH")  # number, result, error number
+_MAX_TEXT: Final = 1024
+_MAX_REPLY: Final = _REPLY.size + _MAX_TEXT
 _MAX_REQUEST: Final = _REQUEST.size + 3 * 255
 #: Seconds for one connection. Until then a sandbox that does not accept occupies one request.
 _TIMEOUT: Final = 60.0
@@ -71,11 +83,12 @@ class BrokerRequest(NamedTuple):
         if len(data) < _REQUEST.size:
             raise MalformedRequest("it is too short")
         operation, number, port, *lengths = _REQUEST.unpack_from(data)
-        if operation not in (DIAL, API, CANCEL):
+        if operation not in (DIAL, API, CANCEL, WAKE):
             raise MalformedRequest("it has an unknown operation")
         if len(data) != _REQUEST.size + sum(lengths):
             raise MalformedRequest("it does not have the length that it states")
-        if (operation == DIAL) != (port > 0) or any((length > 0) != (operation == DIAL) for length in lengths):
+        named = operation in (DIAL, WAKE)
+        if (operation == DIAL) != (port > 0) or any((length > 0) != named for length in lengths):
             raise MalformedRequest("fields of another operation are set")
         names, start = [], _REQUEST.size
         for length in lengths:
@@ -97,8 +110,10 @@ class ConnectionBroker:
         connect_api: Callable[[], Awaitable[socket.socket]],
         *,
         max_requests: int,
+        wake: Wake | None = None,
     ) -> None:
         self.connection = connection
+        self.wake = wake
         self.dial = dial
         self.connect_api = connect_api
         self.max_requests = max_requests
@@ -169,12 +184,17 @@ class ConnectionBroker:
             self._read(True)
 
     async def _answer(self, request: BrokerRequest) -> None:
+        if request.operation == WAKE:
+            await self._resume(request)
+            return
         try:
             async with asyncio.timeout(_TIMEOUT):
                 if request.operation == API:
                     made = await self.connect_api()
                 else:
                     made = await self.dial(Target(request.namespace, request.pod, request.uid, ""), request.port)
+        except SandboxAsleep as asleep:
+            await self._reply(request.number, ASLEEP, 0, text=f"{asleep.uid} {asleep.name}")
         except RequestRejected:
             await self._reply(request.number, NOT_HERE, 0)
         except OSError as error:
@@ -186,8 +206,21 @@ class ConnectionBroker:
             with made:
                 await self._reply(request.number, OK, 0, made.fileno())
 
-    async def _reply(self, number: int, result: int, error: int, *descriptors: int) -> None:
-        message = _REPLY.pack(number, result, error)
+    async def _resume(self, request: BrokerRequest) -> None:
+        try:
+            if self.wake is None:
+                raise RequestRejected(503, f"Sandbox {request.pod} is asleep, and nothing here can resume it.")
+            await self.wake(request.namespace, request.pod, request.uid)
+        except RequestRejected as rejection:
+            await self._reply(request.number, REJECTED, rejection.status, text=rejection.detail)
+        except Exception:  # noqa: BLE001 - one failure must not end the channel
+            _log.exception("cannot resume sandbox %s/%s", request.namespace, request.pod)
+            await self._reply(request.number, REJECTED, 503, text=f"Sandbox {request.pod} could not be resumed.")
+        else:
+            await self._reply(request.number, OK, 0)
+
+    async def _reply(self, number: int, result: int, error: int, *descriptors: int, text: str = "") -> None:
+        message = _REPLY.pack(number, result, error) + text.encode()[:_MAX_TEXT]
         with suppress(ConnectionError):  # the router is gone
             while True:
                 try:
@@ -236,22 +269,34 @@ class BrokerClient:
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self._numbers = count(1)
-        self._waiting: dict[int, asyncio.Future[socket.socket]] = {}
+        self._waiting: dict[int, asyncio.Future[socket.socket | None]] = {}
+        self._resumes: set[int] = set()  # the numbers of requests that are answered without a connection
         self._is_closed = False
         self._loop = asyncio.get_running_loop()
         connection.setblocking(False)
         self._loop.add_reader(connection, self._receive)
 
     async def dial(self, target: Target, port: int) -> socket.socket:
-        """Raises ``RequestRejected`` if the pod does not run here, and ``OSError``."""
+        """Raises ``RequestRejected`` if the pod does not run here or falls asleep, and ``OSError``."""
         try:
-            return await self._request(DIAL, port, target.namespace, target.pod, target.uid)
+            made = await self._request(DIAL, port, target.namespace, target.pod, target.uid)
         except LookupError:
             raise not_here(target.pod) from None
+        assert made is not None
+        return made
 
     async def connect_api(self) -> socket.socket:
         """Raises ``OSError``."""
-        return await self._request(API)
+        made = await self._request(API)
+        assert made is not None
+        return made
+
+    async def wake(self, namespace: str, name: str, uid: str) -> None:
+        """Have a sandbox resumed. Raises ``RequestRejected``."""
+        try:
+            await self._request(WAKE, 0, namespace, name, uid)
+        except OSError as error:
+            raise RequestRejected(503, f"Sandbox {name} is asleep, and could not be resumed: {error}.") from error
 
     def close(self) -> None:
         if self._is_closed:
@@ -265,22 +310,26 @@ class BrokerClient:
 
     async def _request(
         self, operation: bytes, port: int = 0, namespace: str = "", pod: str = "", uid: str = ""
-    ) -> socket.socket:
+    ) -> socket.socket | None:
         number = next(self._numbers) & 0xFFFFFFFF
-        waiting: asyncio.Future[socket.socket] = self._loop.create_future()
+        waiting: asyncio.Future[socket.socket | None] = self._loop.create_future()
         self._waiting[number] = waiting
+        if operation == WAKE:
+            self._resumes.add(number)
         try:
             await self._send(BrokerRequest(operation, number, port, namespace, pod, uid))
             return await waiting
         except asyncio.CancelledError:
             if waiting.done() and not waiting.cancelled() and waiting.exception() is None:
-                waiting.result().close()
+                if (made := waiting.result()) is not None:
+                    made.close()
             elif not self._is_closed:
                 with suppress(OSError):  # a reply that arrives nevertheless is closed
                     self.connection.send(BrokerRequest(CANCEL, number).encode())
             raise
         finally:
             del self._waiting[number]
+            self._resumes.discard(number)
 
     async def _send(self, request: BrokerRequest) -> None:
         message = request.encode()
@@ -296,7 +345,9 @@ class BrokerClient:
 
     def _receive(self) -> None:
         try:
-            data, ancillary, _, _ = self.connection.recvmsg(_REPLY.size, socket.CMSG_LEN(4), socket.MSG_CMSG_CLOEXEC)
+            data, ancillary, _, _ = self.connection.recvmsg(
+                _REPLY.size + _MAX_TEXT, socket.CMSG_LEN(4), socket.MSG_CMSG_CLOEXEC
+            )
         except BlockingIOError:
             return
         except OSError:
@@ -304,7 +355,8 @@ class BrokerClient:
         if len(data) < _REPLY.size:
             self.close()
             return
-        number, result, error = _REPLY.unpack(data)
+        number, result, error = _REPLY.unpack_from(data)
+        text = data[_REPLY.size :].decode(errors="replace")
         connected = [socket.socket(fileno=each) for each in _descriptors(ancillary)]
         waiting = self._waiting.get(number)
         if waiting is None or waiting.done():
@@ -313,8 +365,15 @@ class BrokerClient:
         elif connected:
             connected[0].setblocking(False)
             waiting.set_result(connected[0])
+        elif result == OK and number in self._resumes:
+            waiting.set_result(None)
         elif result == NOT_HERE:
             waiting.set_exception(LookupError(number))
+        elif result == ASLEEP:
+            uid, _, name = text.partition(" ")
+            waiting.set_exception(SandboxAsleep(name, uid))
+        elif result == REJECTED:
+            waiting.set_exception(RequestRejected(error, text))
         else:  # with OK, but without a descriptor: this process has too many open files
             number = error if result == FAILED else errno.EMFILE
             waiting.set_exception(OSError(number, os.strerror(number)))

@@ -27,6 +27,7 @@ from sandpool.router.router import Router, RouterOptions, TrustCheck, trust_none
 from sandpool.router.routes import PortRoutes
 from sandpool.router.targets import SandboxResolver
 from sandpool.router.upstream import Dial
+from sandpool.router.waking import RequestWaker, Wake
 
 _GRACE: Final = 1.0  # seconds for requests in service at a port that is closed
 
@@ -95,6 +96,7 @@ class LocalDataPlane:
         authorizer: Authorizer = allow_all,
         trusts: TrustCheck = trust_none,
         options: RouterOptions | None = None,
+        wake: Wake | None = None,
     ) -> None:
         self.targets = SandboxResolver(client, clock, rng)
         self.router = Router(
@@ -106,6 +108,7 @@ class LocalDataPlane:
             trusts=trusts,
             options=options,
             refresh=self.targets.refresh,
+            wake=None if wake is None else RequestWaker(self.targets, wake, clock),
         )
         self._gateways: dict[int, GatewayPortRouter] = {}
         self._watching: asyncio.Task[None] | None = None
@@ -142,6 +145,7 @@ class LocalDataPlane:
                 trusts=base.trusts,
                 options=base.options,
                 refresh=base.refresh,
+                wake=base.wake,
             )
             router.routes = routes
             await router.listen_on(listening.dup())

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 
+from sandpool.kube.pod_access import PodAsleep
 from sandpool.node.agent import NodeAgent
+from sandpool.node.sleep.suspension import sandbox_of
 from sandpool.router.broker import not_here
-from sandpool.router.targets import Target
+from sandpool.router.targets import SandboxAsleep, Target
 
 
 async def connect(host: str, port: int) -> socket.socket:
@@ -39,5 +41,11 @@ class NodeDialer:
         if self.agent is None or worker is None or worker.state.pod.uid != target.uid:
             raise not_here(target.pod)
         with worker.clients.client():
-            await worker.ensure_thawed()
+            try:
+                await worker.ensure_thawed()
+            except PodAsleep as error:
+                owner = sandbox_of(worker.state.pod.object)
+                if owner is None:
+                    raise not_here(target.pod) from error
+                raise SandboxAsleep(*owner) from error
             return await self.agent.parts.network.dial(target.uid, port)

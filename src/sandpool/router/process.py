@@ -22,6 +22,7 @@ from sandpool.router.data_plane import GatewayPort
 from sandpool.router.metrics import RouterMetrics
 from sandpool.router.settings import RouterSettings
 from sandpool.router.upstream import Dial
+from sandpool.router.waking import Wake
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +41,8 @@ class RouterProcess:
     """A ``DataPlane`` in a child of this process. ``process`` is of ``supervised`` and may have been spawned.
 
     ``dial`` connects to pods of the node in this process, ``connect_api`` opens a connection to the API server on which
-    all requests are of the router's user. Both are used for the child, which can connect to nothing itself."""
+    all requests are of the router's user. Both are used for the child, which can connect to nothing itself. ``wake``
+    resumes sandboxes that sleep; None: requests to them are rejected."""
 
     def __init__(
         self,
@@ -49,7 +51,9 @@ class RouterProcess:
         connect_api: Callable[[], Awaitable[socket.socket]],
         settings: RouterSettings,
         metrics: MetricsRegistry,
+        wake: Wake | None = None,
     ) -> None:
+        self.wake = wake
         self.process = process
         self.dial = dial
         self.connect_api = connect_api
@@ -109,7 +113,8 @@ class RouterProcess:
         form, level = logging_settings()
         user = unprivileged_user()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        broker = ConnectionBroker(ours, self.dial, self.connect_api, max_requests=self.settings.options.max_connections)
+        most = self.settings.options.max_connections
+        broker = ConnectionBroker(ours, self.dial, self.connect_api, max_requests=most, wake=self.wake)
         self._start_broker(broker)
         with theirs:
             log = {"form": form, "level": level}

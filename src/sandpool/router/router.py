@@ -18,7 +18,7 @@ from sandpool.router.downstream import Downstream, Peer
 from sandpool.router.headers import RequestHeaders
 from sandpool.router.loopback import check_loopback_request
 from sandpool.router.metrics import RouterMetrics
-from sandpool.router.targets import Target
+from sandpool.router.targets import SandboxAsleep, Target
 from sandpool.router.tokens import ALL
 from sandpool.router.upstream import Dial, Upstream, UpstreamPool
 
@@ -60,6 +60,9 @@ class Resolver(Protocol):
 #: Reads the sandbox of a destination from the API. Returns whether it did, so that resolving it again may succeed.
 Refresh = Callable[[Destination], Awaitable[bool]]
 
+#: Returns the pod of a sandbox that slept, once it can be reached. Raises ``RequestRejected``.
+WakeForRequest = Callable[[Destination, SandboxAsleep], Awaitable[Target]]
+
 # Rejections of a resolver that a client can get because its own watch is ahead of the router's.
 _PERHAPS_STALE: Final = (404, 409, 503)
 
@@ -82,9 +85,11 @@ class Router:
         trusts: TrustCheck = trust_none,
         options: RouterOptions | None = None,
         refresh: Refresh | None = None,
+        wake: WakeForRequest | None = None,
     ) -> None:
         self.targets = targets
         self.refresh = refresh
+        self.wake = wake
         self.clock = clock
         self.metrics = metrics
         self.authorizer = authorizer
@@ -271,21 +276,43 @@ class Router:
             raise
 
     def may_be_stale(self, rejection: RequestRejected) -> bool:
-        """Whether the resolver may accept the same request after ``refresh``."""
+        """Whether the resolver may accept the same request after ``refresh`` or ``wake``."""
+        if isinstance(rejection, SandboxAsleep):
+            return self.wake is not None
         return self.refresh is not None and rejection.status in _PERHAPS_STALE
 
     async def find_current(self, destination: Destination) -> Target:
         """Find the pod of a sandbox. If there is none, ask the API, once: a client may have seen a claim become ready
-        before the router did. Raises ``RequestRejected``."""
+        before the router did. If the sandbox sleeps, wait until it was resumed. Raises ``RequestRejected``."""
         try:
-            return self.targets.find(destination)
+            return await self._find_awake(destination)
+        except SandboxAsleep:
+            raise
         except RequestRejected as rejection:
             if self.refresh is None or not self.may_be_stale(rejection) or not await self.refresh(destination):
                 raise
-        return self.targets.find(destination)
+        return await self._find_awake(destination)
+
+    async def _find_awake(self, destination: Destination) -> Target:
+        try:
+            return self.targets.find(destination)
+        except SandboxAsleep as asleep:
+            if self.wake is None:
+                raise
+            return await self.wake(destination, asleep)
 
     async def connect(self, destination: Destination, target: Target, *, repeatable: bool) -> Upstream:
-        """Connect to the sandbox. Raises ``OSError``, or ``RequestRejected`` if the sandbox is gone meanwhile."""
+        """Connect to the sandbox, or to its next pod if it falls asleep meanwhile. Raises ``OSError``, or
+        ``RequestRejected`` if the sandbox is gone."""
+        try:
+            return await self._connect(destination, target, repeatable=repeatable)
+        except SandboxAsleep as asleep:
+            if self.wake is None:
+                raise
+            target = await self.wake(destination, asleep)
+        return await self._connect(destination, target, repeatable=repeatable)
+
+    async def _connect(self, destination: Destination, target: Target, *, repeatable: bool) -> Upstream:
         for delay in self.options.retry_delays:
             try:
                 return await self.upstreams.acquire(target, destination.port, repeatable=repeatable)

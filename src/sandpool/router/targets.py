@@ -52,6 +52,15 @@ class Target:
     address: str
 
 
+class SandboxAsleep(RequestRejected):
+    """The sandbox sleeps, or was resumed and is not ready yet. The request can wait for it."""
+
+    def __init__(self, name: str, uid: str) -> None:
+        super().__init__(409, f"Sandbox {name} is asleep.")
+        self.name = name
+        self.uid = uid
+
+
 class SandboxResolver:
     """``run`` watches the API and must run as a task; ``synced`` waits for the first lists."""
 
@@ -65,7 +74,11 @@ class SandboxResolver:
         self.clock = clock
         self._addresses: dict[str, deque[str]] = {}  # by UID of the sandbox, the latest address last
         self._unreported: dict[str, str] = {}  # state losses that no client was told of, by UID of the sandbox
+        self._resuming: set[str] = set()  # UIDs of sandboxes that slept and are not ready yet
+        self._changed = asyncio.Event()  # replaced at every change that a request may wait for
         self.pods.subscribe(self._pod_changed, on_change_of=lambda pod: pod.ips)
+        self.pods.subscribe(self._progressed, on_change_of=lambda pod: (pod.uid, pod.ready, pod.ips, pod.deleting))
+        self.sandboxes.subscribe(self._sleep_changed, on_change_of=lambda sandbox: (sandbox.uid, sandbox.asleep))
         self.sandboxes.subscribe(self._sandbox_changed, on_change_of=lambda sandbox: sandbox.uid)
         self.sandboxes.subscribe(self._state_lost, on_change_of=lambda sandbox: sandbox.status.condition(STATE_LOST))
         self._reflectors: list[Reflector[Any]] = [
@@ -93,6 +106,18 @@ class SandboxResolver:
             raise RequestRejected(404, f"Sandbox {destination.sandbox} not found in namespace {destination.namespace}.")
         if destination.uid and destination.uid != sandbox.uid:
             raise RequestRejected(404, f"Sandbox {destination.sandbox} is not the one with UID {destination.uid}.")
+        if sandbox.asleep:
+            raise SandboxAsleep(sandbox.name, sandbox.uid)
+        try:
+            target = self._target(destination, sandbox)
+        except RequestRejected as rejection:
+            if sandbox.uid in self._resuming and rejection.status == 503:
+                raise SandboxAsleep(sandbox.name, sandbox.uid) from rejection
+            raise
+        self._resuming.discard(sandbox.uid)
+        return target
+
+    def _target(self, destination: Destination, sandbox: SandboxView) -> Target:
         name = sandbox.annotations.get(POD_NAME) or sandbox.name
         pod = self.pods.get(Key(sandbox.namespace, name))
         if pod is None or pod.owner is None or pod.owner.uid != sandbox.uid or pod.deleting:
@@ -106,6 +131,17 @@ class SandboxResolver:
         if destination.hint and destination.hint not in self._addresses.get(sandbox.uid, ()):
             raise _wrong_address(destination)
         return Target(pod.namespace, pod.name, pod.uid, pod.ips[0])
+
+    async def until_found(self, destination: Destination) -> Target:
+        """Wait until the caches show a pod of a sandbox that was resumed. Raises ``RequestRejected``."""
+        while True:
+            changed = self._changed
+            try:
+                return self.find(destination)
+            except RequestRejected as rejection:
+                if rejection.status != 503 and not isinstance(rejection, SandboxAsleep):
+                    raise
+            await changed.wait()
 
     async def refresh(self, destination: Destination) -> bool:
         """Read a sandbox and its pod from the API into the caches. Returns False if that was not possible, or if there
@@ -135,6 +171,17 @@ class SandboxResolver:
         if new is None and old is not None:
             self._addresses.pop(old.uid, None)
             self._unreported.pop(old.uid, None)
+
+    def _sleep_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
+        if old is not None and old.asleep and new is not None and new.uid == old.uid and not new.suspended:
+            self._resuming.add(new.uid)
+        elif old is not None:
+            self._resuming.discard(old.uid)
+        self._progressed(key, None, None)
+
+    def _progressed(self, key: Key, old: PodView | None, new: PodView | None) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     def _state_lost(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
         lost = None if new is None else new.status.condition(STATE_LOST)

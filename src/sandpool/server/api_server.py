@@ -9,12 +9,13 @@ from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any, Protocol
 
-from sandpool.api.kinds import NODE, POD, SECRET, SERVICE_ACCOUNT
-from sandpool.api.resource import Key, Object
+from sandpool.api.kinds import NODE, POD, SANDBOX, SECRET, SERVICE_ACCOUNT
+from sandpool.api.labels import ASLEEP_SINCE
+from sandpool.api.resource import Key, Object, SharedObject
 from sandpool.engine.clock import Clock, SystemClock
 from sandpool.engine.controller import Controller
 from sandpool.kube.client import Client
-from sandpool.kube.errors import NotFound
+from sandpool.kube.errors import NotFound, ServiceUnavailable
 from sandpool.kube.pod_access import PodAccess
 from sandpool.server.auth.authenticator import Authenticator
 from sandpool.server.auth.groups import authenticated
@@ -47,6 +48,7 @@ from sandpool.server.serving.pki import Identity
 from sandpool.server.store.entry import Change
 from sandpool.server.store.journal import Journal
 from sandpool.server.store.store import Store
+from sandpool.service.waking import WakeFailed, Waker, is_asleep
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +99,7 @@ class ApiServer:
         self.address = ""  # host:port, once the HTTP server listens
         self.ready = False
         self.pod_access: PodAccess | None = None  # to pods that run in this process
+        self.waker: Waker | None = None  # resumes sandboxes that sleep, for a request to their pods
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -174,6 +177,7 @@ class ApiServer:
             subresources,
             Reviews(self.authenticator, self.authorizer, self.clock).answer,
             self._stream,
+            self._wake_pod,
         )
 
     async def _stream(self, request: ServerRequest, subresource: str, pod: Object) -> Response:
@@ -183,12 +187,33 @@ class ApiServer:
 
         identity = self.kubelet_client
         kubelets = None if identity is None else KubeletProxy(lambda name: self._find(NODE.kind, "", name), identity)
-        streams = PodStreams(self.clock, self.pod_access, kubelets)
+        streams = PodStreams(self.clock, self.pod_access, kubelets, self._awake)
         if subresource.startswith("proxy"):
             if subresource != "proxy/stats/summary":
                 raise NotFound("only /stats/summary of a node is served")
             return await streams.node_stats(pod)
         return await streams.answer(request, subresource, pod)
+
+    async def _wake_pod(self, key: Key) -> None:
+        """Resume the sandbox of a pod if it sleeps. A sandbox and its pod have the same name."""
+        if self.waker is None:
+            return
+        entry = self.store.get(SANDBOX.group_resource, key)
+        if entry is None or ASLEEP_SINCE.encode() not in entry.encoded or not is_asleep(entry.decode()):
+            return
+        try:
+            await self.waker.wake(*key)
+        except WakeFailed as error:
+            raise ServiceUnavailable(f'the sandbox of pod "{key.name}" sleeps, and {error.message}') from error
+
+    async def _awake(self, pod: SharedObject) -> SharedObject:
+        """The pod of a sandbox that fell asleep, or that falls asleep at this moment, after it was resumed."""
+        key = Key.of(pod)
+        await self._wake_pod(key)
+        entry = self.store.get(POD.plural, key)
+        if entry is None:
+            raise NotFound(f'pods "{key.name}" not found')
+        return entry.decode()
 
     def _find(self, kind: str, namespace: str, name: str) -> Object | None:
         """The current state of an object that a service account token or a pod refers to."""

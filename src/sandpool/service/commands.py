@@ -16,7 +16,7 @@ from sandpool.kube.errors import BadRequest, InternalError, NotFound, ServiceUna
 from sandpool.kube.pod_access import Size
 from sandpool.kube.pod_client import STDERR, STDOUT, ExecError, ExecOptions, ExecSession, Output, PodClient
 from sandpool.service.errors import CommandFailed
-from sandpool.service.sandboxes import Sandbox, not_running
+from sandpool.service.sandboxes import Sandbox, Wake, not_running
 
 # Exit code of a shell for a command that does not exist.
 NOT_FOUND = 127
@@ -107,8 +107,9 @@ class RunningCommand:
 class Commands:
     """Runs commands in sandboxes."""
 
-    def __init__(self, pods: PodClient) -> None:
+    def __init__(self, pods: PodClient, wake: Wake | None = None) -> None:
         self.pods = pods
+        self.wake = wake
 
     @asynccontextmanager
     async def start(self, sandbox: Sandbox, command: Command) -> AsyncIterator[RunningCommand]:
@@ -116,7 +117,7 @@ class Commands:
         container = command.container or sandbox.container
         options = ExecOptions(command.arguments(), container, command.stdin, command.tty)
         try:
-            session = await self.pods.execute(sandbox.namespace, sandbox.pod, options)
+            session = await self._execute(sandbox, options)
         except (NotFound, ServiceUnavailable, BadRequest, InternalError) as error:
             raise not_running(sandbox, error) from error
         running = RunningCommand(session)
@@ -125,6 +126,16 @@ class Commands:
         finally:
             with suppress(OSError):
                 await running.kill()
+
+    async def _execute(self, sandbox: Sandbox, options: ExecOptions) -> ExecSession:
+        """The API server of the local home resumes a sandbox that sleeps; for others that is done here."""
+        try:
+            return await self.pods.execute(sandbox.namespace, sandbox.pod, options)
+        except NotFound:
+            if self.wake is None or not sandbox.asleep:
+                raise
+        await self.wake(sandbox.namespace, sandbox.name)
+        return await self.pods.execute(sandbox.namespace, sandbox.pod, options)
 
     async def run(
         self,

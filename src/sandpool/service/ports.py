@@ -12,11 +12,12 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from sandpool.kube.byte_stream import ByteStream
 from sandpool.kube.errors import ApiError, BadRequest, NotFound, ServiceUnavailable
 from sandpool.kube.pod_client import PodClient
 from sandpool.kube.port_forward import ForwardedConnection, PortForward
 from sandpool.service.errors import ServiceError
-from sandpool.service.sandboxes import Sandbox, not_running
+from sandpool.service.sandboxes import Sandbox, Wake, not_running
 
 _PIECE: Final = 1 << 16
 
@@ -28,8 +29,9 @@ class PortInUse(ServiceError):
 class Ports:
     """Forwards local ports to sandboxes."""
 
-    def __init__(self, pods: PodClient) -> None:
+    def __init__(self, pods: PodClient, wake: Wake | None = None) -> None:
         self.pods = pods
+        self.wake = wake
 
     @asynccontextmanager
     async def forward(
@@ -45,7 +47,7 @@ class Ports:
 
         ``problem`` receives one line for each connection that the sandbox refuses."""
         async with AsyncExitStack() as stack:
-            forwarder = await stack.enter_async_context(_Forwarder(self.pods, sandbox, port, problem))
+            forwarder = await stack.enter_async_context(_Forwarder(self.pods, sandbox, port, problem, self.wake))
             try:
                 server = await asyncio.start_server(forwarder.accept, host, local_port)
             except OSError as error:
@@ -59,14 +61,24 @@ class Ports:
     async def forward_to_socket(self, sandbox: Sandbox, port: int, path: Path) -> AsyncIterator[None]:
         """Listen at a Unix socket, for the length of the block. Who may enter its directory may connect."""
         async with AsyncExitStack() as stack:
-            forwarder = await stack.enter_async_context(_Forwarder(self.pods, sandbox, port, lambda message: None))
+            forwarder = await stack.enter_async_context(
+                _Forwarder(self.pods, sandbox, port, lambda message: None, self.wake)
+            )
             server = await asyncio.start_unix_server(forwarder.accept, path)
             stack.callback(server.close)
             yield
 
 
 class _Forwarder:
-    def __init__(self, pods: PodClient, sandbox: Sandbox, port: int, problem: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        pods: PodClient,
+        sandbox: Sandbox,
+        port: int,
+        problem: Callable[[str], None],
+        wake: Wake | None,
+    ) -> None:
+        self.wake = wake
         self.pods = pods
         self.sandbox = sandbox
         self.port = port
@@ -91,11 +103,21 @@ class _Forwarder:
             if self._session is None or not self._session.open:
                 await self._stack.aclose()
                 try:
-                    tunnel = await self.pods.tunnel(self.sandbox.namespace, self.sandbox.pod)
+                    tunnel = await self._tunnel()
                 except (NotFound, ServiceUnavailable, BadRequest) as error:
                     raise not_running(self.sandbox, error) from error
                 self._session = await self._stack.enter_async_context(PortForward(tunnel))
             return self._session
+
+    async def _tunnel(self) -> ByteStream:
+        sandbox = self.sandbox
+        try:
+            return await self.pods.tunnel(sandbox.namespace, sandbox.pod)
+        except NotFound:
+            if self.wake is None or not sandbox.asleep:
+                raise
+        await self.wake(sandbox.namespace, sandbox.name)
+        return await self.pods.tunnel(sandbox.namespace, sandbox.pod)
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # Not a coroutine: asyncio reports the cancellation of a task that it made itself as an error.

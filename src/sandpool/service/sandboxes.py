@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Final, NamedTuple, Self, cast
 
@@ -21,6 +21,10 @@ _RUNNING: Final = "Running"
 _DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 
 
+#: Resumes a sandbox that sleeps, given by namespace and name, and returns when it is ready. Raises ``WakeFailed``.
+Wake = Callable[[str, str], Awaitable[object]]
+
+
 class Sandbox(NamedTuple):
     """A sandbox as users see it. ``claim`` is empty for a sandbox without a claim; ``container`` is the one that
     commands run in; ``launch`` is warm, cold or empty."""
@@ -36,6 +40,7 @@ class Sandbox(NamedTuple):
     reason: str
     message: str
     suspended: bool
+    asleep: bool  # suspended because it was not used: the next request resumes it
     launch: str
     created: str
     object: SharedObject
@@ -58,6 +63,7 @@ class Sandbox(NamedTuple):
             reason=ready.get("reason", ""),
             message=ready.get("message", ""),
             suspended=spec.get("operatingMode") == _SUSPENDED,
+            asleep=spec.get("operatingMode") == _SUSPENDED and labels.ASLEEP_SINCE in annotations,
             launch=own_labels.get(labels.LAUNCH_TYPE, ""),
             created=metadata.get("creationTimestamp", ""),
             object=sandbox,
@@ -170,7 +176,8 @@ class Sandboxes:
 
     async def _set_mode(self, name: str, mode: str) -> Sandbox:
         sandbox = await self.find(name)
-        patch = MergePatch({"spec": {"operatingMode": mode}})
+        # Without the mark: the user decides from now on, and no request resumes what the user has suspended.
+        patch = MergePatch({"metadata": {"annotations": {labels.ASLEEP_SINCE: None}}, "spec": {"operatingMode": mode}})
         return Sandbox.from_object(await self.client.patch(SANDBOX, sandbox.name, patch, sandbox.namespace))
 
     async def _get_claim(self, name: str) -> SharedObject:
@@ -206,6 +213,8 @@ class Sandboxes:
 def not_running(sandbox: Sandbox, error: ApiError) -> NotRunning:
     """Explain why the pod of a sandbox cannot be reached."""
     name = sandbox.shown_name
+    if sandbox.asleep:
+        return NotRunning(f'sandbox "{name}" is asleep, and was not resumed: {error}')
     if sandbox.suspended:
         return NotRunning(f'sandbox "{name}" is suspended', f"Resume it with: sandpool resume {name}")
     if not sandbox.ready:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sandpool.service.sandboxes import Sandboxes
     from sandpool.service.templates import Templates
     from sandpool.service.usage import Usage
+    from sandpool.service.waking import Waker
 
 #: Who writes, in the field ownership of objects.
 FIELD_MANAGER: Final = "sandpool-cli"
@@ -71,12 +72,22 @@ class Service:
 
         return Sandboxes(self.client, self.pods, self.namespace)
 
+    async def wake(self, namespace: str, name: str) -> object:
+        """Resume a sandbox that sleeps, and return when it is ready. Raises ``WakeFailed``."""
+        return await self._waker.wake(namespace, name)
+
+    @cached_property
+    def _waker(self) -> Waker:
+        from sandpool.service.waking import Waker
+
+        return Waker(self.client)
+
     @cached_property
     def commands(self) -> Commands:
         """Run commands in sandboxes."""
         from sandpool.service.commands import Commands
 
-        return Commands(self.pods)
+        return Commands(self.pods, self.wake)
 
     @cached_property
     def files(self) -> Files:
@@ -104,7 +115,7 @@ class Service:
         """Forward local ports to sandboxes."""
         from sandpool.service.ports import Ports
 
-        return Ports(self.pods)
+        return Ports(self.pods, self.wake)
 
     @cached_property
     def pools(self) -> Pools:

@@ -65,6 +65,7 @@ class NewTemplate:
     runtime: str | None = None
     freeze: bool = False  # warm sandboxes are frozen until they are claimed
     freeze_after: str | None = None  # how long a claimed sandbox is not used before it is frozen
+    suspend_after: str | None = None  # and before it is suspended
 
     def document(self, name: str) -> Object:
         """The template as an API object."""
@@ -89,6 +90,7 @@ class NewTemplate:
         wanted = {
             labels.FREEZE_WHILE_WARM: "true" if self.freeze else None,
             labels.IDLE_FREEZE_AFTER: self.freeze_after,
+            labels.IDLE_SUSPEND_AFTER: self.suspend_after,
         }
         if annotations := {key: value for key, value in wanted.items() if value is not None}:
             template["metadata"] = {"annotations": annotations}

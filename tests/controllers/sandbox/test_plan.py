@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sandpool.api import events
 from sandpool.api.kinds import POD, SERVICE
+from sandpool.api.labels import ASLEEP_SINCE
 from sandpool.api.resource import Object
 from sandpool.api.views import PodView, SandboxView, ServiceView, VolumeClaimView
 from sandpool.controllers.options import SandboxOptions
@@ -276,6 +277,16 @@ def test_edge_11_two_pods_keep_the_service_in_the_status() -> None:
 
 
 # --- suspend and resume ----------------------------------------------------------------------------------------------
+
+
+def test_sandbox_that_sleeps_says_what_resumes_it() -> None:
+    running = settled()
+    running["spec"] = {**running["spec"], "operatingMode": "Suspended"}
+    metadata = running["metadata"]
+    running["metadata"] = {**metadata, "annotations": {**metadata.get("annotations", {}), ASLEEP_SINCE: "2026-01-01"}}
+    second = Pass(Pass(running, pod(running, READY)).sandbox)
+    asleep = "Sandbox is asleep because it was not used. The next request resumes it"
+    assert second.condition("Ready") == ("False", "SandboxSuspended", asleep)
 
 
 def test_sandbox_is_suspended_and_resumed() -> None:

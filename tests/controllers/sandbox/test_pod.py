@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
-from sandpool.api.labels import is_reserved_annotation, is_reserved_label
+from sandpool.api.labels import ASLEEP_SINCE, is_reserved_annotation, is_reserved_label
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import PodView, SandboxView, controller_reference
@@ -569,3 +569,15 @@ def test_one_metadata_patch_is_enough_for_any_pod(
         assert is_reserved_annotation(key) or patched.annotations[key] == value
     for key in listed:
         assert key == HASH or key in author_labels or key not in patched.labels
+
+
+@pytest.mark.parametrize("has_pod", [True, False])
+def test_mark_of_a_sleeping_sandbox_is_removed_once_it_is_to_run(has_pod: bool) -> None:
+    """Else requests would resume the sandbox when a user suspends it later."""
+    awake, asleep = box(), suspended()
+    for sandbox in (awake, asleep):
+        sandbox["metadata"]["annotations"] = {ASLEEP_SINCE: "2026-01-01T00:00:00Z"}
+    pods = [own(awake)] if has_pod else []
+    removed = Patch(SANDBOX, "box", {"metadata": {"annotations": {ASLEEP_SINCE: None}}})
+    assert planned(awake, *pods).repair == removed
+    assert planned(asleep, *pods).repair is None

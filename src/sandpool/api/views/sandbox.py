@@ -98,6 +98,11 @@ class SandboxView(View):
         return self.operating_mode == SUSPENDED
 
     @property
+    def asleep(self) -> bool:
+        """Whether it was suspended because it was not used, so that the next request resumes it."""
+        return self.suspended and labels.ASLEEP_SINCE in self.annotations
+
+    @property
     def deleted_on_expiry(self) -> bool:
         return self.shutdown_policy == DELETE
 

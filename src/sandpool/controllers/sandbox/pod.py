@@ -109,13 +109,17 @@ def _plan_suspended(sandbox: SandboxView, pod: PodView | None, tracked: PodView 
 
 
 def _repair(sandbox: SandboxView, pod: PodView | None) -> Patch | None:
-    """The patch that makes the annotation name ``pod``; without a pod, nothing but the name of the sandbox."""
+    """The patch that makes the annotation name ``pod``; without a pod, nothing but the name of the sandbox. It also
+    removes the mark of a sleeping sandbox that a client has resumed without removing it: otherwise requests would
+    resume the sandbox when a user suspends it later."""
     written = sandbox.annotations.get(labels.POD_NAME)
     name = pod.name if pod is not None else sandbox.name
-    if written == name or (written is None and name == sandbox.name):
-        return None
-    value = name if name != sandbox.name else None
-    return Patch(SANDBOX, sandbox.name, {"metadata": {"annotations": {labels.POD_NAME: value}}})
+    changes: dict[str, str | None] = {}
+    if written != name and not (written is None and name == sandbox.name):
+        changes[labels.POD_NAME] = name if name != sandbox.name else None
+    if labels.ASLEEP_SINCE in sandbox.annotations and not sandbox.suspended:
+        changes[labels.ASLEEP_SINCE] = None
+    return Patch(SANDBOX, sandbox.name, {"metadata": {"annotations": changes}}) if changes else None
 
 
 _LISTS: Final = frozenset({labels.PROPAGATED_LABELS, labels.PROPAGATED_ANNOTATIONS})

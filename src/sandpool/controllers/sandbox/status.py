@@ -198,7 +198,8 @@ def ready(sandbox: SandboxView, state: ChildrenState) -> ConditionValue:
     if state.errors:
         return ConditionValue(api.FALSE, api.RECONCILER_ERROR, api.error_message("\n".join(state.errors)))
     if sandbox.suspended:
-        message = api.SANDBOX_SUSPENDED_MESSAGE if pod is None else api.SANDBOX_SUSPENDING_MESSAGE
+        suspended_message = api.SANDBOX_ASLEEP_MESSAGE if sandbox.asleep else api.SANDBOX_SUSPENDED_MESSAGE
+        message = suspended_message if pod is None else api.SANDBOX_SUSPENDING_MESSAGE
         return ConditionValue(api.FALSE, api.SANDBOX_SUSPENDED, message)
     if pod is not None and pod.ended:
         return ConditionValue(api.FALSE, *_end(pod))

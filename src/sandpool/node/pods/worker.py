@@ -107,8 +107,10 @@ class PodWorker:
             self._set_state(replace(self.state, asleep=False))
 
     async def ensure_thawed(self) -> None:
-        """Mark the pod as used and return once it is not frozen."""
+        """Mark the pod as used and return once it is not frozen. Raises ``PodAsleep`` if its sandbox is suspended."""
         self.clients.touch()
+        if self.clients.is_suspending:
+            await self.clients.check_stays()
         if not self.state.in_use or self.state.asleep:
             self.state = replace(self.state, in_use=True, asleep=False)
         if not (self.state.frozen or self.state.freezing):

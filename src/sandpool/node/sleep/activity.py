@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from sandpool.engine.clock import Clock
+from sandpool.kube.pod_access import PodAsleep
 
 
 class ClientActivity:
@@ -17,6 +19,38 @@ class ClientActivity:
         self.clock = clock
         self.connected = 0
         self.last = clock.monotonic()
+        # While the sandbox of the pod is being suspended, and after that. The result is whether it was.
+        self._suspending: asyncio.Future[bool] | None = None
+
+    @property
+    def is_suspending(self) -> bool:
+        return self._suspending is not None
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether the pod will be deleted because its sandbox was suspended."""
+        return self._suspending is not None and self._suspending.done()
+
+    def stays(self) -> None:
+        """The sandbox was resumed before its pod was deleted."""
+        self._suspending = None
+
+    def begin_suspending(self) -> None:
+        """From now on clients wait (``check_stays``)."""
+        self._suspending = asyncio.get_running_loop().create_future()
+
+    def end_suspending(self, suspended: bool) -> None:
+        """The sandbox is suspended, and this pod will be deleted; or it is not, and clients go on."""
+        assert self._suspending is not None
+        self._suspending.set_result(suspended)
+        if not suspended:
+            self._suspending = None
+
+    async def check_stays(self) -> None:
+        """Return once it is certain that the pod is not deleted because its sandbox falls asleep. Raises
+        ``PodAsleep``."""
+        if self._suspending is not None and await asyncio.shield(self._suspending):
+            raise PodAsleep("the sandbox falls asleep at this moment")
 
     def touch(self) -> None:
         """A client uses the pod at this moment."""

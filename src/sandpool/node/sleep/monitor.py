@@ -1,4 +1,4 @@
-"""The loop that lets pods fall asleep: samples their use, asks the policy, and freezes.
+"""The loop that lets pods fall asleep: samples their use, asks the policy, freezes and suspends.
 
 It looks only at pods whose annotations ask for it, and only while they run and no warm pool owns them. A sample of a
 running pod reads its CPU time and lists its processes, four times in the time after which the pod falls asleep; a
@@ -7,7 +7,8 @@ sample of a frozen pod reads nothing. The router is asked only when a pod would 
 **No request meets a pod that is about to sleep.** The router closes its idle connections to the pod in the same step in
 which it answers that it serves no request. A later request therefore opens a connection, which passes through the pod's
 worker. After the answer the monitor checks that no client came meanwhile and marks the pod as asleep, without waiting
-in between. A client that comes later finds the mark and thaws the pod (``PodWorker.ensure_thawed``).
+in between. A client that comes later finds the mark and thaws the pod (``PodWorker.ensure_thawed``). While a sandbox is
+being suspended, clients wait in the same place for the answer of the API, and go on with this pod or with the next one.
 """
 
 from __future__ import annotations
@@ -15,17 +16,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sandpool.api.sleep import SleepSettings
 from sandpool.engine.clock import Clock, within
+from sandpool.kube.client import Client
+from sandpool.kube.errors import ApiError
 from sandpool.node.pods import events
 from sandpool.node.pods.state import PodState
 from sandpool.node.pods.worker import PodWorker
 from sandpool.node.runtimes.runtime import RuntimeFailure
 from sandpool.node.sleep.policy import Decision, Idleness, Sample, Sleep, decide, interval, observe
 from sandpool.node.sleep.requests import NoRouter, RouterRequests
+from sandpool.node.sleep.suspension import is_suspended, sandbox_of, suspend_sandbox
 
 _log = logging.getLogger(__name__)
 
@@ -48,20 +53,24 @@ class SleepMonitor:
     """``run`` must run as a task. ``workers`` are those of all pods of the node, by UID. ``changed`` is called when
     a pod has changed. ``freezes`` is False where clients reach pods without passing through the node."""
 
-    def __init__(self, workers: Mapping[str, PodWorker], clock: Clock, *, freezes: bool = True) -> None:
+    def __init__(self, workers: Mapping[str, PodWorker], client: Client, clock: Clock, *, freezes: bool = True) -> None:
         self.workers = workers
+        self.client = client
         self.clock = clock
         self.freezes = freezes
         self.requests: RouterRequests = NoRouter()
         self._known: dict[str, _Known] = {}
         self._reported: dict[str, tuple[str, ...]] = {}  # problems of annotations, by UID
         self._changed = asyncio.Event()
+        self._suspending: set[asyncio.Task[None]] = set()
 
     def changed(self, worker: PodWorker) -> None:
         """The pod is new or has changed."""
         uid, settings = worker.state.pod.uid, worker.state.pod.sleep
         if not self.freezes:
-            settings = replace(settings, freeze_after=None)
+            settings = replace(settings, freeze_after=None, suspend_after=None)
+        elif sandbox_of(worker.state.pod.object) is None:
+            settings = replace(settings, suspend_after=None)
         self._report(worker, settings)
         if settings.freeze_after is None:
             worker.wake()
@@ -81,11 +90,16 @@ class SleepMonitor:
         self._reported.pop(uid, None)
 
     async def run(self) -> None:
-        while True:
-            self._changed.clear()
-            await self.look()
-            at = min((known.look_at for known in self._known.values()), default=None)
-            await self._until(at)
+        try:
+            while True:
+                self._changed.clear()
+                await self.look()
+                at = min((known.look_at for known in self._known.values()), default=None)
+                await self._until(at)
+        finally:
+            for task in self._suspending:
+                task.cancel()
+            await asyncio.gather(*self._suspending, return_exceptions=True)
 
     async def _until(self, at: float | None) -> None:
         if at is None:
@@ -112,7 +126,9 @@ class SleepMonitor:
     async def _sampled(self, worker: PodWorker, known: _Known) -> Decision:
         """Sample a pod and decide about it by what costs little to know."""
         now = self.clock.monotonic()
-        if not may_sleep(worker.state):
+        if worker.clients.is_suspended and not worker.state.stopping:
+            await self._check_suspended(worker)
+        if not may_sleep(worker.state) or worker.clients.is_suspending:
             known.idleness, known.look_at = None, now + interval(known.settings)
             return Decision(Sleep.NONE, known.look_at)
         sample = await self._sample(worker, known.idleness)
@@ -149,6 +165,8 @@ class SleepMonitor:
             worker, known = self.workers.get(uid), self._known.get(uid)
             if worker is None or known is None or known.idleness is None or not may_sleep(worker.state):
                 continue
+            if worker.clients.is_suspending:
+                continue
             in_use = worker.clients.connected or (not worker.state.frozen and _has_jobs(worker))
             used = now if in_use else max(worker.clients.last, now - idle.get(uid, 0.0))
             known.idleness = known.idleness.used(used)
@@ -170,8 +188,30 @@ class SleepMonitor:
 
     def _act(self, worker: PodWorker, known: _Known) -> None:
         """Do what the policy says now. Nothing is awaited from the last check to the mark."""
-        if self._decided(worker, known).sleep is Sleep.FREEZE:
-            worker.sleep()
+        match self._decided(worker, known).sleep:
+            case Sleep.FREEZE:
+                worker.sleep()
+            case Sleep.SUSPEND:
+                worker.clients.begin_suspending()
+                task = asyncio.create_task(self._suspend(worker, known), name=f"suspend {worker.state.pod.key}")
+                self._suspending.add(task)
+                task.add_done_callback(self._suspending.discard)
+
+    async def _suspend(self, worker: PodWorker, known: _Known) -> None:
+        suspended = False
+        try:
+            suspended = await suspend_sandbox(self.client, self.clock, worker.state.pod.object)
+        except (ApiError, OSError) as error:
+            _log.warning("the sandbox of pod %s does not fall asleep now: %s", worker.state.pod.key, error)
+        finally:
+            known.idleness = None  # if it is not suspended, its time begins again
+            worker.clients.end_suspending(suspended)
+
+    async def _check_suspended(self, worker: PodWorker) -> None:
+        """Let clients go on if a user has resumed the sandbox before the controller deleted the pod."""
+        with suppress(ApiError, OSError):
+            if not await is_suspended(self.client, worker.state.pod.object):
+                worker.clients.stays()
 
     def _report(self, worker: PodWorker, settings: SleepSettings) -> None:
         uid = worker.state.pod.uid

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Protocol
@@ -15,10 +16,10 @@ from typing import Any, Final, Protocol
 import orjson
 
 from sandpool.api.causes import Cause
-from sandpool.api.kinds import NODE
+from sandpool.api.kinds import NODE, POD
 from sandpool.api.resource import Key, Object, ResourceType, shared_key
 from sandpool.api.schema.core import definition
-from sandpool.kube.errors import BadRequest, Conflict, MethodNotAllowed, NotFound, TooLarge
+from sandpool.kube.errors import BadRequest, Conflict, Forbidden, MethodNotAllowed, NotFound, TooLarge
 from sandpool.kube.transport import APPLY_PATCH
 from sandpool.server.apply import manager_from_user_agent, validate_manager
 from sandpool.server.builtin import STREAMED_SUBRESOURCES
@@ -82,6 +83,24 @@ class Admission(Protocol):
 # Serves the streaming subresources of pods: exec, attach, portforward, log.
 Streams = Callable[[ServerRequest, str, Object], Awaitable[Response]]
 
+# Resumes the sandbox of a pod if it sleeps.
+WakePod = Callable[[Key], Awaitable[None]]
+
+
+async def _sleeps_never(key: Key) -> None:
+    pass
+
+
+# The subresources through which clients use a pod.
+ACCESS_SUBRESOURCES: Final = frozenset(("exec", "attach", "portforward"))
+# Commands of kubectl, as its header names them, that use the pod which they read first, and the subresource they use.
+_ACCESS_COMMANDS: Final = {
+    "kubectl exec": "exec",
+    "kubectl cp": "exec",
+    "kubectl attach": "attach",
+    "kubectl port-forward": "portforward",
+}
+
 # A verb that writes, for the context it runs in. The function adapts its options to that context.
 Verb = Callable[
     [RegistryContext, Callable[[WriteOptions], WriteOptions]],
@@ -103,6 +122,7 @@ class Handler:
         subresources: Subresources,
         review: Review,
         streams: Streams,
+        wake_pod: WakePod = _sleeps_never,
     ) -> None:
         self._context = context
         self._resources = resources
@@ -112,6 +132,7 @@ class Handler:
         self._subresources = subresources
         self._review = review
         self._streams = streams
+        self._wake_pod = wake_pod
         self._yaml_worker = YamlWorker()
         self._offload = OffloadWorker()
         self._plain_views: dict[Resource, View] = {}  # as of that generation of the resources
@@ -155,6 +176,8 @@ class Handler:
         view = self._view(request, resource, info.verb)
         match info.verb:
             case "get":
+                if "kubectl-command" in request.headers and self._precedes_access(request, info, resource):
+                    await self._wake_pod(self._key(info, resource))
                 return view.stored(read.get(self._context, resource, *self._key(info, resource)))
             case "list":
                 return await self._list(request, self._scope(info, resource), resource, view)
@@ -310,6 +333,8 @@ class Handler:
         if info.subresource == "scale":
             return await self._serve_scale(request, info, resource)
         if info.subresource in STREAMED_SUBRESOURCES and info.verb in ("get", "create"):
+            if info.subresource in ACCESS_SUBRESOURCES:
+                await self._wake_pod(key)
             return await self._streams(request, info.subresource, read.get(self._context, resource, *key).decode())
         action = self._subresources.find(resource, info.subresource, info.verb)
         if action is None:
@@ -339,6 +364,17 @@ class Handler:
 
     def _scale_view(self, request: ServerRequest) -> View:
         return View(self._context, _SCALE, request.headers, request.query)
+
+    def _precedes_access(self, request: ServerRequest, info: RequestInfo, resource: Resource) -> bool:
+        """Whether a client reads a pod because it is about to run a command in it or to forward a port of it. kubectl
+        reads the pod first, and gives up if there is none."""
+        subresource = _ACCESS_COMMANDS.get(request.headers["kubectl-command"])
+        if subresource is None or resource.type.group_resource != POD.plural:
+            return False
+        with suppress(Forbidden):
+            self._authorizer.require(request.user, replace(info, verb="create", subresource=subresource))
+            return True
+        return False
 
     @staticmethod
     def _key(info: RequestInfo, resource: Resource) -> Key:

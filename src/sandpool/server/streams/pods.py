@@ -5,10 +5,13 @@ Requests go to the ``PodAccess`` of this process or to the kubelet that runs the
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Concatenate, ParamSpec, TypeVar
+
 from sandpool.api.resource import Object, SharedObject
 from sandpool.engine.clock import Clock
 from sandpool.kube.errors import ApiError, BadRequest, NotFound, ServiceUnavailable
-from sandpool.kube.pod_access import PodAccess, PodAccessError
+from sandpool.kube.pod_access import PodAccess, PodAccessError, PodAsleep
 from sandpool.server.auth.reviews import user_info
 from sandpool.server.request.messages import Response, ServerRequest
 from sandpool.server.streams.containers import select_container
@@ -24,9 +27,26 @@ from sandpool.server.streams.options import (
 )
 from sandpool.server.streams.responses import exec_response, port_forward_response, text_response
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def _same(pod: SharedObject) -> SharedObject:
+    return pod
+
 
 class PodStreams:
-    def __init__(self, clock: Clock, pod_access: PodAccess | None, kubelets: KubeletProxy | None) -> None:
+    """``awake`` returns the pod that takes over from one whose sandbox fell asleep, once it is ready. Raises
+    ``ApiError``."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        pod_access: PodAccess | None,
+        kubelets: KubeletProxy | None,
+        awake: Callable[[SharedObject], Awaitable[SharedObject]] = _same,
+    ) -> None:
+        self.awake = awake
         self.clock = clock
         self.pod_access = pod_access
         self.kubelets = kubelets
@@ -58,15 +78,43 @@ class PodStreams:
         headers = request.headers
         if subresource == "portforward":
             user = user_info(request.user)
-            return port_forward_response(headers, lambda port: pod_access.dial(pod, port, user))
+            return port_forward_response(headers, lambda port: self._reach(pod, pod_access.dial, port, user))
         container = select_container(pod, query.get("container"))
         if subresource == "log":
             return log_response(pod_access, pod, container, query, self.clock)
         streams = StdStreams.read(query, API_NAMES)
         if subresource == "attach":
-            return exec_response(headers, streams, lambda client: pod_access.attach(pod, container, client))
-        words = command(query)
-        return exec_response(headers, streams, lambda client: pod_access.execute(pod, container, words, client))
+            attach = pod_access.attach
+            return exec_response(headers, streams, lambda client: self._reach(pod, attach, container, client))
+        words, execute = command(query), pod_access.execute
+        return exec_response(headers, streams, lambda client: self._reach(pod, execute, container, words, client))
+
+    async def _reach(
+        self,
+        pod: SharedObject,
+        access: Callable[Concatenate[SharedObject, P], Awaitable[T]],
+        *args: P.args,
+        **options: P.kwargs,
+    ) -> T:
+        """Access a pod. A sandbox may have fallen asleep since the request was accepted: a port-forward lasts for long.
+        Then access the next pod."""
+        try:
+            return await access(pod, *args, **options)
+        except PodAccessError as error:
+            current = await self._next_pod(pod, error)
+        return await access(current, *args, **options)
+
+    async def _next_pod(self, pod: SharedObject, error: PodAccessError) -> SharedObject:
+        """Raises ``error`` if the pod could not be accessed for another reason than sleep, and ``PodAccessError``."""
+        try:
+            current = await self.awake(pod)
+        except ApiError as failure:
+            if isinstance(error, PodAsleep):
+                raise PodAccessError(failure.message) from failure
+            raise error from failure
+        if current["metadata"]["uid"] == pod["metadata"]["uid"] and not isinstance(error, PodAsleep):
+            raise error
+        return current
 
 
 def log_response(

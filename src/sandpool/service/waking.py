@@ -1,0 +1,173 @@
+"""Resumes sandboxes that sleep, for the request that needs them.
+
+Only a sandbox that was suspended because it was not used is resumed (``labels.ASLEEP_SINCE``). The mark is checked and
+removed by the write that resumes it, with its resourceVersion as a precondition: a user who suspends the sandbox at the
+same moment wins. Many requests for one sandbox share one attempt.
+
+A sandbox that is still falling asleep first gets there: its old pod is deleted in any case, and Ready of the sandbox
+describes that pod until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Any, Final, cast
+
+from sandpool.api import conditions as api
+from sandpool.api import labels
+from sandpool.api.conditions import condition_of
+from sandpool.api.kinds import SANDBOX
+from sandpool.api.resource import Key, SharedObject
+from sandpool.kube.client import Client, MergePatch
+from sandpool.kube.errors import ApiError, Conflict, Expired, NotFound
+from sandpool.service.errors import ServiceError
+
+#: Seconds until a sandbox must be ready.
+WAKE_SECONDS: Final = 60.0
+_ATTEMPTS: Final = 5
+_SUSPENDED: Final = "Suspended"
+_RUNNING: Final = "Running"
+
+
+class WakeFailed(ServiceError):
+    """A sandbox that sleeps could not be resumed. The message has the reason."""
+
+
+class SuspendedByUser(WakeFailed):
+    """A user has suspended the sandbox: no request resumes it."""
+
+
+def is_asleep(sandbox: SharedObject) -> bool:
+    """Whether a sandbox was suspended because it was not used."""
+    return is_suspended(sandbox) and labels.ASLEEP_SINCE in (sandbox["metadata"].get("annotations") or {})
+
+
+def is_suspended(sandbox: SharedObject) -> bool:
+    return bool((sandbox.get("spec") or {}).get("operatingMode") == _SUSPENDED)
+
+
+class Waker:
+    """``done`` is called after each attempt, with whether it succeeded and how many seconds it took."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        seconds: float = WAKE_SECONDS,
+        done: Callable[[bool, float], None] = lambda succeeded, seconds: None,
+    ) -> None:
+        self.client = client
+        self.seconds = seconds
+        self.done = done
+        self._waking: dict[Key, asyncio.Task[SharedObject]] = {}
+
+    async def wake(self, namespace: str, name: str) -> SharedObject:
+        """Return the sandbox once it is ready, and resume it before if it sleeps. Raises ``WakeFailed``."""
+        key = Key(namespace, name)
+        task = self._waking.get(key)
+        if task is None:
+            task = self._waking[key] = asyncio.create_task(self._timed(key), name=f"wake sandbox {key}")
+            task.add_done_callback(lambda task: self._ended(key, task))
+        return await asyncio.shield(task)
+
+    def _ended(self, key: Key, task: asyncio.Task[SharedObject]) -> None:
+        del self._waking[key]
+        if not task.cancelled():
+            task.exception()  # its waiters may all be gone
+
+    async def _timed(self, key: Key) -> SharedObject:
+        clock, last = asyncio.get_running_loop(), list[SharedObject]()
+        started, succeeded = clock.time(), False
+        try:
+            async with asyncio.timeout(self.seconds):
+                ready = await self._wake(key, last)
+            succeeded = True
+            return ready
+        except TimeoutError:
+            condition = condition_of(last[-1], api.READY) if last else None
+            state = f": {condition['message']}" if condition is not None and condition.get("message") else ""
+            raise WakeFailed(
+                f'sandbox "{key.name}" was not ready {self.seconds:g} s after it was woken{state}'
+            ) from None
+        except (ApiError, OSError) as error:
+            raise WakeFailed(f'sandbox "{key.name}" cannot be resumed: {error}') from error
+        finally:
+            self.done(succeeded, clock.time() - started)
+
+    async def _wake(self, key: Key, last: list[SharedObject]) -> SharedObject:
+        for _ in range(_ATTEMPTS):
+            try:
+                sandbox: SharedObject = await self.client.get(SANDBOX, key.name, key.namespace)
+            except NotFound:
+                raise WakeFailed(f'sandbox "{key.name}" does not exist any more') from None
+            last.append(sandbox)
+            if is_asleep(sandbox) and not _is_true(sandbox, api.SUSPENDED):
+                sandbox = await self._until(key, sandbox, last, lambda each: _is_true(each, api.SUSPENDED))
+            if not is_suspended(sandbox):
+                return await self._until(key, sandbox, last, lambda each: _is_true(each, api.READY))
+            if not is_asleep(sandbox):
+                raise SuspendedByUser(
+                    f'sandbox "{key.name}" is suspended', f"Resume it with: sandpool resume {key.name}"
+                )
+            metadata = sandbox["metadata"]
+            patch = {
+                "metadata": {
+                    "resourceVersion": metadata["resourceVersion"],
+                    "annotations": {labels.ASLEEP_SINCE: None},
+                },
+                "spec": {"operatingMode": _RUNNING},
+            }
+            try:
+                resumed = await self.client.patch(SANDBOX, key.name, MergePatch(patch), key.namespace)
+            except Conflict:
+                continue
+            return await self._until(key, resumed, last, lambda each: _is_true(each, api.READY))
+        raise WakeFailed(f'sandbox "{key.name}" cannot be resumed: other clients keep changing it')
+
+    async def _until(
+        self, key: Key, sandbox: SharedObject, last: list[SharedObject], reached: Callable[[SharedObject], bool]
+    ) -> SharedObject:
+        """Return the sandbox in the first state, from the given one on, that is ``reached`` or ends the wait."""
+        if reached(sandbox):
+            return sandbox
+        uid = sandbox["metadata"]["uid"]
+        async with aclosing(cast("Any", self._states(key, sandbox))) as states:
+            async for each in states:
+                if each is None or each["metadata"]["uid"] != uid or each["metadata"].get("deletionTimestamp"):
+                    raise WakeFailed(f'sandbox "{key.name}" was deleted while it was resumed')
+                last.append(each)
+                if reached(each):
+                    return cast("SharedObject", each)
+                _check(key, each)
+        raise WakeFailed(f'sandbox "{key.name}" cannot be watched')
+
+    async def _states(self, key: Key, sandbox: SharedObject) -> AsyncIterator[SharedObject | None]:
+        """Yield the states of a sandbox after the given one; None when it is deleted."""
+        version: str | None = sandbox["metadata"]["resourceVersion"]
+        while True:
+            selector = f"metadata.name={key.name}"
+            events = self.client.watch(SANDBOX, key.namespace, field_selector=selector, resource_version=version)
+            try:
+                async with aclosing(cast("Any", events)) as stream:
+                    async for event in stream:
+                        if event.type == "BOOKMARK":
+                            continue
+                        version = event.object["metadata"]["resourceVersion"]
+                        yield None if event.type == "DELETED" else event.object
+            except Expired:
+                version = None
+
+
+def _is_true(sandbox: SharedObject, type: str) -> bool:
+    condition = condition_of(sandbox, type)
+    return condition is not None and condition["status"] == api.TRUE
+
+
+def _check(key: Key, sandbox: SharedObject) -> None:
+    """Raise for a state that waiting does not change."""
+    ready = condition_of(sandbox, api.READY)
+    ended = (api.POD_FAILED[0], api.POD_SUCCEEDED[0], api.SANDBOX_EXPIRED[0], api.MULTIPLE_PODS)
+    if ready is not None and not is_suspended(sandbox) and ready["reason"] in ended:
+        raise WakeFailed(f'sandbox "{key.name}" did not become ready: {ready["message"]} ({ready["reason"]})')

@@ -1,0 +1,140 @@
+"""Sandboxes of a home fall asleep and are resumed by whatever uses them next."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from sandpool.api.kinds import SANDBOX
+from sandpool.api.labels import ASLEEP_SINCE
+from sandpool.api.resource import SharedObject
+from sandpool.kube import kubeconfig
+from sandpool.service.commands import Command
+from sandpool.service.service import Service
+from sandpool.service.waking import is_asleep
+from tests.support.playground import Playground
+
+pytestmark = [pytest.mark.isolation, pytest.mark.asyncio(loop_scope="module")]
+
+
+@dataclass
+class Rig:
+    home: Playground
+    service: Service
+    router: str
+
+    async def sandbox(self, name: str) -> SharedObject:
+        found = await self.service.sandboxes.find(name)
+        return found.object
+
+    async def asleep(self, name: str) -> SharedObject:
+        """Wait until the sandbox sleeps, and its pod is gone."""
+        sandbox = (await self.service.sandboxes.find(name)).name
+        found = await self.service.sandboxes.wait(sandbox, suspended=True, timeout=60)
+        assert found.asleep
+        return found.object
+
+    async def get(self, name: str) -> tuple[int, str]:
+        sandbox = (await self.service.sandboxes.find(name)).name
+        headers = {"X-Sandbox-ID": sandbox}
+        async with aiohttp.ClientSession() as session, session.get(self.router, headers=headers) as answer:
+            return answer.status, await answer.text()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def rig(home: Playground) -> AsyncIterator[Rig]:
+    def run(*arguments: str) -> None:
+        home.works(*arguments)
+
+    await asyncio.to_thread(
+        run, "template", "create", "sleepy", "--image", "sandpool.local/python", "--suspend-after", "1s"
+    )
+    await asyncio.to_thread(run, "pool", "create", "sleepy", "--size", "1")
+    async with Service.connect(kubeconfig.load(home.kubeconfig)) as service:
+        await service.pools.wait_ready("sleepy", 1, 60)
+        yield Rig(home, service, home.router)
+    await asyncio.to_thread(run, "pool", "rm", "sleepy")
+    await asyncio.to_thread(run, "template", "rm", "sleepy")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def box(rig: Rig) -> AsyncIterator[str]:
+    name = (await asyncio.to_thread(rig.home.works, "claim", "--pool", "sleepy")).strip()
+    yield name
+    await asyncio.to_thread(rig.home.works, "release", name)
+
+
+async def test_unused_sandbox_falls_asleep_and_a_command_resumes_it(rig: Rig, box: str) -> None:
+    sandbox = await rig.asleep(box)
+    assert "Asleep" in await asyncio.to_thread(rig.home.works, "ls")
+    why = await asyncio.to_thread(rig.home.works, "why", box)
+    assert f"asleep since {sandbox['metadata']['annotations'][ASLEEP_SINCE]}" in why
+    assert "because it was not used for 1s" in why
+    assert await asyncio.to_thread(rig.home.works, "exec", box, "--", "echo", "awake") == "awake\n"
+    resumed = await rig.sandbox(box)
+    assert ASLEEP_SINCE not in resumed["metadata"]["annotations"]
+
+
+async def test_storm_of_requests_through_the_router_resumes_it_once(rig: Rig, box: str) -> None:
+    before = await rig.asleep(box)
+    answers = await asyncio.gather(*(rig.get(box) for _ in range(40)))
+    assert {status for status, _ in answers} == {200}
+    after = await rig.sandbox(box)
+    # Each suspension and each resumption is one change of the spec.
+    assert after["metadata"]["generation"] - before["metadata"]["generation"] in (1, 2)
+
+
+async def test_forwarded_port_resumes_it_also_in_an_old_session(rig: Rig, box: str) -> None:
+    await rig.asleep(box)
+    sandbox = await rig.service.sandboxes.find(box)
+    async with rig.service.ports.forward(sandbox, 8888) as port:
+        for _ in range(2):
+            async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/") as answer:
+                assert answer.status == 200
+            await rig.asleep(box)
+
+
+async def test_kubectl_exec_resumes_it(rig: Rig, box: str) -> None:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("no kubectl")
+    sandbox = await rig.asleep(box)
+    pod = sandbox["metadata"]["name"]
+    command = [kubectl, "--kubeconfig", str(rig.home.kubeconfig), "exec", pod, "--", "echo", "hi"]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "hi\n"), done.stderr
+
+
+async def test_sandbox_that_its_user_has_suspended_is_not_resumed_by_a_request(rig: Rig, box: str) -> None:
+    await rig.asleep(box)
+    await asyncio.to_thread(rig.home.works, "suspend", box)
+    assert (await rig.get(box))[0] == 409
+    said = await asyncio.to_thread(rig.home.fails, "exec", box, "--", "true")
+    assert f"Resume it with: sandpool resume {box}" in said
+    assert "Suspended" in await asyncio.to_thread(rig.home.works, "ls")
+    await asyncio.to_thread(rig.home.works, "resume", box)
+    assert (await rig.get(box))[0] == 200
+
+
+async def test_background_job_is_never_suspended(rig: Rig, box: str) -> None:
+    sandbox = await rig.service.sandboxes.find(box)
+    job = "touch /tmp/job; (while [ -e /tmp/job ]; do sleep 0.2; done) >/dev/null 2>&1 &"
+    await rig.service.commands.run(sandbox, Command(job))
+    # Another sandbox that is claimed later has its time, and more, meanwhile.
+    other = (await asyncio.to_thread(rig.home.works, "claim", "--pool", "sleepy")).strip()
+    try:
+        for _ in range(2):
+            await rig.asleep(other)
+            await asyncio.to_thread(rig.home.works, "exec", other, "--", "true")
+        assert not is_asleep(await rig.service.client.get(SANDBOX, sandbox.name, "default"))
+    finally:
+        await asyncio.to_thread(rig.home.works, "release", other)
+    await rig.service.commands.run(sandbox, Command("rm /tmp/job"))
+    await rig.asleep(box)
