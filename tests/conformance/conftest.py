@@ -1,4 +1,5 @@
-"""The three APIs every conformance test runs on: embedded in-process, embedded over HTTPS, and a real Kubernetes.
+"""The three APIs every conformance test runs on: embedded in-process, embedded over HTTPS, and a real Kubernetes. Tests
+of our own kinds also run on a real Kubernetes that passes requests for them on to our server.
 
 One of each lives for the whole session of a worker; a test gets a namespace of its own in it, and uses that
 namespace's name to make the names of cluster-wide things its own too.
@@ -26,6 +27,7 @@ from sandpool.server.request.messages import User
 from sandpool.server.serving.daemon import Daemon, ServerOptions
 from sandpool.testing.objects import custom_type, definition, new
 from sandpool.testing.waiting import until
+from tests.support.aggregated_backend import AggregatedBackend
 from tests.support.api_access import Endpoint, HttpEndpoint, Raw
 from tests.support.control_plane import ControlPlane
 from tests.support.custom_kinds import Provide, install
@@ -40,6 +42,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         variants = [pytest.param("http"), pytest.param("kubernetes", marks=pytest.mark.kubernetes)]
         if "raw" not in metafunc.fixturenames:
             variants.insert(0, pytest.param("in-process"))
+        if "sandbox_kinds" in metafunc.fixturenames:
+            variants.append(pytest.param("aggregated", marks=pytest.mark.kubernetes))
         # The scope makes pytest finish with one API before it turns to the next.
         metafunc.parametrize("variant", variants, scope="session")
 
@@ -143,6 +147,9 @@ class Endpoints:
             return await InProcess.start(directory)
         if variant == "http":
             return await OverHttp.start(directory)
+        if variant == "aggregated":
+            plane = self._request.getfixturevalue("aggregating_control_plane")
+            return await AggregatedBackend.shared(plane, directory)
         return await Kubernetes.start(self._request.getfixturevalue("control_plane"))
 
     async def close(self) -> None:

@@ -6,6 +6,7 @@ their process, as in ``sandpool apiserver``, and everything else over HTTPS with
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import datetime, timedelta
 from operator import itemgetter
@@ -32,6 +33,7 @@ from tests.support.users import ADMIN
 #: The user name of the process in audit logs of kube-apiserver.
 ACCOUNT: Final = f"system:serviceaccount:{names.NAMESPACE}:{names.APISERVER}"
 _CONTROLLERS: Final = "controllers"
+_STARTING: Final[dict[ControlPlane, asyncio.Task[AggregatedBackend]]] = {}
 
 
 class _BothLogs(Audit):
@@ -91,6 +93,14 @@ class AggregatedBackend(HttpEndpoint):
         self._server = server
         self._store = store
         self._log = log
+        self._closed = False
+
+    @classmethod
+    async def shared(cls, plane: ControlPlane, directory: Path) -> AggregatedBackend:
+        """The backend of a control plane, started once, because its kinds are registered once."""
+        if plane not in _STARTING:
+            _STARTING[plane] = asyncio.create_task(cls.start(plane, directory))
+        return await _STARTING[plane]
 
     @classmethod
     async def start(cls, plane: ControlPlane, directory: Path) -> AggregatedBackend:
@@ -117,7 +127,15 @@ class AggregatedBackend(HttpEndpoint):
             return Client(client.transport, field_manager=user)
         return Client(GroupRouter(GROUPS, self._server.transport(user), client.transport), field_manager=user)
 
+    async def forget_history(self) -> None:
+        for resource in self._store.resources():
+            self._store.compact(resource)
+
     async def close(self) -> None:
+        """Close everything, once for all that share the backend."""
+        if self._closed:
+            return
+        self._closed = True
         await super().close()
         await self._server.stop()
         await self._robot.close()

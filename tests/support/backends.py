@@ -88,7 +88,7 @@ class Backends:
         if kind == "http":
             return await HttpBackend.start(directory)
         if kind == "aggregated":
-            return await AggregatedBackend.start(self._request.getfixturevalue("aggregating_control_plane"), directory)
+            return await AggregatedBackend.shared(self._request.getfixturevalue("aggregating_control_plane"), directory)
         return await KubernetesBackend.start(self._request.getfixturevalue("control_plane"))
 
     async def close(self) -> None:
