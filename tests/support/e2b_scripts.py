@@ -294,3 +294,50 @@ def reaches_ports(p: Any) -> None:
     finally:
         box.kill()
         private.kill()
+
+
+def streams_input(p: Any) -> None:
+    box = p.Sandbox.create()
+    try:
+        handle = box.commands.run("cat", background=True, stdin=True)
+        pieces = [f"{number} " for number in range(20)]
+        if p.is_async:
+
+            async def feed() -> None:
+                stream = box._inner.commands.stream_input(handle.pid)
+                for piece in pieces:
+                    await stream.send(piece)
+                await stream.close()
+
+            p.loop.run_until_complete(feed())
+        else:
+            box.commands.stream_input(handle.pid, pieces)
+        box.commands.close_stdin(handle.pid)
+        assert handle.wait().stdout == "".join(pieces)
+        assert box.commands.run("git --version; true").exit_code == 0
+    finally:
+        box.kill()
+
+
+def is_told_what_is_missing(p: Any) -> None:
+    box = p.Sandbox.create()
+    try:
+        for call in (
+            box.create_snapshot,
+            box.fork,
+            lambda: box.update_network({"deny_out": ["0.0.0.0/0"]}),
+            lambda: p.Sandbox.list_snapshots().next_items(),
+            lambda: p.e2b.Volume.create("data"),
+            lambda: p.e2b.Secret.list().next_items(),
+            lambda: p.e2b.Template.exists("base"),
+        ):
+            try:
+                returned = call()
+            except Exception as error:  # noqa: BLE001 - each class of the package has exceptions of its own
+                assert "not supported" in str(error), (call, error)
+            else:
+                raise AssertionError(f"{call} returned {returned!r}")
+        metadata = p.fails("InvalidArgumentException", box.files.write, "x", "y", metadata={"a": "b"})
+        assert "not supported" in str(metadata), metadata
+    finally:
+        box.kill()

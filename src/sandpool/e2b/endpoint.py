@@ -157,7 +157,8 @@ class Endpoint:
         sandbox_id = parts[1] if len(parts) > 1 else ""
         route = (request.method, *parts[:1], *parts[2:])
         if parts[:1] != ("sandboxes",) or (handler := self._routes.get((bool(sandbox_id), *route))) is None:
-            raise Refusal(404, f"{request.method} {request.path} is not supported by this endpoint")
+            # Not 404: clients would take it for a sandbox that is gone.
+            raise Refusal(501, f"{request.method} {request.path} is not supported by this endpoint")
         return await handler(request, key, sandbox_id)
 
     def _control_plane_routes(
