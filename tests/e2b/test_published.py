@@ -12,6 +12,8 @@ from tests.support.e2b_endpoint import E2bEndpoint, E2bProgram, find_python
 from tests.support.private_network import PrivateHome
 
 pytestmark = pytest.mark.isolation
+#: As many sandboxes are alive at the same time.
+CLIENTS = 200
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +75,16 @@ def program(request: pytest.FixtureRequest) -> E2bProgram:
 )
 def test_package_works(program: E2bProgram, script: Callable[..., Any]) -> None:
     program(script)
+
+
+@pytest.mark.long
+def test_hundreds_of_clients_at_once_lose_nothing(endpoint: E2bEndpoint, key: str) -> None:
+    program = endpoint.program(endpoint.key("--max-sandboxes", str(CLIENTS)), asynchronous=True)
+    try:
+        found = program(scripts.serves_many, CLIENTS)
+    finally:
+        program.stop()
+    assert (found["failures"], found["served"]) == ([], CLIENTS)
 
 
 def test_tenants_of_one_key_never_see_anothers(endpoint: E2bEndpoint, blocking: E2bProgram) -> None:

@@ -341,3 +341,35 @@ def is_told_what_is_missing(p: Any) -> None:
         assert "not supported" in str(metadata), metadata
     finally:
         box.kill()
+
+
+def serves_many(p: Any, clients: int) -> dict[str, Any]:
+    """Clients that all create, run, write, read and kill at the same time. Returns what each of them got."""
+    import asyncio
+    import time
+
+    async def one(number: int) -> float:
+        began = time.monotonic()
+        box = await p.e2b.AsyncSandbox.create(metadata={"client": str(number)}, timeout=600, request_timeout=300)
+        created = time.monotonic() - began
+        try:
+            done = await box.commands.run(
+                f"echo {number}; cat > /dev/null < /dev/null", request_timeout=300, timeout=300
+            )
+            assert done.stdout == f"{number}\n", done
+            await box.files.write("mine", f"of {number}", request_timeout=300)
+            assert await box.files.read("mine", request_timeout=300) == f"of {number}"
+            info = await box.get_info(request_timeout=300)
+            assert info.metadata == {"client": str(number)}, info
+        finally:
+            assert await box.kill(request_timeout=300)
+        return created
+
+    async def everyone() -> list[Any]:
+        return await asyncio.gather(*(one(number) for number in range(clients)), return_exceptions=True)
+
+    found = p.loop.run_until_complete(everyone())
+    failures = [f"{type(each).__name__}: {each}"[:300] for each in found if isinstance(each, BaseException)]
+    times = sorted(each for each in found if not isinstance(each, BaseException))
+    assert p.loop.run_until_complete(p.e2b.AsyncSandbox.list().next_items()) == []
+    return {"failures": failures, "served": len(times), "slowest": times[-1] if times else 0.0}

@@ -133,9 +133,6 @@ class ClaimCache:
         """The claims that an API key made."""
         return self._cache.by_index(_BY_KEY, key)
 
-    def count(self, key: str) -> int:
-        return self._cache.count(_BY_KEY, key)
-
     def all(self) -> tuple[SandboxClaim, ...]:
         return tuple(claim for claim in self._cache if not claim.is_deleted)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -72,7 +72,7 @@ class ControlPlane:
         self.secret = secret
         self.options = options
         self.clock = clock
-        self._creating: Counter[str] = Counter()  # by key: creations that the cache does not know yet
+        self._creating: defaultdict[str, set[str]] = defaultdict(set)  # by key: IDs, whether the cache has them or not
 
     async def create(self, key: ApiKey, body: Mapping[str, Any], idempotency_key: str = "") -> dict[str, Any]:
         """Claim a sandbox and describe it."""
@@ -86,13 +86,14 @@ class ControlPlane:
         sandbox_id = repeatable_id(self.secret, key.id, idempotency_key) if idempotency_key else new_id()
         if idempotency_key and (found := self._find(key, sandbox_id)) is not None and found.claim.ready:
             return self._created(found)
-        if self.claims.count(key.id) + self._creating[key.id] >= key.max_sandboxes:
+        creating = self._creating[key.id]
+        if len(creating.union(each.id for each in self.claims.of_key(key.id))) >= key.max_sandboxes:
             raise Refusal(429, f"the API key has {key.max_sandboxes} sandboxes, which is its quota: kill one first")
-        self._creating[key.id] += 1
+        creating.add(sandbox_id)
         try:
             claim = await self._claim(key, sandbox_id, pool, request, seconds)
         finally:
-            self._creating[key.id] -= 1
+            creating.discard(sandbox_id)
         if variables:
             try:
                 await self.running.of(claim).keep_variables(variables)

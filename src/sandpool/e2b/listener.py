@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +15,10 @@ from aiohttp.web_protocol import RequestHandler
 
 from sandpool.e2b.endpoint import Endpoint, Handler
 
+# aiohttp logs malformed requests as errors. They are the clients', who must not fill the log; failures of the endpoint
+# are logged where they are answered.
+_http_log: Final = logging.getLogger("sandpool.e2b.http")
+_http_log.setLevel(logging.CRITICAL)
 _GRACE: Final = 5.0
 _HEAD_SECONDS: Final = 30.0
 _KEEPALIVE_SECONDS: Final = 75.0
@@ -35,6 +40,7 @@ async def listening(
     runner = web.AppRunner(
         endpoint.application,
         access_log=None,
+        logger=_http_log,
         handler_cancellation=True,  # a client that has gone no longer follows a process
         keepalive_timeout=_KEEPALIVE_SECONDS,
         shutdown_timeout=_GRACE,
