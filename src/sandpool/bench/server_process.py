@@ -24,6 +24,7 @@ _GREETING: Final = {"server": "serving https://", "up": " is running, pid "}
 _UP: Final = (
     "--keep=false",
     *("--router-bind-address", "127.0.0.1:0", "--metrics-bind-address", "127.0.0.1:0"),
+    *("--dashboard-bind-address", "127.0.0.1:0"),
 )
 # Options of env(1) without which the register of homes would be elsewhere.
 _OWN_REGISTER: Final = tuple(f"--unset={name}" for name in ("XDG_DATA_HOME", "SUDO_UID"))
@@ -110,6 +111,12 @@ class ServerProcess(Rig):
         """Return the URL of the router, as ``sandpool up`` printed it."""
         said = (line.split() for line in self.process.tail(1000).splitlines())
         return next(words[1] for words in said if words[:1] == ["router"])
+
+    @property
+    def dashboard(self) -> str:
+        """Return the URL that logs in to the dashboard once, as ``sandpool up`` printed it."""
+        said = (line.split() for line in self.process.tail(1000).splitlines())
+        return next(words[1] for words in said if words[:1] == ["dashboard"])
 
     def stop(self) -> None:
         self.process.stop(30.0)  # a node ends its sandboxes first

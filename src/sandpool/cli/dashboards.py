@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -70,8 +71,10 @@ async def dashboard(
     dashboard_bind_address: str,
     dashboard_read_only: bool,
     dashboard_allowed_host: tuple[str, ...],
+    replaceable: bool,
 ) -> AsyncIterator[RunningDashboard | None]:
-    """Listen for browsers for the length of the block; yields None if there is to be no dashboard."""
+    """Listen for browsers for the length of the block; yields None if there is to be no dashboard. A ``replaceable``
+    address gets another port if its own is taken."""
     where = parse_address(address("--dashboard-bind-address", dashboard_bind_address))
     if where is None:
         yield None
@@ -97,7 +100,12 @@ async def dashboard(
     )
     process = DashboardProcess(clock, Random(), lambda: settings)
     try:
-        process.listen(host, port)
+        try:
+            process.listen(host, port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or not replaceable:
+                raise
+            process.listen(host, 0)
     except OSError as error:
         raise click.ClickException(
             f"the dashboard cannot listen at {dashboard_bind_address}: {error.strerror}"

@@ -120,8 +120,6 @@ def up(
         options["router_bind_address"] = preferred(options["router_bind_address"])
     if not request.is_given("--metrics-bind-address"):
         metrics_bind_address = preferred(metrics_bind_address)
-    if not request.is_given("--dashboard-bind-address"):
-        options["dashboard_bind_address"] = preferred(options["dashboard_bind_address"])
     options["keep"] = options["keep"] and not ephemeral
     server = serving.settings(**{name: options.pop(name) for name in serving.NAMES})
     process_options = ProcessOptions(
@@ -131,6 +129,7 @@ def up(
     choice = Choice(simulated_nodes, not no_node, **{name: options.pop(name) for name in NAMES})
     way_in = {name: options.pop(name) for name in routing.NAMES}
     browsers = {name: options.pop(name) for name in dashboards.NAMES}
+    browsers["replaceable"] = not request.is_given("--dashboard-bind-address")
     settings = tuning.settings(**options)
     tuning.warn_of_many_workers(settings)
     tracing = observability.traces(enable_tracing)
