@@ -12,8 +12,8 @@ import orjson
 from aiohttp import WSMsgType, web
 
 from sandpool.dashboard.guard import PROTOCOL
-from sandpool.dashboard.inspection import MAX_FILE
-from sandpool.dashboard.requests import BadRequest, body, failure, read, sandbox_of, text
+from sandpool.dashboard.inspection import file_path
+from sandpool.dashboard.requests import EXPECTED, BadRequest, body, failure, sandbox_of, text
 from sandpool.dashboard.target import DashboardTarget
 from sandpool.kube.errors import ApiError
 from sandpool.sdk.code import AsyncCodeSession, Execution
@@ -72,11 +72,8 @@ class Executions:
     async def upload(self, request: web.Request) -> Any:
         """Write the body of the request to a file."""
         sandbox = await sandbox_of(request, self.target)
-        path = request.query.get("path", "")
-        if not path or "\0" in path:
-            raise BadRequest("this is not a path")
-        content = await read(request, MAX_FILE)
-        await self.target.service(sandbox.namespace).inspection.write(sandbox, path, content)
+        content = request.content.iter_any()
+        await self.target.service(sandbox.namespace).filesystem.write(sandbox, file_path(request), content)
         return {}
 
     async def open_port(self, request: web.Request) -> Any:
@@ -96,7 +93,7 @@ class Executions:
         """A shell in a terminal over a WebSocket: bytes are its input and output, text is its size as JSON."""
         try:
             sandbox = await sandbox_of(request, self.target)
-        except (ServiceError, ApiError, BadRequest, OSError, TimeoutError) as error:
+        except EXPECTED as error:
             return failure(error)
         socket = web.WebSocketResponse(protocols=(PROTOCOL,), heartbeat=30.0, max_msg_size=_MAX_INPUT)
         await socket.prepare(request)

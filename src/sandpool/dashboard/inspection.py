@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import posixpath
 from collections.abc import Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict
 from typing import Any, Final, cast
 
 from aiohttp import web
 
 from sandpool.dashboard.guard import Guard
-from sandpool.dashboard.requests import BadRequest, failure, object_name, sandbox_of
+from sandpool.dashboard.requests import EXPECTED, BadRequest, failure, object_name, sandbox_of
 from sandpool.dashboard.target import DashboardTarget
 from sandpool.engine.clock import Clock
 from sandpool.explain.calls import Call, NotAnAuditLog
@@ -24,11 +24,14 @@ from sandpool.explain.timeline import Step, objects_of_claim, timeline
 from sandpool.kube.errors import ApiError
 from sandpool.kube.pod_client import LogOptions
 from sandpool.service.errors import ServiceError
+from sandpool.service.filesystem import Entry
 
 _KINDS: Final = frozenset({"claim", "sandbox", "pool", "template"})
 #: Bytes of a file that are shown as text.
 _PREVIEW: Final = 256 << 10
-MAX_FILE: Final = 64 << 20
+_PREVIEW_SECONDS: Final = 15.0
+_ENTRIES: Final = 1000
+_LONGEST_PATH: Final = 4096
 _LOG_LINES: Final = 1000
 _STEPS: Final = 400
 
@@ -73,33 +76,47 @@ class Inspections:
         return {"processes": [asdict(each) for each in processes], "ports": ports}
 
     async def directory(self, request: web.Request) -> Any:
+        """The entries of a directory; ``truncated`` if there are more."""
         sandbox = await sandbox_of(request, self.target)
-        path = _path(request) or "."
-        return asdict(await self.target.service(sandbox.namespace).inspection.directory(sandbox, path))
+        filesystem = self.target.service(sandbox.namespace).filesystem
+        path = file_path(request) or "."
+        entries = await filesystem.list(sandbox, path)
+        here = posixpath.dirname(entries[0].path) if entries else (await filesystem.stat(sandbox, path)).path
+        shown = [_entry(each) for each in entries[:_ENTRIES]]
+        return {"path": here, "entries": shown, "truncated": len(entries) > _ENTRIES}
 
     async def preview(self, request: web.Request) -> Any:
         """The beginning of a file as text; ``text`` is None for a file that is not text."""
         sandbox = await sandbox_of(request, self.target)
-        content, more = await self.target.service(sandbox.namespace).inspection.read(sandbox, _path(request), _PREVIEW)
-        try:
-            # The last character may be cut.
-            text = None if b"\0" in content else content.decode(errors="strict" if not more else "ignore")
-        except UnicodeDecodeError:
-            text = None
-        return {"text": text, "more": more, "size": len(content)}
+        content = bytearray()
+        async with (
+            asyncio.timeout(_PREVIEW_SECONDS),
+            self.target.service(sandbox.namespace).filesystem.reading(sandbox, file_path(request)) as pieces,
+        ):
+            async for piece in pieces:
+                content += piece
+                if len(content) > _PREVIEW:
+                    break
+        more = len(content) > _PREVIEW
+        return {"text": _text(bytes(content[:_PREVIEW]), cut=more), "more": more, "size": len(content)}
 
-    async def download(self, request: web.Request) -> Any:
+    async def download(self, request: web.Request) -> web.StreamResponse:
         """A file, as a download: it is never shown as a page of this origin."""
-        sandbox = await sandbox_of(request, self.target)
-        content, more = await self.target.service(sandbox.namespace).inspection.read(sandbox, _path(request), MAX_FILE)
-        if more:
-            raise ServiceError(
-                f"the file is larger than {MAX_FILE >> 20} MiB",
-                f"Copy it with: sandpool cp {sandbox.shown_name}:PATH .",
+        async with AsyncExitStack() as stack:
+            try:
+                sandbox = await sandbox_of(request, self.target)
+                filesystem = self.target.service(sandbox.namespace).filesystem
+                pieces = await stack.enter_async_context(filesystem.reading(sandbox, file_path(request)))
+            except EXPECTED as error:
+                return failure(error)
+            response = web.StreamResponse(
+                headers={"Content-Type": "application/octet-stream", "Content-Disposition": "attachment"}
             )
-        return web.Response(
-            body=content, content_type="application/octet-stream", headers={"Content-Disposition": "attachment"}
-        )
+            self.guard.add_headers(response)
+            await response.prepare(request)
+            async for piece in pieces:  # a failure breaks the connection, so that the file is not taken for complete
+                await response.write(piece)
+            return response
 
     async def logs(self, request: web.Request) -> web.StreamResponse:
         """The log of the sandbox's main process, followed until the browser leaves."""
@@ -108,7 +125,7 @@ class Inspections:
             options = LogOptions(sandbox.container, follow=True, tail=_LOG_LINES)
             pieces = self.target.service(sandbox.namespace).sandboxes.logs(sandbox, options)
             first = await anext(pieces, b"")
-        except (ServiceError, ApiError, BadRequest, OSError, TimeoutError) as error:
+        except EXPECTED as error:
             return failure(error)
         response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
         self.guard.add_headers(response)
@@ -123,11 +140,35 @@ class Inspections:
         return response
 
 
-def _path(request: web.Request) -> str:
+def file_path(request: web.Request) -> str:
+    """The path of a file in the query of a request."""
     path = request.query.get("path", "")
-    if "\0" in path or len(path) > 4096:
+    if "\0" in path or len(path) > _LONGEST_PATH:
         raise BadRequest("this is not a path")
-    return posixpath.normpath(path) if path else ""
+    return path
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    # Names are bytes. Those that are no text are shown, and cannot be opened.
+    name = entry.name.encode(errors="surrogateescape").decode(errors="replace")
+    return {
+        "name": name,
+        "type": entry.type,
+        "isLink": entry.link is not None,
+        "size": entry.size,
+        "modified": entry.modified.timestamp(),
+        "mode": entry.permissions,
+    }
+
+
+def _text(content: bytes, *, cut: bool) -> str | None:
+    """The content as text; None if it is none. The last character of a beginning may be incomplete."""
+    if b"\0" in content:
+        return None
+    try:
+        return content.decode(errors="ignore" if cut else "strict")
+    except UnicodeDecodeError:
+        return None
 
 
 def _explained(explanation: Explanation) -> Any:

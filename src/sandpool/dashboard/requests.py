@@ -32,13 +32,17 @@ class BadRequest(Exception):
     """The request is not one that our pages send."""
 
 
+#: Failures that are answers: of people, of the API, of sandboxes and of networks.
+EXPECTED: Final = (ServiceError, ApiError, SandpoolError, BadRequest, OSError, TimeoutError)
+
+
 def answered(work: Callable[[web.Request], Awaitable[Any]]) -> Handler:
     """A handler that sends what ``work`` returns as JSON, and expected failures as an error with advice."""
 
     async def serve(request: web.Request) -> web.StreamResponse:
         try:
             found = await work(request)
-        except (ServiceError, ApiError, SandpoolError, BadRequest, OSError, TimeoutError) as error:
+        except EXPECTED as error:
             return failure(error)
         if isinstance(found, web.StreamResponse):
             return found
@@ -61,19 +65,13 @@ def failure(error: Exception) -> web.Response:
     return refusal(502, f"the API cannot be reached: {str(error) or 'no answer in time'}")
 
 
-async def read(request: web.Request, limit: int) -> bytes:
-    """The body of a request."""
+async def body(request: web.Request) -> dict[str, Any]:
+    """The JSON object in a request."""
     content = bytearray()
     while piece := await request.content.readany():
         content += piece
-        if len(content) > limit:
-            raise ServiceError(f"this is larger than {limit >> 20} MiB", "Copy large files with: sandpool cp")
-    return bytes(content)
-
-
-async def body(request: web.Request) -> dict[str, Any]:
-    """The JSON object in a request."""
-    content = await read(request, MAX_BODY)
+        if len(content) > MAX_BODY:
+            raise BadRequest("the request is too large")
     try:
         decoded = orjson.loads(content or b"{}")
     except orjson.JSONDecodeError:

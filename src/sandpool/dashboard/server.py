@@ -134,7 +134,7 @@ class Dashboard:
             get(f"{sandbox}/activity", answered(look.activity)),
             get(f"{sandbox}/directory", answered(look.directory)),
             get(f"{sandbox}/preview", answered(look.preview)),
-            get(f"{sandbox}/download", answered(look.download)),
+            get(f"{sandbox}/download", look.download),
             get(f"{sandbox}/logs", look.logs),
         ]
 

@@ -105,7 +105,7 @@ class Service:
 
     @cached_property
     def inspection(self) -> Inspection:
-        """Read the processes, open ports and directories of sandboxes."""
+        """Read the processes and open ports of sandboxes."""
         from sandpool.service.inspection import Inspection
 
         return Inspection(self.commands)

@@ -26,7 +26,7 @@ export function files(key) {
   }
 
   function drawDirectory() {
-    const entries = [...directory.entries].sort((a, b) => Number(b.kind === "directory") - Number(a.kind === "directory") || a.name.localeCompare(b.name));
+    const entries = [...directory.entries].sort((a, b) => Number(b.type === "directory") - Number(a.type === "directory") || a.name.localeCompare(b.name));
     fill(
       element,
       h("div", { class: "card-header", key: "header" }, breadcrumbs(directory.path), h("div", { class: "actions" }, !settings.readOnly && uploadButton(), button("Refresh", () => enter(directory.path)))),
@@ -40,14 +40,14 @@ export function files(key) {
   /** @param {any} entry */
   function entryItem(entry) {
     const where = join(directory.path, entry.name);
-    const isDirectory = entry.kind === "directory";
+    const isDirectory = entry.type === "directory";
     return h(
       "li",
       { key: entry.name },
       h(
         "button",
         { type: "button", class: "entry", onclick: () => (isDirectory ? enter(where) : show(where, entry)) },
-        icon(isDirectory ? "folder" : entry.kind === "link" ? "link" : "file"),
+        icon(isDirectory ? "folder" : entry.isLink ? "link" : "file"),
         h("span", { class: "entry-name" }, entry.name),
         h("span", { class: "quiet tabular" }, isDirectory ? "" : size(entry.size)),
         h("span", { class: "quiet tabular optional" }, entry.modified ? new Date(entry.modified * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" }) : ""),
@@ -58,29 +58,20 @@ export function files(key) {
 
   /** @param {string} where @param {any} entry */
   async function show(where, entry) {
-    // A link may lead to a directory.
-    if (entry.kind === "link") {
-      try {
-        directory = await read(api("directory", where));
-        drawDirectory();
-        return;
-      } catch {
-        // It leads to a file.
-      }
-    }
     /** @type {any} */
     let preview;
     try {
-      preview = await read(api("preview", where));
+      // Devices and pipes have no end, or none soon.
+      preview = entry.type === "file" ? await read(api("preview", where)) : { text: null, more: false, size: 0 };
     } catch (error) {
       fill(element, h("div", { class: "card-header", key: "header" }, breadcrumbs(where)), failed(error));
       return;
     }
     fill(
       element,
-      h("div", { class: "card-header", key: "header" }, breadcrumbs(where), h("div", { class: "actions" }, button("Download", () => download(where), { symbol: "download" }))),
+      h("div", { class: "card-header", key: "header" }, breadcrumbs(where), h("div", { class: "actions" }, entry.type === "file" && button("Download", () => download(where), { symbol: "download" }))),
       preview.text === null
-        ? empty("Not a text file", `${size(entry.size || preview.size)}. Download it to look into it.`)
+        ? entry.type === "file" ? empty("Not a text file", `${size(entry.size)}. Download it to look into it.`) : empty("Not a regular file", "It is a device, a socket or a pipe, or a link that leads nowhere.")
         : h("pre", { class: "preview", key: `preview:${where}`, tabindex: "0" }, preview.text || " "),
       preview.more && h("p", { class: "quiet small" }, "This is the beginning. Download the file for all of it."),
     );
