@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -34,6 +35,7 @@ BURST = 100
 _SERIAL = 60
 _POOL = "bench"
 _FILE_MEGABYTES = 256
+_TASKS = 1000
 
 
 def say(text: str) -> None:
@@ -147,6 +149,47 @@ class Bench:
         details = {"p99": f"{percentile(took, 99) * 1e3:.1f} ms"}
         return [Figure("a command and back, SDK", p50, "ms", "p50 <= 5", p50 <= 5, details)]
 
+    def python_client(self) -> list[Figure]:
+        """The Python client of this package, over the API server: no router, no SDK."""
+        figures = []
+        for job, what, target in (
+            ("serial", "warm claim to first result, Client", 12.0),
+            ("fresh", "the same, a new Client for each", None),
+        ):
+            say(what)
+            took, details = self._python(job, _SERIAL)
+            p50 = percentile(took, 50) * 1e3
+            details = {"p99": f"{percentile(took, 99) * 1e3:.0f} ms", **details}
+            aim, reached = ("", None) if target is None else (f"p50 <= {target:g}", p50 <= target)
+            figures.append(Figure(what, p50, "ms", aim, reached, details))
+            self.filled()
+        say(f"{BURST} at once, Client")
+        took, details = self._python("burst", BURST)
+        figures.append(_burst("Client", took, details))
+        self.filled()
+        for job, how, rate in (("tasks", "processes", 60.0), ("sessions", "code sessions", 300.0)):
+            what = f"map of {_TASKS:,} tasks over {BURST} sandboxes, {how}"
+            say(what)
+            seconds, details = self._python(job, _TASKS)
+            reached = _TASKS / seconds >= rate
+            figures.append(Figure(what, _TASKS / seconds, "tasks/s", f">= {rate:g}", reached, details))
+            self.filled()
+        return figures
+
+    def _python(self, job: str, count: int) -> tuple[Any, dict[str, str]]:
+        arguments = ("-m", "benchmarks.data_python", job, "--kubeconfig", self._kubeconfig, "--pool", _POOL)
+        command = [*self.home.prefix, sys.executable, *arguments, "--count", str(count)]
+        with self._watched() as home:
+            done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+        answer = json.loads(done.stdout)
+        details = {
+            "CPU of the program": f"{answer['cpu'] / count * 1e3:.1f} ms each",
+            "CPU of the home": f"{home.cpu / count * 1e3:.1f} ms each",
+            "home waited for a processor": f"{home.starved / count * 1e3:.1f} ms each",
+            "load": f"{os.getloadavg()[0]:.0f}",
+        }
+        return answer["found"], details
+
     def routing(self) -> list[Figure]:
         with self._sandbox() as (sandbox, address):
             past = Job("requests", address, 8888, count=2000)
@@ -233,6 +276,7 @@ def main() -> None:
     parser.add_argument(
         "--json", type=Path, default=Path("build/bench-data.json"), help="write the figures to this file"
     )
+    parser.add_argument("--only", choices=("python",), help="measure the Python client of this package only")
     options = parser.parse_args()
     home = PrivateHome().start()
     try:
@@ -241,7 +285,9 @@ def main() -> None:
         bench = Bench(home, sdk)
         say(f"filling a pool of {BURST}")
         bench.filled()
-        figures = [*bench.first_results(), *bench.round_trips(), *bench.routing()]
+        figures = bench.python_client()
+        if options.only is None:
+            figures += [*bench.first_results(), *bench.round_trips(), *bench.routing()]
         sdk.stop()
     finally:
         home.stop()
