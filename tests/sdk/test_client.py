@@ -217,3 +217,20 @@ def test_public_names_are_imported_on_first_use() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("TaskError\n", 0), done.stderr
+
+
+def test_import_of_the_client_is_small() -> None:
+    """These modules take less than 100 ms. The list is checked, because times depend on the machine."""
+    script = (
+        "import sys, sandpool; plain = set(sys.modules); sandpool.Client, sandpool.AsyncClient; "
+        "print(*sorted(set(sys.modules) - plain))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    imported = done.stdout.split()
+    own = [name for name in imported if name.startswith("sandpool.")]
+    assert {name.split(".")[1] for name in own} == {"api", "engine", "kube", "sdk", "service"}
+    assert len(own) <= 50
+    others = {name.split(".")[0] for name in imported} - set(sys.stdlib_module_names) - {"sandpool"}
+    assert {name for name in others if "cython" not in name} <= {"orjson", "httptools"}
+    slow = {"json.tool", "difflib", "http.client", "email", "unittest", "urllib.request", "xml", "multiprocessing"}
+    assert not slow & set(imported)

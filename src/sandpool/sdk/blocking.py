@@ -51,9 +51,17 @@ class LoopThread:
     def stop(self) -> None:
         """End the loop and its thread."""
         if self._thread.is_alive():
+            self.run(self._end_connections())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
+
+    async def _end_connections(self) -> None:
+        """End connections that are closing: TLS waits for the other side, and the loop ends now."""
+        await asyncio.sleep(0)
+        for transport in list(getattr(self._loop, "_transports", {}).values()):
+            transport.abort()
+        await asyncio.sleep(0)  # to close their sockets
 
 
 class _Blocking(Generic[W]):
