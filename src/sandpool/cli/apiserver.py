@@ -34,6 +34,8 @@ from sandpool.install.names import APISERVER, APISERVER_DATA, APISERVER_PORT, LE
 from sandpool.kube import kubeconfig as kubeconfigs
 from sandpool.kube.connection import Connection
 from sandpool.kube.http import HttpTransport
+from sandpool.kube.late_binding import StreamBinder, through_port_forward
+from sandpool.kube.pod_client import HttpPodClient
 from sandpool.server.aggregated.aggregated_server import ServingOptions
 from sandpool.server.aggregated.process import AggregatedProcess, ApiServerOptions
 from sandpool.server.aggregated.volume import OVERRIDE, WrongVolume
@@ -180,6 +182,7 @@ async def _serve(
         tracing=tracing,
         middleware=() if reconcile_log is None else (log_reconciles(reconcile_log, clock),),
         audit=audit,
+        binder=StreamBinder(through_port_forward(HttpPodClient(options.connection))),
     )
     try:
         await process.start()

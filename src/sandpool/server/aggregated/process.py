@@ -36,6 +36,7 @@ from sandpool.engine.tracing import Tracing
 from sandpool.engine.transports import FencedTransport, ThrottledTransport
 from sandpool.kube.client import Client
 from sandpool.kube.group_router import GroupRouter
+from sandpool.kube.late_binding import Binder
 from sandpool.kube.transport import Transport
 from sandpool.server.aggregated.aggregated_server import AggregatedServer, ServingOptions
 from sandpool.server.aggregated.kinds_server import GROUPS
@@ -82,6 +83,7 @@ class AggregatedProcess:
         tracing: Tracing | None = None,
         middleware: Sequence[Middleware[Key]] = (),
         audit: AuditSink | None = None,
+        binder: Binder | None = None,
     ) -> None:
         self.transport = transport
         self.voting = voting
@@ -94,6 +96,7 @@ class AggregatedProcess:
         self.tracing = tracing
         self.middleware = middleware
         self.audit = audit
+        self.binder = binder
         self.serving = asyncio.Event()
         self._server: AggregatedServer | None = None
         health, ready = Checks("healthz", {"ping": lambda: ""}), Checks("readyz", {"serving": self._missing})
@@ -186,6 +189,7 @@ class AggregatedProcess:
             metrics=self.metrics,
             tracing=self.tracing,
             middleware=self.middleware,
+            binder=self.binder,
         )
 
     def _leads(self) -> bool:
