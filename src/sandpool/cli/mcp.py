@@ -53,7 +53,7 @@ def mcp(
 
     \b
     sandpool mcp
-    sandpool mcp --http 6492
+    sandpool mcp --http 6494
     """
     try:
         import mcp.server.mcpserver  # noqa: F401
@@ -116,7 +116,7 @@ def _listening(address: str) -> socket.socket:
     host, _, port = address.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"
     if not port.isdigit() or int(port) > 65535:
-        raise click.ClickException(f"--http {address}: use PORT or HOST:PORT, for example 127.0.0.1:6492")
+        raise click.ClickException(f"--http {address}: use PORT or HOST:PORT, for example 127.0.0.1:6494")
     if host not in ("127.0.0.1", "::1", "localhost"):
         click.echo(
             f"warning: {host} is reachable from other machines, without TLS: put a proxy with TLS before it", err=True
