@@ -21,6 +21,7 @@ from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.home.discovery import ROUTER_PORT
 from sandpool.home.users import sudo_caller
 from sandpool.node.pod_access import NodePodAccess
+from sandpool.node.sleep.metrics import report_sleep
 from sandpool.process.supervisor import ProcessFailed, SupervisedProcess
 from sandpool.router.dialer import NodeDialer
 from sandpool.router.embedded import EmbeddedRouter
@@ -182,6 +183,7 @@ async def router(
     server.pod_access = embedded.pod_access(nodes)
     if agent is not None:
         agent.sleep.requests = plane
+        report_sleep(agent.sleep, server.waker, metrics)
     try:
         yield RunningRouter(embedded, access)
     finally:

@@ -59,6 +59,7 @@ class SleepMonitor:
         self.clock = clock
         self.freezes = freezes
         self.requests: RouterRequests = NoRouter()
+        self.transitions = {"frozen": 0, "suspended": 0}  # how often pods fell asleep
         self._known: dict[str, _Known] = {}
         self._reported: dict[str, tuple[str, ...]] = {}  # problems of annotations, by UID
         self._changed = asyncio.Event()
@@ -83,6 +84,11 @@ class SleepMonitor:
         elif known.idleness is None and may_sleep(worker.state):
             known.look_at = 0.0
             self._changed.set()
+
+    @property
+    def frozen(self) -> int:
+        """The number of pods that are frozen because they were not used."""
+        return sum(worker.state.asleep and worker.state.frozen for worker in self.workers.values())
 
     def forget(self, uid: str) -> None:
         """The pod is gone."""
@@ -191,6 +197,7 @@ class SleepMonitor:
         match self._decided(worker, known).sleep:
             case Sleep.FREEZE:
                 worker.sleep()
+                self.transitions["frozen"] += 1
             case Sleep.SUSPEND:
                 worker.clients.begin_suspending()
                 task = asyncio.create_task(self._suspend(worker, known), name=f"suspend {worker.state.pod.key}")
@@ -204,6 +211,7 @@ class SleepMonitor:
         except (ApiError, OSError) as error:
             _log.warning("the sandbox of pod %s does not fall asleep now: %s", worker.state.pod.key, error)
         finally:
+            self.transitions["suspended"] += suspended
             known.idleness = None  # if it is not suspended, its time begins again
             worker.clients.end_suspending(suspended)
 
