@@ -18,7 +18,7 @@ from typing import Any, Final
 import aiohttp
 
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
-WITHIN: Final = 10.0
+WITHIN: Final = 20.0
 _LISTENING: Final = b"DevTools listening on "
 #: Of an evaluation in a page that the browser has left.
 _LEFT: Final = "Inspected target navigated or closed"
