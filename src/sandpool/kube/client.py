@@ -159,8 +159,9 @@ class Client:
             fieldManager=field_manager or self.field_manager,
             fieldValidation=field_validation,
         )
-        request = Request("POST", type.path(namespace, name, subresource), query, object)
-        request.target = Target(type, namespace or "", name or "", subresource or "")
+        path = type.path(namespace, name, subresource)
+        request = Request("POST", path, query, object)
+        request.target = Target(path, type, namespace or "", name or "", subresource or "")
         answer: SharedObject = await self.transport.request(request)
         return answer
 
@@ -190,7 +191,7 @@ class Client:
         )
         path = _path(type, namespace, name, subresource)
         request = Request("PATCH", path, query, patch.body, patch.content_type, with_metadata)
-        request.target = Target(type, namespace or "", name, subresource or "")
+        request.target = Target(path, type, namespace or "", name, subresource or "")
         answer: SharedObject = await self.transport.request(request)
         return answer
 

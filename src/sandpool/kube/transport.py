@@ -22,8 +22,9 @@ APPLY_PATCH = "application/apply-patch+yaml"
 
 @dataclass(slots=True, frozen=True)
 class Target:
-    """What a request is about, where its sender knows it. The path says the same."""
+    """What ``path`` is about, where the sender of a request knows it. It says nothing about any other path."""
 
+    path: str
     type: ResourceType
     namespace: str = ""
     name: str = ""

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sandpool.server.request.request_info import RequestInfo, parse, truthy
+from sandpool.api.kinds import BUILT_IN, SANDPOOL
+from sandpool.api.resource import ResourceType
+from sandpool.kube.transport import Target
+from sandpool.server.request.request_info import RequestInfo, of_target, parse, truthy
 
 
 def resource(path: str, verb: str, **attributes: object) -> RequestInfo:
@@ -91,3 +96,29 @@ def test_create_is_never_a_watch() -> None:
 )
 def test_only_zero_and_false_are_false(text: str | None, expected: bool) -> None:
     assert truthy(text) is expected
+
+
+_TYPES = st.sampled_from([*BUILT_IN, *SANDPOOL, ResourceType("example.com", "v1", "Watch", "watch", namespaced=False)])
+_NAMES = st.sampled_from(["", "a", "namespaces", "watch", "status", "a/b", "a%2Fb", "ä b", "system:node"])
+
+
+@given(_TYPES, _NAMES, _NAMES, st.data(), st.sampled_from(["POST", "PATCH", "GET", "PUT", "DELETE"]))
+def test_known_target_says_what_its_path_says(
+    type: ResourceType, namespace: str, name: str, data: st.DataObject, method: str
+) -> None:
+    subresource = data.draw(st.sampled_from(["", *sorted(type.subresources)])) if name else ""
+    namespace = namespace if type.namespaced else ""
+    path = type.path(namespace or None, name or None, subresource or None)
+    target = Target(path, type, namespace, name, subresource)
+
+    known = of_target(method, path, target)
+
+    if known is not None:
+        assert known == parse(method, path, {})
+    assert (known is not None) == (method in ("POST", "PATCH") and type.plural not in ("namespaces", "watch"))
+
+
+def test_target_of_another_path_is_ignored() -> None:
+    pods = BUILT_IN[0]
+    target = Target(pods.path("ns", "a"), pods, "ns", "a")
+    assert of_target("PATCH", pods.path("ns", "b"), target) is None

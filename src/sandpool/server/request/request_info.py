@@ -29,10 +29,14 @@ class RequestInfo:
 
 
 _VERBS = {"POST": "create", "PATCH": "patch"}
+_AMBIGUOUS = frozenset({"namespaces", "watch"})
 
 
-def of_target(method: str, path: str, target: Target) -> RequestInfo:
-    """``parse`` for a create or patch whose target is known."""
+def of_target(method: str, path: str, target: Target | None) -> RequestInfo | None:
+    """``parse`` for a create or patch whose target is known; None if it is not, or is that of another path, or if these
+    words mean something else in a path."""
+    if target is None or target.path != path or method not in _VERBS or target.type.plural in _AMBIGUOUS:
+        return None
     type = target.type
     return RequestInfo(
         path,

@@ -83,7 +83,6 @@ class InProcessTransport:
             await watch.aclose()
 
     def _served(self, request: Request) -> ServerRequest:
-        target = request.target
         served = ServerRequest(
             method=request.method,
             path=request.path,
@@ -92,7 +91,7 @@ class InProcessTransport:
             headers=self._headers[request.content_type],
             source="in-process",
             with_metadata=request.with_metadata,
-            info=None if target is None else of_target(request.method, request.path, target),
+            info=of_target(request.method, request.path, request.target),
         )
         if isinstance(request.body, bytes):
             served.body = request.body
