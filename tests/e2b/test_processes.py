@@ -110,7 +110,7 @@ async def test_all_followers_see_the_end_of_a_killed_process(tenant: Tenant) -> 
 
 async def test_time_limit_kills_the_process_for_all_followers(tenant: Tenant) -> None:
     guest = await tenant.create()
-    async with guest.open(START, shell("sleep 1000"), **{"Connect-Timeout-Ms": "500"}) as response:
+    async with guest.open(START, shell("sleep 1000"), **{"Connect-Timeout-Ms": "3000"}) as response:
         pid = (await anext(events(response)))["event"]["start"]["pid"]
         messages, error = await guest.stream("process.Process/Connect", {"process": {"pid": pid}})
         assert error is None

@@ -61,8 +61,9 @@ async def test_stream_reports_trees_and_describes_files(tenant: Tenant, director
 
 async def test_watches_end_with_their_time_limit_and_are_limited(tenant: Tenant, directory: Path) -> None:
     guest = await tenant.create()
-    messages, error = await guest.stream(f"{SERVICE}/WatchDir", {"path": "."}, **{"Connect-Timeout-Ms": "4000"})
-    assert (messages, error["code"]) == ([{"start": {}}], "deadline_exceeded")
+    messages, error = await guest.stream(f"{SERVICE}/WatchDir", {"path": "."}, **{"Connect-Timeout-Ms": "500"})
+    assert error["code"] == "deadline_exceeded"
+    assert messages in ([], [{"start": {}}])  # a slow machine may not have begun
     for _ in range(2):
         assert (await guest.call(f"{SERVICE}/CreateWatcher", path=".")).status == 200
     assert (await guest.call(f"{SERVICE}/CreateWatcher", path=".")).document["code"] == "resource_exhausted"

@@ -19,6 +19,7 @@ _WORKER: Final = Path(__file__).with_name("e2b_worker.py")
 _ADDRESS: Final = "127.0.0.1:6495"
 _GREETING: Final = "serving clients of E2B at "
 _PATIENCE: Final = 60.0
+_FIRST_POOL: Final = 150.0  # the first key waits for the first sandbox
 
 
 def find_python() -> Path | None:
@@ -47,7 +48,7 @@ class E2bEndpoint:
     def key(self, *options: str) -> str:
         """Make an API key."""
         made = subprocess.run(
-            self._command("key", "create", *options), capture_output=True, text=True, timeout=_PATIENCE, check=False
+            self._command("key", "create", *options), capture_output=True, text=True, timeout=_FIRST_POOL, check=False
         )
         assert made.returncode == 0, made.stderr
         return made.stdout.strip()

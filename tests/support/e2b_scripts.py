@@ -219,14 +219,20 @@ def watches_directories(p: Any) -> None:
             handle = box.files.watch_dir("watched", on_event=found.append, recursive=True, include_entry=True)
         else:
             handle = box.files.watch_dir("watched", recursive=True, include_entry=True)
-        box.commands.run("mkdir watched/d && echo x > watched/d/file && rm watched/d/file")
-        end = time.monotonic() + 30
-        while not any(event.type.value == "remove" for event in found):
-            assert time.monotonic() < end, found
-            if p.is_async:
-                p.wait(0.05)
-            else:
-                found += handle.get_new_events()
+
+        def wait_for(kind: str, name: str) -> None:
+            end = time.monotonic() + 30
+            while (kind, name) not in [(event.type.value, event.name) for event in found]:
+                assert time.monotonic() < end, found
+                if p.is_async:
+                    p.wait(0.05)
+                else:
+                    found.extend(handle.get_new_events())
+
+        box.commands.run("mkdir watched/d")
+        wait_for("create", "d")  # a new directory is watched once it is reported
+        box.commands.run("echo x > watched/d/file && rm watched/d/file")
+        wait_for("remove", "d/file")
         seen = [(event.type.value, event.name) for event in found if event.type.value != "write"]
         assert seen == [("create", "d"), ("create", "d/file"), ("remove", "d/file")], seen
         assert found[0].entry.name == "d", found[0]
