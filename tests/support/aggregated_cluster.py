@@ -10,13 +10,14 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from sandpool.api.kinds import API_SERVICE, API_SERVICES, SERVICE
+from sandpool.api.kinds import API_SERVICE, API_SERVICES, SANDBOX, SANDBOX_CLAIM, SERVICE
 from sandpool.api.resource import Object
 from sandpool.bench.child_process import Component, ReservedPort
 from sandpool.install import apiserver, manifests, names
 from sandpool.install.installer import type_of
 from sandpool.install.workload import manifest
 from sandpool.kube.client import ApplyPatch, Client
+from sandpool.kube.errors import NotFound, ServiceUnavailable
 from sandpool.testing.waiting import until
 from tests.support.control_plane import ControlPlane
 from tests.support.installed_cluster import account_token
@@ -30,6 +31,16 @@ async def apply(client: Client, objects: Iterable[Object]) -> None:
         await client.patch(
             type_of(each), metadata["name"], ApplyPatch(each), metadata.get("namespace"), field_manager="t", force=True
         )
+
+
+async def _passed_on(client: Client) -> bool:
+    """Whether requests are passed on: kube-apiserver learns of the condition by a watch, as we do."""
+    try:
+        for type in (SANDBOX, SANDBOX_CLAIM):
+            await client.list(type, "default", limit=1)
+    except (NotFound, ServiceUnavailable):
+        return False
+    return True
 
 
 class AggregatedApi:
@@ -86,7 +97,7 @@ class AggregatedApi:
                 conditions = {each["type"]: each["status"] for each in status.get("conditions") or ()}
                 if (conditions.get("Available") == "True") is not expected:
                     return False
-            return True
+            return not expected or await _passed_on(client)
 
         await until(found, within=_PATIENCE)
 
