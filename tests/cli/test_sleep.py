@@ -78,8 +78,8 @@ async def test_unused_sandbox_falls_asleep_and_a_command_resumes_it(rig: Rig, bo
     assert f"asleep since {sandbox['metadata']['annotations'][ASLEEP_SINCE]}" in why
     assert "because it was not used for 1s" in why
     assert await asyncio.to_thread(rig.home.works, "exec", box, "--", "echo", "awake") == "awake\n"
-    resumed = await rig.sandbox(box)
-    assert ASLEEP_SINCE not in resumed["metadata"]["annotations"]
+    resumed = await rig.sandbox(box)  # it may sleep again by now
+    assert resumed["metadata"]["generation"] > sandbox["metadata"]["generation"]
 
 
 async def test_storm_of_requests_through_the_router_resumes_it_once(rig: Rig, box: str) -> None:

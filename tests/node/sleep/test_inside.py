@@ -15,6 +15,7 @@ from sandpool.api.labels import IDLE_FREEZE_AFTER
 from sandpool.api.resource import Object, SharedObject
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.metrics.registry import MetricsRegistry
+from sandpool.kube.client import MergePatch
 from sandpool.kube.pod_access import Size
 from sandpool.node.pods.worker import PodWorker
 from sandpool.node.runtimes.runtime import Container
@@ -72,6 +73,16 @@ class Rig:
 
         await until(frozen)
         assert await self.container.is_paused()
+
+    async def sleeps_after(self, time: str) -> None:
+        """Change the time after which the sandbox sleeps, and wait until the node knows."""
+        body = MergePatch({"metadata": {"annotations": {IDLE_FREEZE_AFTER: time}}})
+        await self.node.client.patch(POD, "box", body, "default")
+
+        async def is_known() -> bool:
+            return bool(self.worker.state.pod.object["metadata"]["annotations"][IDLE_FREEZE_AFTER] == time)
+
+        await until(is_known)
 
     async def get(self) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -133,6 +144,7 @@ async def test_request_through_the_router_wakes_a_frozen_sandbox(rig: Rig) -> No
 
 async def test_storm_of_requests_wakes_it_once(rig: Rig) -> None:
     await rig.asleep()
+    await rig.sleeps_after("1h")  # not again before all requests are answered
     resumed = 0
     resume = rig.container.resume
 
@@ -146,6 +158,7 @@ async def test_storm_of_requests_wakes_it_once(rig: Rig) -> None:
     del rig.container.resume
     assert all(b" 200 " in answer.partition(b"\r\n")[0] for answer in answers)
     assert resumed == 1
+    await rig.sleeps_after("1s")
 
 
 async def test_command_wakes_a_frozen_sandbox_that_uses_no_cpu(rig: Rig) -> None:
