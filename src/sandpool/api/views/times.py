@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 
-@lru_cache(4096)  # objects that were written in the same second have the same times
+@lru_cache(256)  # objects that were written in the same second have the same times
 def parse_time(text: str | None) -> datetime | None:
     """Parse an RFC 3339 time to UTC. None if it is absent or malformed.
 
