@@ -146,6 +146,7 @@ async def test_clients_need_a_token_unless_their_connection_grants_the_namespace
             writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Sandbox-ID: box\r\n\r\n")
             assert (await reader.readline()).startswith(b"HTTP/1.1 %d " % status)
             writer.close()
+            await writer.wait_closed()
     for uid, status in ((os.getuid(), 200), (os.getuid() + 1, 401)):
         settings = RouterSettings(token_secret=SECRET, trusted_uids=frozenset({uid}))
         async with routed(daemon, sandbox, settings) as (_, url, _):
