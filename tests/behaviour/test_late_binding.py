@@ -9,7 +9,7 @@ import pytest
 
 from sandpool.api import labels
 from sandpool.api.conditions import is_ready
-from sandpool.api.kinds import EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE
+from sandpool.api.kinds import EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, SharedObject
 from sandpool.controllers.claim.late_binding import AVOIDED_SECONDS
 from sandpool.controllers.options import ClaimOptions
@@ -176,6 +176,21 @@ async def test_claim_goes_cold_if_its_sandbox_does_not_acknowledge(
     await world.wait(10)
     (event,) = [each for each in await world.events("mine") if each["reason"] == "LateBindingFailed"]
     assert message in event["note"]
+
+
+async def test_claim_says_that_its_bound_sandbox_was_replaced(world: World) -> None:
+    await template(world)
+    await world.pool(1)
+    await world.claim("mine", env=ENV)
+    bound = await served(world)
+    await world.patch(SANDBOX_WARM_POOL, "pool", {"spec": {"replicas": 0}})
+    await world.wait(5)
+    await world.delete(SANDBOX, bound["metadata"]["name"])
+    await world.wait(5)
+    box = await served(world)
+    assert launch_type(box) == "cold"
+    told = (await world.told(SANDBOX_CLAIM, "mine"))["EnvironmentBound"]
+    assert told == ("False", "NotPossible", "the sandbox that had taken the variables is gone")
 
 
 async def filled(world: World) -> list[SharedObject]:

@@ -395,7 +395,9 @@ class ClaimController:
 
     async def _create_cold(self, state: ClaimState, observed: Observed, creation: CreateCold) -> Result:
         claim, stale = observed.claim, creation.is_reference_stale
-        if state.binding is None and (why := observed.late_binding_obstacle):
+        if (state.binding is None or state.binding.is_bound) and (
+            why := late_binding.why_cold(claim, observed.late_binding_obstacle)
+        ):
             state.binding = late_binding.not_possible(why)
         self.assigner.withdraw(key_of(claim))
         annotating = self._annotate_early(state, observed, "")

@@ -136,6 +136,13 @@ def not_possible(why: str) -> BindingOutcome:
     return BindingOutcome(False, BINDING_NOT_POSSIBLE, why)
 
 
+def why_cold(claim: ClaimView, obstacle: str) -> str:
+    """Why the variables of a claim are in the pod of its new sandbox; empty if no warm sandbox was to have them."""
+    condition = claim.condition(ENVIRONMENT_BOUND)
+    was_bound = condition is not None and condition["status"] == TRUE
+    return obstacle or ("the sandbox that had taken the variables is gone" if was_bound else "")
+
+
 def failure_of(claim: ClaimView) -> str:
     """Why an earlier attempt for this claim has failed, by its status; empty if none has."""
     condition = claim.condition(ENVIRONMENT_BOUND)
