@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sandpool import PoolExhausted, SandboxLost, ServiceUnavailable, TaskError
-from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
+from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM
 from sandpool.kube.client import MergePatch
 from sandpool.sdk.client import CLIENT_LABEL, AsyncClient
 from sandpool.sdk.errors import Refused
@@ -63,6 +63,18 @@ async def test_environment_directory_and_timeout_apply_to_a_command(world: World
         assert (late.exit_code, late.stdout, late.timed_out) == (-1, "begun\n", True)
         with pytest.raises(TaskError, match="longer than allowed"):
             late.check()
+
+
+async def test_claim_with_variables_gets_them_in_a_warm_sandbox(world: World, client: AsyncClient) -> None:
+    await client.template("tasks", image="image:1", late_binding=True)
+    await client.pool("tasks", template="tasks", size=1)
+    await world.filled(1)
+    async with client.sandbox("tasks", env={"TASK": "42"}) as sandbox:
+        claim = await world.get(SANDBOX_CLAIM, sandbox.name)
+        assert claim["spec"]["env"] == [{"name": "TASK", "value": "42"}]
+        assert sandbox.launch == "warm"
+        pod = await world.get(POD, claim["status"]["sandbox"]["name"])
+        assert world.binder.environments[pod["metadata"]["uid"]] == {"TASK": "42"}
 
 
 async def test_all_claims_of_a_client_share_one_watch(world: World, client: AsyncClient) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandpool.api.labels import FREEZE_WHILE_WARM, IDLE_FREEZE_AFTER, IDLE_SUSPEND_AFTER
+from sandpool.api.labels import FREEZE_WHILE_WARM, IDLE_FREEZE_AFTER, IDLE_SUSPEND_AFTER, LATE_BINDING
 from sandpool.service.templates import NewTemplate
 
 
@@ -17,3 +17,9 @@ def test_times_of_sleep_are_annotations_of_the_pod_template() -> None:
         IDLE_FREEZE_AFTER: "5m",
         IDLE_SUSPEND_AFTER: "2h",
     }
+
+
+def test_late_binding_is_allowed_by_the_template_and_its_policy() -> None:
+    document = NewTemplate("image", late_binding=True).document("name")
+    assert document["metadata"] == {"name": "name", "annotations": {LATE_BINDING: "true"}}
+    assert document["spec"]["envVarsInjectionPolicy"] == "Allowed"

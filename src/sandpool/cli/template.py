@@ -100,6 +100,11 @@ def show_template(name: str, output: str, target: Target) -> None:
     help="Suspend a sandbox that is not used for this long, such as 1h; the next request resumes it.",
 )
 @option(
+    "--late-binding",
+    is_flag=True,
+    help="Claims may set variables; these are handed to a warm sandbox, whose main process does not need them.",
+)
+@option(
     "--file", "-f", type=click.Path(path_type=Path), help="Read the template from a YAML file; - is standard input."
 )
 @target_options

@@ -402,12 +402,13 @@ class Client(_Blocking[AsyncClient]):
         name: str | None = None,
         key: str | None = None,
         keep: bool = False,
+        env: Mapping[str, str] | None = None,
         timeout: float = PATIENCE,
     ) -> Sandbox:
         """Claim a sandbox; use it as a context manager, or call ``release``. See ``AsyncClient.sandbox``."""
 
         async def claim() -> AsyncSandbox:
-            return await self._async.sandbox(pool, name=name, key=key, keep=keep, timeout=timeout)
+            return await self._async.sandbox(pool, name=name, key=key, keep=keep, env=env, timeout=timeout)
 
         return Sandbox(self._loop.run(claim()), self._loop, keep)
 
@@ -424,10 +425,13 @@ class Client(_Blocking[AsyncClient]):
         port: int | None = None,
         runtime: str | None = None,
         freeze: bool = False,
+        late_binding: bool = False,
     ) -> Template:
         """Create or find a template. See ``AsyncClient.template``."""
         limits: dict[str, Any] = {"cpu": cpu, "memory": memory, "disk": disk, "port": port, "runtime": runtime}
-        making = self._async.template(name, image=image, command=command, env=env, freeze=freeze, **limits)
+        making = self._async.template(
+            name, image=image, command=command, env=env, freeze=freeze, late_binding=late_binding, **limits
+        )
         return Template(self._loop.run(making), self._loop)
 
     def pool(self, name: str, *, template: str | None = None, size: int | None = None) -> Pool:

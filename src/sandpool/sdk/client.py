@@ -85,14 +85,16 @@ class AsyncClient:
         name: str | None = None,
         key: str | None = None,
         keep: bool = False,
+        env: Mapping[str, str] | None = None,
         timeout: float = PATIENCE,
     ) -> SandboxRequest:
         """Claim a sandbox: ``async with client.sandbox() as sb`` or ``sb = await client.sandbox()``.
 
         At the end of the block it is released; with ``keep`` it stays, without a lease, until it is released by name.
-        Calls with the same ``key`` get the same sandbox, also after a lost answer and from another program. Raises
-        ``PoolExhausted`` if no sandbox is ready within ``timeout`` seconds."""
-        return SandboxRequest(self, pool, name, key, keep, timeout)
+        Calls with the same ``key`` get the same sandbox, also after a lost answer and from another program. ``env`` are
+        variables of all that runs in the sandbox, if its template allows them; with late binding the sandbox is warm
+        all the same. Raises ``PoolExhausted`` if no sandbox is ready within ``timeout`` seconds."""
+        return SandboxRequest(self, pool, name, key, keep, timeout, env)
 
     async def map(
         self,
@@ -134,18 +136,20 @@ class AsyncClient:
         port: int | None = None,
         runtime: str | None = None,
         freeze: bool = False,
+        late_binding: bool = False,
     ) -> AsyncTemplate:
         """Create a template of an image, or find the one of this name if no image is given.
 
         ``command`` replaces that of the image; ``cpu``, ``memory`` and ``disk`` are limits, such as "2" and "1Gi"; a
-        sandbox is ready when its ``port`` accepts connections; ``freeze`` stops sandboxes until they are claimed. A
-        template of this name that is the same is used as it is. Raises ``NameTaken`` if it is different."""
+        sandbox is ready when its ``port`` accepts connections; ``freeze`` stops sandboxes until they are claimed;
+        ``late_binding`` lets claims set variables and gets them warm sandboxes. A template of this name that is the
+        same is used as it is. Raises ``NameTaken`` if it is different."""
         from sandpool.sdk.pool import ensure_template
         from sandpool.service.templates import NewTemplate
 
         new = None
         if image is not None:
-            new = NewTemplate(image, command, env, cpu, memory, disk, port, runtime, freeze)
+            new = NewTemplate(image, command, env, cpu, memory, disk, port, runtime, freeze, late_binding=late_binding)
         return await ensure_template(self, name, new)
 
     async def pool(self, name: str, *, template: str | None = None, size: int | None = None) -> AsyncPool:
@@ -241,7 +245,12 @@ class AsyncClient:
             end = None if request.keep else self.leases.end()
             try:
                 claim = await self._own_claims.create(
-                    request.pool, name=name, own_labels=labels, shutdown_time=end, timeout=request.timeout
+                    request.pool,
+                    name=name,
+                    own_labels=labels,
+                    shutdown_time=end,
+                    env=request.env,
+                    timeout=request.timeout,
                 )
             except NameTaken:
                 claim = await self._claims.wait_ready(name, request.timeout)
@@ -261,7 +270,14 @@ class SandboxRequest:
     """A sandbox that is about to be claimed: wait for it with ``await`` or ``async with``."""
 
     def __init__(
-        self, client: AsyncClient, pool: str, name: str | None, key: str | None, keep: bool, timeout: float
+        self,
+        client: AsyncClient,
+        pool: str,
+        name: str | None,
+        key: str | None,
+        keep: bool,
+        timeout: float,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self.client = client
         self.pool = pool
@@ -269,6 +285,7 @@ class SandboxRequest:
         self.key = key
         self.keep = keep
         self.timeout = timeout
+        self.env = env
         self._sandbox: AsyncSandbox | None = None
 
     def __await__(self) -> Generator[Any, None, AsyncSandbox]:

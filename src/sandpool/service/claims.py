@@ -90,18 +90,22 @@ class Claims:
         shutdown_time: str | None = None,
         own_labels: Mapping[str, str] | None = None,
         own_annotations: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
         timeout: float = PATIENCE,
     ) -> Claim:
         """Create a claim and wait until its sandbox is ready. A claim that fails or is cancelled is deleted.
 
         Without a ``name`` the claim gets a random one that begins with ``prefix``, by default the name of the pool.
-        ``shutdown_time`` (RFC 3339) deletes the claim and its sandbox at that time. Raises ``UnknownName`` for a pool
+        ``shutdown_time`` (RFC 3339) deletes the claim and its sandbox at that time. ``env`` are variables of the
+        sandbox, if the template allows them. Raises ``UnknownName`` for a pool
         that does not exist, ``ClaimFailed``, ``NotReadyInTime`` and ``NameTaken``.
         """
         chosen = name or random_name(prefix or pool)
         spec: dict[str, Any] = {"warmPoolRef": {"name": pool}}
         if shutdown_time is not None:
             spec["lifecycle"] = {"shutdownTime": shutdown_time, "shutdownPolicy": "Delete"}
+        if env:
+            spec["env"] = [{"name": variable, "value": value} for variable, value in env.items()]
         claim: Object = {
             "apiVersion": SANDBOX_CLAIM.api_version,
             "kind": SANDBOX_CLAIM.kind,

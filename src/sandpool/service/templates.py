@@ -12,6 +12,7 @@ from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import PREVIOUS_REVISION
 from sandpool.api.resource import Object, SharedObject
+from sandpool.api.template import ALLOWED
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, NotFound
 from sandpool.service.errors import NameTaken, ServiceError, unknown_name
@@ -66,6 +67,7 @@ class NewTemplate:
     freeze: bool = False  # warm sandboxes are frozen until they are claimed
     freeze_after: str | None = None  # how long a claimed sandbox is not used before it is frozen
     suspend_after: str | None = None  # and before it is suspended
+    late_binding: bool = False  # claims may set variables, which are handed to their warm sandboxes
 
     def document(self, name: str) -> Object:
         """The template as an API object."""
@@ -94,11 +96,16 @@ class NewTemplate:
         }
         if annotations := {key: value for key, value in wanted.items() if value is not None}:
             template["metadata"] = {"annotations": annotations}
+        metadata: dict[str, Any] = {"name": name}
+        spec: dict[str, Any] = {"podTemplate": template}
+        if self.late_binding:
+            metadata["annotations"] = {labels.LATE_BINDING: "true"}
+            spec["envVarsInjectionPolicy"] = ALLOWED
         return {
             "apiVersion": SANDBOX_TEMPLATE.api_version,
             "kind": SANDBOX_TEMPLATE.kind,
-            "metadata": {"name": name},
-            "spec": {"podTemplate": template},
+            "metadata": metadata,
+            "spec": spec,
         }
 
 
