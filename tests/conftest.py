@@ -11,8 +11,8 @@ import hypothesis
 import pytest
 
 from sandpool.engine.clock import SystemClock
-from sandpool.kube import mutation_detector
 from sandpool.server.serving.pki import Authority
+from tests.support import mutation_detector
 from tests.support.aggregated_backend import ACCOUNT as AGGREGATED_ACCOUNT
 from tests.support.assets import Assets, MissingAssets, find_assets
 from tests.support.control_plane import ControlPlane, aggregation_flags

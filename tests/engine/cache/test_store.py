@@ -8,7 +8,7 @@ import pytest
 
 from sandpool.api.resource import Key, Object
 from sandpool.engine.cache.store import Cache
-from sandpool.kube.mutation_detector import verify_all
+from tests.support.mutation_detector import verify_all
 
 
 @dataclass(frozen=True, slots=True)

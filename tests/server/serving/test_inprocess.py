@@ -12,7 +12,6 @@ from sandpool.api.resource import Object
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, ApiError, BadRequest, Conflict, Expired, Forbidden, Invalid, NotFound
-from sandpool.kube.mutation_detector import verify_all
 from sandpool.kube.transport import Request, WatchEvent
 from sandpool.server.api_server import ApiServer
 from sandpool.server.auth.tokens import ADMIN
@@ -21,6 +20,7 @@ from sandpool.server.request.messages import User
 from sandpool.server.serving.inprocess import InProcessTransport, as_received
 from sandpool.testing.objects import new
 from sandpool.testing.waiting import drain
+from tests.support.mutation_detector import verify_all
 
 
 async def test_caller_and_server_do_not_share_objects(client: Client) -> None:

@@ -41,7 +41,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from sandpool.api.resource import Key, SharedObject
 from sandpool.engine.cache.index import Index
-from sandpool.kube.mutation_detector import detector
+from sandpool.kube.shared_objects import detector
 
 _log = logging.getLogger(__name__)
 

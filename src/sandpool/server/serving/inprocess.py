@@ -1,6 +1,6 @@
 """The transport for clients in the server's own process: the same handler, without network or encoding.
 
-Responses are shared, not copied: objects are immutable by contract, which ``kube.mutation_detector`` checks in tests. A
+Responses are shared, not copied: objects are immutable by contract, which tests check (``kube.shared_objects``). A
 request body is copied once, because its caller may change it afterwards.
 """
 
@@ -15,7 +15,7 @@ import orjson
 from sandpool.api.resource import SharedObject
 from sandpool.engine.clock import Clock
 from sandpool.kube.errors import ApiError, InternalError, from_status
-from sandpool.kube.mutation_detector import detector
+from sandpool.kube.shared_objects import detector
 from sandpool.kube.transport import Request, WatchEvent
 from sandpool.server.http.cycle import RequestCycle
 from sandpool.server.http.server import AuditSink, RequestHandler

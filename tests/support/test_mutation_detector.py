@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sandpool.kube import mutation_detector
-from sandpool.kube.mutation_detector import MutationDetector, detector, verify_all
+from sandpool.kube.shared_objects import detector
+from tests.support import mutation_detector
+from tests.support.mutation_detector import MutationDetector, verify_all
 
 
 @pytest.fixture(autouse=True)

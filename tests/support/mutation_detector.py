@@ -1,12 +1,8 @@
 """Mutation detector: finds code that changes an object it shares with a cache or with the in-process API.
 
-Caches and the in-process transport hand out their own objects instead of copies, because a copy per read would cost
-more than most reads. In return no consumer may change them. This module checks that rule in tests, like client-go's
-``KUBE_CACHE_MUTATION_DETECTOR``: a fingerprint of every shared object is taken when it is handed out and compared when
-the object is replaced, when it is dropped, and at the end of the test.
-
-The detector is off unless ``enable`` was called. Off, ``detector`` returns None and the owner of the objects skips it:
-the cost in production is one comparison with None per change. On, it costs one serialisation per change.
+No consumer may change what ``kube.shared_objects`` describes. Like client-go's ``KUBE_CACHE_MUTATION_DETECTOR``, the
+detector takes a fingerprint of every shared object when it is handed out, and compares it when the object is replaced,
+when it is dropped, and at the end of the test. That costs one serialisation per change.
 
 Violations are collected and not raised where they are found, because an informer survives exceptions of its handlers
 and would hide them. ``verify_all`` returns them; the test suite fails on the first one.
@@ -20,12 +16,13 @@ from weakref import WeakSet
 
 import orjson
 
+from sandpool.kube import shared_objects
+
 
 class _Registry:
     """What all detectors of the process share."""
 
     def __init__(self) -> None:
-        self.enabled = False
         self.detectors: WeakSet[MutationDetector] = WeakSet()
         self.violations: list[str] = []
 
@@ -70,17 +67,12 @@ class MutationDetector:
 
 def enable() -> None:
     """Give a detector to every owner constructed from now on."""
-    _registry.enabled = True
+    shared_objects.use_detector(MutationDetector)
 
 
 def disable() -> None:
     """Stop giving detectors to new owners. Existing owners keep theirs."""
-    _registry.enabled = False
-
-
-def detector(owner: str) -> MutationDetector | None:
-    """A detector for the objects of ``owner``; None while detection is off."""
-    return MutationDetector(owner) if _registry.enabled else None
+    shared_objects.use_detector(None)
 
 
 def verify_all() -> list[str]:
