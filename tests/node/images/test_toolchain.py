@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from sandpool.node.images.toolchain import install_toolchain
@@ -18,6 +19,15 @@ def test_installed_program_runs_alone(tmp_path: Path) -> None:
         [sys.executable, "-I", "-S", "-c", look], capture_output=True, text=True, check=False, cwd=tmp_path, env={}
     )
     assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def test_form_parser_is_that_of_multipart_beside_python_multipart(tmp_path: Path) -> None:
+    """The development environment has both, because ``mcp`` needs the other one."""
+    program = install_toolchain(tmp_path)
+    look = f"import sys; sys.path.insert(0, {str(program.parent)!r}); import sandpool.sandboxd.multipart_form"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", look], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert find_spec("python_multipart") is not None
 
 
 def test_toolchain_is_small_and_world_readable(tmp_path: Path) -> None:

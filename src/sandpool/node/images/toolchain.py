@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Collection
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
@@ -85,14 +86,15 @@ def _is_being_made(path: Path) -> bool:
 
 
 def _copy(package: str, target: Path) -> None:
-    spec = find_spec(package)
-    assert spec is not None, f"{package} is a dependency of sandpool"
+    # Imported, because a package may replace itself: python-multipart, a dependency of others, has a directory called
+    # multipart that hands over to the module of that name.
+    module = import_module(package)
     place = target.joinpath(*package.split("."))
-    if spec.submodule_search_locations:
-        shutil.copytree(next(iter(spec.submodule_search_locations)), place, ignore=_NOT_COPIED)
+    if search := getattr(module, "__path__", None):
+        shutil.copytree(next(iter(search)), place, ignore=_NOT_COPIED)
     else:
-        assert spec.origin is not None
-        shutil.copy(spec.origin, place.with_suffix(".py"))
+        assert module.__file__ is not None, f"{package} is a file"
+        shutil.copy(module.__file__, place.with_suffix(".py"))
 
 
 def _digest(directory: Path) -> str:
