@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -103,6 +104,17 @@ def test_port_answers_each_line(port: int) -> None:
     line = bind()
     assert json.loads(ask(port, line[:10], line[10:] + b"\n")) == {"claim": "claim-1", "first": True}
     assert json.loads(ask(port, line + b"\n")) == {"claim": "claim-1", "first": False}
+
+
+def test_first_line_that_is_no_request_ends_the_connection(port: int) -> None:
+    """Or a web page, or a program in the sandbox that fetches what it is told, could bind by the body of a POST."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as sock, sock.makefile("rb") as answers:
+        sock.sendall(b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: text/plain\r\n\r\n")
+        assert json.loads(answers.readline())["error"] == "Invalid"
+        with suppress(ConnectionResetError, BrokenPipeError):
+            sock.sendall(bind("of the page") + b"\n")
+            assert answers.readline() == b""
+    assert json.loads(ask(port, bind() + b"\n")) == {"claim": "claim-1", "first": True}
 
 
 def test_port_outlives_clients_that_send_too_much_or_nothing(port: int) -> None:

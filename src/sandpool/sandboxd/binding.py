@@ -15,7 +15,9 @@ that it has bound; the values of its first request stay. Another claim is refuse
 **Recall.** The values are in the memory of this process alone, and a node that was restarted asks for them again to
 give them to commands that do not go through this process. It proves itself by a key that it chose when it bound.
 
-A message is one line of JSON, and so is its answer.
+A message is one line of JSON, and so is its answer. The first line that is no request ends the connection. Otherwise an
+HTTP request could carry a bind request in its body, and a web page that a browser in the sandbox shows, or a program
+there that fetches any address it is told, could bind the sandbox.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ _LOOPBACK = "127.0.0.1"
 _BACKLOG = 16
 _SECONDS = 5.0  # a peer may be silent within a message
 _PAUSE_SECONDS = 0.1
+_INVALID = "Invalid"  # no request
 
 
 class Binding:
@@ -54,18 +57,18 @@ class Binding:
         try:
             message: Any = from_json(line)
         except ValueError as error:
-            return _refusal("Invalid", f"not JSON: {error}")
+            return _refusal(_INVALID, f"not JSON: {error}")
         if isinstance(message, dict) and isinstance(message.get("bind"), dict):
             return self._bind(message["bind"])
         if isinstance(message, dict) and isinstance(message.get("recall"), str):
             return self._recall(message["recall"])
-        return _refusal("Invalid", "neither bind nor recall")
+        return _refusal(_INVALID, "neither bind nor recall")
 
     def _bind(self, request: dict[str, Any]) -> dict[str, object]:
         claim, key = request.get("claim"), request.get("key", "")
         values: Any = request.get("values")
         if not isinstance(claim, str) or not claim or not isinstance(key, str) or not _are_variables(values):
-            return _refusal("Invalid", "a bind request has a claim, and values that an environment can have")
+            return _refusal(_INVALID, "a bind request has a claim, and values that an environment can have")
         with self._lock:
             if self._claim:
                 if claim != self._claim:
@@ -111,7 +114,10 @@ def _accept(listening: socket, binding: Binding) -> None:
         try:
             sock.settimeout(_SECONDS)
             while line := _line(sock):
-                sock.sendall(to_json(binding.answer(line)).encode() + b"\n")
+                answer = binding.answer(line)
+                sock.sendall(to_json(answer).encode() + b"\n")
+                if answer.get("error") == _INVALID:
+                    break  # what follows was not meant for this port
         except OSError:
             pass  # the peer is gone, or silent
         finally:
