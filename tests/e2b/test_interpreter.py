@@ -10,7 +10,7 @@ from tests.e2b.conftest import Answer, Guest, Tenant
 
 
 class Interpreter:
-    """The code interpreter of a sandbox, which needs only the token for ports."""
+    """The code interpreter of a sandbox. As the package does, it sends the token for commands only with code."""
 
     def __init__(self, guest: Guest) -> None:
         self.guest = guest
@@ -19,9 +19,11 @@ class Interpreter:
             "E2b-Sandbox-Port": "49999",
             "E2B-Traffic-Access-Token": guest.traffic_token,
         }
+        self.token = {"X-Access-Token": guest.token}
 
     async def request(self, method: str, path: str, body: Any = None) -> Answer:
-        return await self.guest.api.request(method, path, self.headers, json=body)
+        headers = self.headers | (self.token if path == "/execute" else {})
+        return await self.guest.api.request(method, path, headers, json=body)
 
     async def run(self, code: str, **rest: Any) -> dict[str, list[Any]]:
         """Run code; the events by their type."""
@@ -117,7 +119,8 @@ async def test_code_of_a_client_that_leaves_is_interrupted_and_state_is_kept(ten
     interpreter = Interpreter(guest)
     await interpreter.run("x = 5")
     body = {"code": "print('begun', flush=True)\nwhile True: pass", "env_vars": {"A": "b"}}
-    async with guest.api.session.post(f"{guest.api.url}/execute", headers=interpreter.headers, json=body) as response:
+    headers = interpreter.headers | interpreter.token
+    async with guest.api.session.post(f"{guest.api.url}/execute", headers=headers, json=body) as response:
         assert orjson.loads(await response.content.readline())["text"] == "begun\n"
     async with asyncio.timeout(20):
         assert await interpreter.text("x, __import__('os').environ.get('A')") == "(5, None)"
@@ -147,7 +150,17 @@ async def test_what_cannot_be_run_is_refused(tenant: Tenant, other: Tenant) -> N
     interpreter.headers["E2B-Traffic-Access-Token"] = foreign.traffic_token
     assert (await interpreter.request("GET", "/contexts")).status == 401
     del interpreter.headers["E2B-Traffic-Access-Token"]
-    assert (await interpreter.request("POST", "/execute", {"code": "1"})).status == 401
+    assert (await interpreter.request("GET", "/contexts")).status == 401
+
+
+async def test_token_for_ports_does_not_run_code(tenant: Tenant, other: Tenant) -> None:
+    guest, foreign = await tenant.create(), await other.create()
+    interpreter = Interpreter(guest)
+    for token in ({}, {"X-Access-Token": guest.traffic_token}, {"X-Access-Token": foreign.token}):
+        interpreter.token = token
+        for path in ("/execute", "//execute/"):
+            assert (await interpreter.request("POST", path, {"code": "1"})).status == 401
+    assert (await interpreter.request("GET", "/contexts")).document == []
 
 
 async def test_number_of_contexts_is_limited(tenant: Tenant) -> None:

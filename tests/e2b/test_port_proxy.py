@@ -124,3 +124,22 @@ async def test_private_ports_need_the_token(endpoint: Endpoint, tenant: Tenant, 
     assert (await guest.api.request("GET", "/", host(guest))).status == 403
     for name, token in (("E2B-Traffic-Access-Token", guest.traffic_token), ("X-Access-Token", guest.token)):
         assert (await guest.api.request("GET", "/", {**host(guest), name: token})).status == 201
+
+
+@pytest.mark.parametrize("port", [8888, 8879])
+@pytest.mark.parametrize("public", [True, False])
+async def test_ports_of_sandboxd_need_the_token_for_commands(
+    endpoint: Endpoint, tenant: Tenant, port: int, public: bool
+) -> None:
+    server = OneServer(port)
+    guest = await opened(endpoint, tenant, server, network={"allowPublicTraffic": public})
+    traffic = {"E2B-Traffic-Access-Token": guest.traffic_token}
+    for by_host in (host(guest, port), {"E2b-Sandbox-Id": guest.id, "E2b-Sandbox-Port": f"0{port}"}):
+        for token in ({}, traffic, {"X-Access-Token": guest.traffic_token}):
+            refused = await guest.api.request("POST", "/execute", {**by_host, **token}, json={"command": "id"})
+            assert (refused.status, "X-Access-Token" in refused.document["message"]) == (403, True)
+        with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
+            await guest.api.session.ws_connect(f"{guest.api.url}/ws", headers={**by_host, **traffic})
+        assert not server.seen
+    allowed = await guest.api.request("POST", "/execute", {**host(guest, port), "X-Access-Token": guest.token})
+    assert allowed.status == 201

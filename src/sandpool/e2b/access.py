@@ -36,6 +36,11 @@ class Tokens(NamedTuple):
         given = headers.get("E2B-Traffic-Access-Token", "")
         return traffic and hmac.compare_digest(given.encode(errors="replace"), self.traffic.encode())
 
+    def check(self, headers: Mapping[str, str], *, traffic: bool = False) -> None:
+        """Raises ``Refusal`` for a request without the token; ``traffic`` is that of ``allows``."""
+        if not self.allows(headers, traffic=traffic):
+            raise Refusal(401, "the token of the sandbox is missing or wrong")
+
 
 def tokens_of(secret: bytes, claim_uid: str) -> Tokens:
     """Derive the tokens of a sandbox."""

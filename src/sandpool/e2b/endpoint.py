@@ -113,9 +113,8 @@ class Endpoint:
             await running.sandbox()
             return web.Response(status=204)
         if address.port == INTERPRETER_PORT:
-            _check(running.tokens.allows(request.headers, traffic=True))
             return await interpreter_api.serve(request, running)
-        _check(running.tokens.allows(request.headers))
+        running.tokens.check(request.headers)
         service, _, method = request.path.removeprefix("/").partition("/")
         if service in _SERVICES:
             return await _call(request, running, service, method)
@@ -136,7 +135,7 @@ class Endpoint:
         if address is not None:
             running = self.running.get(address.sandbox_id)
             if signed is None:
-                _check(running.tokens.allows(request.headers))
+                running.tokens.check(request.headers)
                 return running
             candidates = [(running, running.tokens)]
         else:
@@ -242,11 +241,6 @@ async def _json(request: web.Request) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise Refusal(400, "the body is not a JSON object")
     return document
-
-
-def _check(is_allowed: bool) -> None:
-    if not is_allowed:
-        raise Refusal(401, "the token of the sandbox is missing or wrong")
 
 
 @web.middleware

@@ -17,8 +17,10 @@ _LINES: Final = "application/x-ndjson"
 
 
 async def serve(request: web.Request, running: RunningSandbox) -> web.StreamResponse:
-    """Answer a request to the interpreter of a sandbox."""
+    """Answer a request to the interpreter of a sandbox. Code needs the token for commands. For contexts the one for
+    ports is enough, because the packages send no other: they show no state and run no code of the client."""
     parts = tuple(part for part in request.path.split("/") if part)
+    running.tokens.check(request.headers, traffic=parts != ("execute",))
     match (request.method, *parts):
         case ("POST", "execute"):
             return await _execute(request, running)

@@ -18,10 +18,14 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from sandpool.e2b.errors import Refusal, SandboxUnreachable
+from sandpool.kube import late_binding
+from sandpool.router.destination import DEFAULT_PORT
 
 if TYPE_CHECKING:
     from sandpool.e2b.running import RunningSandbox
 
+#: The ports of sandboxd, which runs commands for all that reach it. The token for ports does not open them.
+SANDBOXD_PORTS: Final = frozenset({DEFAULT_PORT, late_binding.PORT})
 _CHUNK: Final = 1 << 16
 _MAX_MESSAGE: Final = 4 << 20
 _CONNECTIONS: Final = 64
@@ -76,6 +80,8 @@ class ForwardedPorts:
 
 async def forward(request: web.Request, running: RunningSandbox, port: int) -> web.StreamResponse:
     """Answer a request with what a server in the sandbox answers."""
+    if port in SANDBOXD_PORTS and not running.tokens.allows(request.headers):
+        raise Refusal(403, f"port {port} runs commands: it needs the sandbox's token in the header X-Access-Token")
     if not running.request.public_ports and not running.tokens.allows(request.headers, traffic=True):
         raise Refusal(403, "the ports of this sandbox need its token, in the header E2B-Traffic-Access-Token")
     session = await running.ports.session(port)
