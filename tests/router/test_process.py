@@ -186,8 +186,8 @@ async def test_quiet_pod_loses_its_idle_connections_and_a_busy_one_is_reported(
         assert len(sandbox.dialled) == dialled + 1
 
 
-@pytest.mark.parametrize("answer", [b"", b"[]", b"[" * 100_000, b"x"])
-def test_answer_about_quiet_pods_that_is_no_object_is_refused(answer: bytes) -> None:
+@pytest.mark.parametrize("answer", [b"", b"[]", b"[" * 100_000, b"x", b'{"uid": 1%s}' % (b"0" * 400)])
+def test_malformed_answer_about_quiet_pods_is_refused(answer: bytes) -> None:
     with pytest.raises(ValueError):
         read_quiet(answer, {"uid": 1.0})
 

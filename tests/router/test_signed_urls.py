@@ -63,6 +63,14 @@ async def ask(router: Router, target: str, *lines: str, host: str = HOST, method
     return int(answer.split(b" ", 2)[1]), answer
 
 
+@pytest.mark.parametrize("port", [0, -1, 65536, 70000, 2**62])
+def test_holder_of_a_token_names_no_port_that_does_not_exist(port: int) -> None:
+    """Such a port would be a malformed request to the process that dials."""
+    grant = GRANT._replace(port=port)
+    with pytest.raises(RequestRejected, match="incomplete or was changed"):
+        check_token(SIGNER, make_token(TOKEN, grant), grant.label, 0)
+
+
 def test_every_port_of_every_sandbox_has_a_host_of_its_own() -> None:
     others = [GRANT, GRANT._replace(port=80), GRANT._replace(sandbox="x" * 63), GRANT._replace(namespace="other")]
     labels = {grant.label for grant in others}

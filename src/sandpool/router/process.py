@@ -163,7 +163,10 @@ def read_quiet(data: bytes, pods: Mapping[str, float]) -> Mapping[str, float]:
     if not isinstance(answer, dict):
         raise ValueError("its answer is no JSON object")
     numbers = {uid: quiet for uid, quiet in answer.items() if isinstance(quiet, int | float)}
-    return {uid: float(quiet) for uid, quiet in numbers.items() if uid in pods and quiet >= 0}
+    try:
+        return {uid: float(quiet) for uid, quiet in numbers.items() if uid in pods and quiet >= 0}
+    except OverflowError:
+        raise ValueError("its answer has a number that is too large") from None
 
 
 async def _read(sock: socket.socket, most: int) -> bytes:

@@ -139,6 +139,8 @@ def _read(signer: TokenSigner, text: str) -> UrlGrant | None:
         return None
     if scope is None or not scope.grants(grant.namespace, grant.sandbox):
         return None
+    if not 0 < grant.port < 1 << 16:  # the holder of the token chose it
+        return None
     return grant._replace(until=min(grant.until, scope.until))
 
 
