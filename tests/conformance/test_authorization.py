@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from sandpool.api.kinds import (
     CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
     DEPLOYMENT,
+    ENDPOINTS,
     NODE,
     POD,
     ROLE,
@@ -21,8 +23,8 @@ from sandpool.api.kinds import (
     SUBJECT_ACCESS_REVIEW,
 )
 from sandpool.api.resource import Object
-from sandpool.kube.client import Client, MergePatch
-from sandpool.kube.errors import Forbidden, Invalid
+from sandpool.kube.client import ApplyPatch, Client, MergePatch
+from sandpool.kube.errors import Forbidden, Invalid, NotFound
 from sandpool.kube.transport import Request
 from sandpool.testing.objects import new
 from sandpool.testing.waiting import drain, until
@@ -346,3 +348,33 @@ async def test_subjects_get_their_default_api_group(client: Client, namespace: s
     created = await client.create(ROLE_BINDING, binding, namespace)
     assert created["roleRef"] == {"apiGroup": RBAC, "kind": "Role", "name": "r"}
     assert created["subjects"] == [{"kind": "User", "apiGroup": RBAC, "name": "u"}]
+
+
+async def allow_alice(client: Client, namespace: str, resource: str, verbs: str, *, group: str = "") -> None:
+    await client.create(ROLE, new(ROLE, "r", rules=[rule(resource, verbs, group=group)]), namespace)
+    await client.create(ROLE_BINDING, new(ROLE_BINDING, "b", **bound("r")), namespace)
+    verb = verbs.split()[0]
+    await until(lambda: allowed(client, "alice", verb, resource, namespace, group=group))
+
+
+async def test_right_to_apply_is_none_to_create(client: Client, alice: Client, namespace: str) -> None:
+    await allow_alice(client, namespace, "configmaps", "get patch")
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"key": "new"}}
+    message = f'cannot create resource "configmaps" in API group "" in the namespace "{namespace}"'
+    with pytest.raises(Forbidden, match=re.escape(message)):
+        await alice.patch(CONFIG_MAP, "a", ApplyPatch(body), namespace)
+    with pytest.raises(NotFound):
+        await alice.get(CONFIG_MAP, "a", namespace)
+    await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
+    changed = await alice.patch(CONFIG_MAP, "a", ApplyPatch(body), namespace)
+    assert changed["data"] == {"key": "new"}
+
+
+async def test_right_to_update_is_none_to_create(client: Client, alice: Client, namespace: str) -> None:
+    """A PUT creates Endpoints that do not exist, for users who may create them."""
+    await allow_alice(client, namespace, "endpoints", "get update")
+    with pytest.raises(Forbidden, match='cannot create resource "endpoints"'):
+        await replace(alice, ENDPOINTS, new(ENDPOINTS, "a"), namespace)
+    await client.create(ENDPOINTS, new(ENDPOINTS, "a"), namespace)
+    changed = await replace(alice, ENDPOINTS, new(ENDPOINTS, "a", metadata={"labels": {"b": "c"}}), namespace)
+    assert changed["metadata"]["labels"]["b"] == "c"

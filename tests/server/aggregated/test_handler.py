@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandpool.kube.errors import Forbidden, ServiceUnavailable
+from sandpool.kube.transport import APPLY_PATCH
 from sandpool.server.aggregated.handler import ForwardedHandler
 from sandpool.server.request.messages import Response, ServerRequest, User
 from sandpool.server.request.request_info import RequestInfo
@@ -18,17 +19,20 @@ class Checks:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.allowed = self.leading = True
+        self.forbidden = ""  # a verb
+        self.served: ServerRequest | None = None
 
     async def require(self, user: User, info: RequestInfo) -> None:
         self.asked.append(f"may {user.name} {info.verb}")
-        if not self.allowed:
-            raise Forbidden("no")
+        if not self.allowed or info.verb == self.forbidden:
+            raise Forbidden(f"no {info.verb}")
 
     async def ensure(self, name: str) -> None:
         self.asked.append(f"namespace {name}")
 
     async def handle(self, request: ServerRequest) -> Response:
         self.asked.append("served")
+        self.served = request
         return Response()
 
     def leads(self) -> bool:
@@ -40,9 +44,10 @@ def checks() -> Checks:
     return Checks()
 
 
-async def send(checks: Checks, method: str, path: str = CLAIMS) -> list[str]:
+async def send(checks: Checks, method: str, path: str = CLAIMS, content_type: str | None = None) -> list[str]:
     handler = ForwardedHandler(checks, checks, checks, checks.leads)  # type: ignore[arg-type]
-    await handler.handle(ServerRequest(method, path, User("alice")))
+    headers = {} if content_type is None else {"content-type": content_type}
+    await handler.handle(ServerRequest(method, path, User("alice"), headers=headers))
     return checks.asked
 
 
@@ -58,6 +63,17 @@ async def send(checks: Checks, method: str, path: str = CLAIMS) -> list[str]:
 )
 async def test_request_is_authorized_then_served(checks: Checks, method: str, path: str, asked: list[str]) -> None:
     assert await send(checks, method, path) == asked
+
+
+@pytest.mark.parametrize("forbidden", ["", "create"])
+async def test_apply_is_authorized_to_create_too(checks: Checks, forbidden: str) -> None:
+    """The verb decides whether there is anything to create."""
+    checks.forbidden = forbidden
+    asked = await send(checks, "PATCH", f"{CLAIMS}/a", f"{APPLY_PATCH}; charset=utf-8")
+    assert asked == ["may alice patch", "may alice create", "namespace ns", "served"]
+    assert checks.served is not None
+    refusal = checks.served.create_refusal
+    assert (refusal is not None) is bool(forbidden)
 
 
 async def test_refused_request_reads_nothing_else(checks: Checks) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, Protocol
 
-from sandpool.kube.errors import ServiceUnavailable
+from sandpool.kube.errors import Forbidden, ServiceUnavailable
+from sandpool.kube.transport import APPLY_PATCH
 from sandpool.server.aggregated.namespaces import NamespaceMirror
 from sandpool.server.aggregated.subject_access import SubjectAccess
 from sandpool.server.auth.rbac import Decision
+from sandpool.server.request.body import media_type
 from sandpool.server.request.messages import Response, ServerRequest, User
 from sandpool.server.request.request_info import RequestInfo, parse
 
@@ -40,6 +43,11 @@ class ForwardedHandler:
             if not self._leads():
                 why = "this server does not hold the leader lease and must not write; try again"
                 raise ServiceUnavailable(why, details={"retryAfterSeconds": 1})
+            if info.verb == "patch" and media_type(request.headers.get("content-type", "")) == APPLY_PATCH:
+                try:
+                    await self._access.require(request.user, replace(info, verb="create"))
+                except Forbidden as error:  # only a problem if there is nothing to change
+                    request.create_refusal = error
             if info.namespace and info.verb in _CREATING:
                 await self._namespaces.ensure(info.namespace)
         return await self._handler.handle(request)

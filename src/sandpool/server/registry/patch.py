@@ -133,6 +133,8 @@ async def _apply(
     )
     quiet = replace(options, field_validation="Ignore")
     if old is None:
+        if options.create_refusal is not None:
+            raise options.create_refusal
         outcome = await create(context, resource, namespace, merged, quiet, name=name, applied=True)
     else:
         outcome = await store_update(context, resource, merged, old, quiet, subresource=subresource, applied=True)

@@ -45,6 +45,8 @@ async def update(
     expect_name(metadata, name)
     expect_namespace(resource, metadata, namespace)
     if resource.strategy.allow_create_on_update and context.store.head(resource.storage, Key(namespace, name)) is None:
+        if options.create_refusal is not None:
+            raise options.create_refusal
         return await create(context, resource, namespace, body, options, name=name, duplicates=duplicates)
     old = context.current(resource, namespace, name)
     metadata = {**metadata}

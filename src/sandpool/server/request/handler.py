@@ -287,6 +287,8 @@ class Handler:
         if info.verb == "update":
             body = await self._body(request, resource)
             options = self._write_options(request, resource, "UpdateOptions")
+            if resource.strategy.allow_create_on_update:
+                options = self._with_create_refusal(request, info, options)
             asked: dict[str, Any] = {"subresource": subresource, "duplicates": body.duplicates}
             if not self._is_large(request, resource, key):
                 outcome = await update(self._context, resource, *key, body.value, options, **asked)
@@ -300,6 +302,8 @@ class Handler:
         media_type = bodies.media_type(request.headers.get("content-type", ""))
         check_media_type(resource, media_type)
         options = self._write_options(request, resource, "PatchOptions", applying=media_type == APPLY_PATCH)
+        if media_type == APPLY_PATCH:
+            options = self._with_create_refusal(request, info, options)
         if request.with_metadata:
             options = replace(options, with_metadata=True)
         body = Body(request.object) if request.object is not None else await self._patch_body(request, media_type)
@@ -315,6 +319,17 @@ class Handler:
                 ),
             )
         return outcome, 201 if outcome.created else 200
+
+    def _with_create_refusal(self, request: ServerRequest, info: RequestInfo, options: WriteOptions) -> WriteOptions:
+        """Authorize the creation of an object that the write may not find. Permission to change an object does not
+        extend to it."""
+        refusal = request.create_refusal
+        if refusal is None:
+            try:
+                self._authorizer.require(request.user, replace(info, verb="create"))
+            except Forbidden as error:
+                refusal = error
+        return options if refusal is None else replace(options, create_refusal=refusal)
 
     async def _serve_subresource(self, request: ServerRequest, info: RequestInfo, resource: Resource) -> Response:
         if info.subresource == "proxy" and info.verb == "get" and resource.type.group_resource == NODE.plural:

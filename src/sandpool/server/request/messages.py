@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from sandpool.kube.byte_stream import ByteStream
+from sandpool.kube.errors import ApiError
 from sandpool.kube.transport import JSON
 from sandpool.server.request.request_info import RequestInfo
 
@@ -38,6 +39,8 @@ class ServerRequest:
     # A patch of a custom resource's status keeps the labels and annotations of the body. Only the in-process transport
     # can set it: over the network, permission to write a status must not extend to metadata.
     with_metadata: bool = False
+    # Why this user may not create the object, if an update or patch does not find it. None: not yet authorized.
+    create_refusal: ApiError | None = None
     info: RequestInfo | None = None  # if it is known without parsing the path
     # Large work on this request may run in a thread. Clients in this process know what they ask for.
     offloadable: bool = False

@@ -13,7 +13,7 @@ import orjson
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.schema.admit import Admission, Undecodable, compile_admission
 from sandpool.api.schema.core import definition
-from sandpool.kube.errors import BadRequest, Cause, Invalid, invalid
+from sandpool.kube.errors import ApiError, BadRequest, Cause, Invalid, invalid
 from sandpool.kube.selectors import FieldSelector, LabelSelector
 from sandpool.server.request.request_info import truthy
 
@@ -37,6 +37,7 @@ class WriteOptions:
     with_metadata: bool = False  # see ``ServerRequest``
     # Called with the object to be stored and the one it replaces; raises if this user may not store it.
     guard: Callable[[Object, Object | None], None] | None = None
+    create_refusal: ApiError | None = None  # raised by an update or patch that would create an object
 
 
 @dataclass(frozen=True, slots=True)
