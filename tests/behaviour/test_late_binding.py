@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -227,6 +228,38 @@ async def test_sandbox_that_is_bound_already_is_discarded(world: World) -> None:
     assert launch_type(await served(world)) == "cold"
     assert (await world.told(SANDBOX_CLAIM, "mine"))["EnvironmentBound"][1] == "SandboxRefused"
     assert await given(world, await served(world)) == {}
+
+
+async def of_another_owner(world: World, name: str) -> None:
+    """Let another object control the pod, as if another user had created a pod under this name."""
+    owner = await world.get(SANDBOX_TEMPLATE, "python")
+    reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
+    reference |= {"name": "python", "uid": owner["metadata"]["uid"]}
+    await world.patch(POD, name, {"metadata": {"ownerReferences": [reference]}})
+
+
+async def deleted(world: World, name: str) -> None:
+    """Delete the pod, which something holds."""
+    await world.patch(POD, name, {"metadata": {"finalizers": ["example.com/held"]}})
+    await world.delete(POD, name)
+
+
+@pytest.mark.parametrize("change", [of_another_owner, deleted])
+async def test_variables_go_only_to_a_pod_that_the_sandbox_controls_and_that_stays(
+    world: World, change: Callable[[World, str], Awaitable[None]]
+) -> None:
+    await template(world)
+    (member,) = await filled(world)
+    name = member["metadata"]["name"]
+    world.binder.fault = lambda request: Fault.UNAVAILABLE
+    await world.claim("mine", env=ENV)
+    assert world.binder.requests, "the controller asks the sandbox before its pod changes"
+    await change(world, name)
+    world.binder.fault = lambda request: Fault.NONE
+    await world.wait(3)
+    assert world.binder.deliveries == []
+    assert launch_type(await served(world)) == "cold"
+    assert (await world.told(SANDBOX_CLAIM, "mine"))["EnvironmentBound"][:2] == ("False", "SandboxUnavailable")
 
 
 async def test_successor_of_a_controller_that_was_killed_binds_the_same_sandbox(world: World) -> None:

@@ -361,7 +361,9 @@ class ClaimController:
         pauses: Backoff[None] = Backoff(self._rng, first=0.02, longest=0.5)
         while True:
             try:
-                if (pod := self.caches.pods.get(Key(sandbox.namespace, sandbox.pod_name))) is None:
+                pod = self.caches.pods.get(Key(sandbox.namespace, sandbox.pod_name))
+                # A pod of this name may be another user's.
+                if pod is None or pod.deleting or not pod.controlled_by(sandbox):
                     raise BindingUnavailable("it has no pod")
                 await self.binder.bind(BindRequest(_reference(pod), claim.uid, late_binding.values(claim)))
                 return
