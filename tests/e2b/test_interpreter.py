@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import orjson
 
+from sandpool.e2b.interpreter import Context
+from sandpool.sdk.code import Execution
+from sandpool.sdk.results import Output
 from tests.e2b.conftest import Answer, Guest, Tenant
 
 
@@ -168,3 +173,46 @@ async def test_number_of_contexts_is_limited(tenant: Tenant) -> None:
     for _ in range(3):
         assert (await interpreter.request("POST", "/contexts", {})).status == 200
     assert (await interpreter.request("POST", "/contexts", {})).status == 429
+
+
+class TalkativeSession:
+    """A session whose code prints many small pieces and does not stop early when it is interrupted."""
+
+    PIECES = 5000
+
+    def __init__(self) -> None:
+        self.printed = 0
+
+    async def run(self, code: str, *, stream: Any) -> Execution:
+        for _ in range(self.PIECES):
+            if (waiting := stream(Output("stdout", b"x"))) is not None:
+                await waiting
+            self.printed += 1
+        return Execution("", "", (), None, truncated=False)
+
+    async def interrupt(self) -> None:
+        pass
+
+
+def talkative() -> tuple[Context, TalkativeSession, AsyncGenerator[dict[str, Any], None]]:
+    session = TalkativeSession()
+    context = Context(cast("Any", SimpleNamespace(id="a")), "default", "")
+    context._session = cast("Any", session)
+    return context, session, cast("AsyncGenerator[dict[str, Any], None]", context.execute("", {}))
+
+
+async def test_code_waits_for_a_client_that_reads_slowly() -> None:
+    _, session, events = talkative()
+    assert (await anext(events))["text"] == "x"
+    assert session.printed < 100
+    rest = [event["type"] async for event in events]
+    assert rest.count("stdout") == session.printed - 1 == session.PIECES - 1
+
+
+async def test_code_that_waits_for_a_client_ends_when_it_leaves() -> None:
+    context, session, events = talkative()
+    await anext(events)
+    async with asyncio.timeout(20):
+        await events.aclose()
+    assert session.printed == session.PIECES
+    assert context._session is not None  # the state is kept

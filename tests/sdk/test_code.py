@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+from collections.abc import Awaitable, Callable
+from typing import Any
 
+import orjson
 import pytest
 
 from sandpool import TaskError
 from sandpool.sdk.code import AsyncCodeSession, CodeSessionEnded
+from sandpool.sdk.code_driver import MAX_OUTPUT
 from sandpool.sdk.results import Output
 from sandpool.service.commands import Commands
 from sandpool.service.sandboxes import Sandbox
-from tests.support.fake_pod_client import FakePodClient
+from tests.support.fake_pod_client import FakePodClient, PlayedSession
 
 BOX = Sandbox.from_object({"metadata": {"name": "box", "namespace": "space"}, "spec": {}})
 
@@ -120,3 +125,82 @@ async def test_cancelled_call_does_not_answer_the_next_one(session: AsyncCodeSes
 async def test_user_code_cannot_read_the_requests(session: AsyncCodeSession) -> None:
     async with session:
         assert (await session.run("import sys; sys.stdin.read()")).text == "''"
+
+
+DONE = {"done": 1, "results": [], "error": None, "dropped": 0}
+
+
+def driver(*messages: Any) -> Callable[[PlayedSession], Awaitable[int]]:
+    """A driver that the sandbox's user has replaced: it answers the first request with these messages."""
+
+    async def play(session: PlayedSession) -> int:
+        first, *rest = messages
+        session.write(orjson.dumps(first) + b"\n")
+        await session.input.get()
+        for message in rest:
+            session.write(orjson.dumps(message) + b"\n")
+        await asyncio.Event().wait()  # until it is killed
+        return 0
+
+    return play
+
+
+def printed(stream: str, data: bytes) -> dict[str, str]:
+    return {"stream": stream, "data": base64.b64encode(data).decode()}
+
+
+async def test_output_of_a_driver_without_limit_is_cut_off(pods: FakePodClient, session: AsyncCodeSession) -> None:
+    pieces: list[Output] = []
+    half = MAX_OUTPUT // 2 + 1
+    much = [printed("stdout", b"x" * half) for _ in range(5)]
+    pods.play = driver({"pid": 1}, *much, printed("stderr", b"y"), printed("stderr", b""), DONE)
+    async with session:
+        done = await session.run("1", stream=pieces.append)
+    assert (len(done.stdout), done.stderr, done.truncated) == (MAX_OUTPUT, "y", True)
+    assert [len(piece.data) for piece in pieces] == [half, MAX_OUTPUT - half, 1]
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"version": "3"}],
+        [{"pid": "1; reboot"}],
+        [{"pid": 1}, printed("stdin", b"x")],
+        [{"pid": 1}, {"stream": ["stdout"], "data": ""}],
+        [{"pid": 1}, {"stream": "stdout"}],
+        [{"pid": 1}, {"stream": "stdout", "data": 5}],
+        [{"pid": 1}, {"stream": "stdout", "data": "x"}],
+        [{"pid": 1}, {}],
+        [{"pid": 1}, DONE | {"done": 2}],
+        [{"pid": 1}, {"done": 1}],
+        [{"pid": 1}, DONE | {"results": ["text"]}],
+        [{"pid": 1}, DONE | {"results": [{"png": 5}]}],
+        [{"pid": 1}, DONE | {"error": "text"}],
+        [{"pid": 1}, DONE | {"error": {"name": "E", "value": 5, "traceback": ""}}],
+    ],
+    ids=repr,
+)
+async def test_malformed_message_ends_the_session(
+    messages: list[Any], pods: FakePodClient, session: AsyncCodeSession
+) -> None:
+    honest, pods.play = pods.play, driver(*messages)
+    async with session, asyncio.timeout(20):
+        with pytest.raises(CodeSessionEnded, match="no message"):
+            await session.run("1")
+        assert pods.sessions[-1].closed
+        pods.play = honest
+        assert (await session.run("1 + 1")).text == "2"
+
+
+async def test_session_waits_for_the_receiver_of_output(pods: FakePodClient, session: AsyncCodeSession) -> None:
+    received: list[str] = []
+
+    async def receive(piece: Output) -> None:
+        received.append(f"begin {piece.text}")
+        await asyncio.sleep(0)
+        received.append(f"end {piece.text}")
+
+    pods.play = driver({"pid": 1}, printed("stdout", b"1"), printed("stdout", b"2"), DONE)
+    async with session, asyncio.timeout(20):
+        assert (await session.run("1", stream=receive)).stdout == "12"
+    assert received == ["begin 1", "end 1", "begin 2", "end 2"]

@@ -30,6 +30,8 @@ _NAMES: Final = frozenset({"", PYTHON, "python3"})
 DEFAULT: Final = "default"
 #: Seconds that interrupted code has to stop, before its state is given up.
 _INTERRUPT_GRACE: Final = 5.0
+#: Pieces of output that wait for a client.
+_WAITING_PIECES: Final = 32
 _OS: Final = "__import__('os')"
 _TEXTS: Final = ("html", "markdown", "svg", "latex", "json")
 _PICTURES: Final = ("png", "jpeg")
@@ -63,16 +65,17 @@ class Context:
             session = await self._prepared()
             before = await self._set_variables(session, variables) if variables else {}
             self.executions += 1
-            printed: asyncio.Queue[Output | None] = asyncio.Queue()  # the driver limits the output of an execution
-            execution = asyncio.create_task(session.run(code, stream=printed.put_nowait))
-            execution.add_done_callback(lambda _: printed.put_nowait(None))
+            printed = _Printed()
+            execution = asyncio.create_task(printed.run(session, code))
             finished = False
             try:
                 while (piece := await printed.get()) is not None:
                     yield {"type": piece.stream, "text": piece.text, "timestamp": time.time_ns()}
+                await asyncio.wait((execution,))
                 finished = True
             finally:
                 if not finished:
+                    printed.discard()
                     await self._interrupt(session, execution, before)
             for event in self._outcome(execution):
                 yield event
@@ -163,6 +166,34 @@ class Context:
         self._stopping.add(stopping)
         stopping.add_done_callback(self._stopping.discard)
         await asyncio.shield(stopping)
+
+
+class _Printed:
+    """Output on its way to a client. As with a pipe, code waits for a client that reads slowly."""
+
+    def __init__(self) -> None:
+        self._pieces: asyncio.Queue[Output | None] = asyncio.Queue(_WAITING_PIECES)
+        self._is_read = True
+
+    async def run(self, session: AsyncCodeSession, code: str) -> Execution:
+        try:
+            return await session.run(code, stream=self._put)
+        finally:
+            await self._put(None)
+
+    async def get(self) -> Output | None:
+        """The next piece; None at the end of the execution."""
+        return await self._pieces.get()
+
+    def discard(self) -> None:
+        """Drop the output from now on, so that code does not wait for a client that has gone."""
+        self._is_read = False
+        while not self._pieces.empty():
+            self._pieces.get_nowait()
+
+    async def _put(self, piece: Output | None) -> None:
+        if self._is_read:
+            await self._pieces.put(piece)
 
 
 class Contexts:

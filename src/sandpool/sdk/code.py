@@ -8,26 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, nullcontext, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import orjson
 
 from sandpool.kube.pod_client import STDERR
+from sandpool.sdk.code_driver import MAX_OUTPUT
 from sandpool.sdk.errors import Diagnosis, SandboxLost, SandpoolError, TaskError
 from sandpool.sdk.results import Output
 from sandpool.service.commands import Command, Commands, RunningCommand
 from sandpool.service.sandboxes import Sandbox
+
+T = TypeVar("T")
 
 #: Bytes of one answer of a session. The sandbox is not trusted to stop.
 _MAX_ANSWER: Final = 64 << 20
 #: Seconds that interrupted code has to stop before its session is ended.
 _INTERRUPT_GRACE: Final = 2.0
 _PYTHON: Final = ("python3", "-u", "-c")
+
+#: Receives output as it arrives. The session reads no further before an awaitable that it returns is done.
+Receiver = Callable[[Output], Awaitable[None] | None]
 
 
 class CodeSessionEnded(SandpoolError):
@@ -112,10 +117,9 @@ class AsyncCodeSession:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def run(
-        self, code: str, *, timeout: float | None = None, stream: Callable[[Output], None] | None = None
-    ) -> Execution:
+    async def run(self, code: str, *, timeout: float | None = None, stream: Receiver | None = None) -> Execution:
         """Run code, with the names that earlier code of this session defined. ``stream`` receives output as it arrives.
+        Output beyond 1 MiB on stdout or stderr is dropped, and the outcome says that it is truncated.
 
         Code that takes longer than ``timeout`` is interrupted, as by Ctrl-C: the outcome has a KeyboardInterrupt and
         the session keeps its state. Raises ``CodeSessionEnded`` if it does not stop."""
@@ -136,9 +140,7 @@ class AsyncCodeSession:
         if running is not None:
             await self._stack.aclose()
 
-    async def _execute(
-        self, request: dict[str, Any], timeout: float | None, stream: Callable[[Output], None] | None
-    ) -> Execution:
+    async def _execute(self, request: dict[str, Any], timeout: float | None, stream: Receiver | None) -> Execution:
         async with self._lock, self._diagnosed():
             finished = False
             try:
@@ -169,28 +171,21 @@ class AsyncCodeSession:
         running = await self._stack.enter_async_context(self._commands.start(self._sandbox, command))
         self._running = running
         self._messages = _messages(running)
-        self._pid = int((await anext(self._messages))["pid"])
+        message = await anext(self._messages)
+        with _well_formed():
+            self._pid = _typed(message["pid"], int)
         return running
 
-    async def _answer(self, stream: Callable[[Output], None] | None) -> Execution:
+    async def _answer(self, stream: Receiver | None) -> Execution:
         assert self._messages is not None
-        kept = {"stdout": bytearray(), "stderr": bytearray()}
+        printed = _Printed()
         async for message in self._messages:
-            if "stream" in message:
-                output = Output(str(message["stream"]), base64.b64decode(message["data"]))
-                kept[output.stream] += output.data
-                if stream is not None:
-                    stream(output)
-            elif message.get("done") == self._number:
-                error = message.get("error")
-                return Execution(
-                    stdout=kept["stdout"].decode(errors="replace"),
-                    stderr=kept["stderr"].decode(errors="replace"),
-                    results=tuple(Rich.of(shown) for shown in message["results"]),
-                    error=None if error is None else CodeError(error["name"], error["value"], error["traceback"]),
-                    truncated=bool(message.get("dropped")),
-                    value=message.get("value"),
-                )
+            with _well_formed():
+                if "stream" not in message:
+                    return printed.outcome(message, self._number)
+                output = printed.keep(message)
+            if output.data and stream is not None and (receiving := stream(output)) is not None:
+                await receiving
         raise CodeSessionEnded("the Python session ended")
 
     async def _interrupt(self, answering: asyncio.Task[Execution]) -> None:
@@ -198,6 +193,57 @@ class AsyncCodeSession:
         done, _ = await asyncio.wait((answering,), timeout=_INTERRUPT_GRACE)
         if not done:
             raise CodeSessionEnded("the code did not stop when it was interrupted; its session and its state are gone")
+
+
+class _Printed:
+    """The output of one execution. Its limit is that of the driver, which may be another program by now: it belongs to
+    the user of the sandbox."""
+
+    def __init__(self) -> None:
+        self._streams = {"stdout": bytearray(), "stderr": bytearray()}
+        self._truncated = False
+
+    def keep(self, message: Mapping[str, Any]) -> Output:
+        """Keep the output in a message; returns the part of it that is within the limit."""
+        output = Output(message["stream"], base64.b64decode(message["data"]))
+        kept = self._streams[output.stream]
+        room = MAX_OUTPUT - len(kept)
+        if len(output.data) > room:
+            self._truncated = True
+            output = Output(output.stream, output.data[:room])
+        kept += output.data
+        return output
+
+    def outcome(self, message: Mapping[str, Any], number: int) -> Execution:
+        """The outcome in the last message of an execution."""
+        if message["done"] != number:
+            raise ValueError
+        error = message["error"]
+        return Execution(
+            stdout=self._streams["stdout"].decode(errors="replace"),
+            stderr=self._streams["stderr"].decode(errors="replace"),
+            results=tuple(Rich.of(shown) for shown in message["results"]),
+            error=None
+            if error is None
+            else CodeError(*(_typed(error[name], str) for name in ("name", "value", "traceback"))),
+            truncated=self._truncated or bool(message["dropped"]),
+            value=message.get("value"),
+        )
+
+
+def _typed(value: Any, wanted: type[T]) -> T:
+    if not isinstance(value, wanted):
+        raise TypeError
+    return value
+
+
+@contextmanager
+def _well_formed() -> Iterator[None]:
+    """Raises ``CodeSessionEnded`` if the block finds a message malformed."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise CodeSessionEnded("the session sent something that is no message") from None
 
 
 async def _messages(running: RunningCommand) -> AsyncIterator[dict[str, Any]]:
@@ -210,16 +256,13 @@ async def _messages(running: RunningCommand) -> AsyncIterator[dict[str, Any]]:
         buffer += piece.data
         if len(buffer) > _MAX_ANSWER:
             raise CodeSessionEnded(f"an answer of the session is larger than {_MAX_ANSWER >> 20} MiB")
-        *lines, rest = bytes(buffer).split(b"\n") if b"\n" in piece.data else (bytes(buffer),)
-        buffer = bytearray(rest)
+        if b"\n" not in piece.data:
+            continue
+        *lines, buffer = buffer.split(b"\n")
         for line in lines:
-            try:
-                message = orjson.loads(line)
-                if not isinstance(message, dict):
-                    raise TypeError
-                yield message
-            except (ValueError, TypeError, KeyError, binascii.Error):
-                raise CodeSessionEnded("the session sent something that is no message") from None
+            with _well_formed():
+                message = _typed(orjson.loads(line), dict)
+            yield message
     code = await running.wait()
     reason = said.decode(errors="replace").strip()
     if code in (126, 127):
@@ -236,9 +279,7 @@ class AsyncCode:
         self._diagnosed = diagnosed
         self._default: AsyncCodeSession | None = None
 
-    async def run(
-        self, code: str, *, timeout: float | None = None, stream: Callable[[Output], None] | None = None
-    ) -> Execution:
+    async def run(self, code: str, *, timeout: float | None = None, stream: Receiver | None = None) -> Execution:
         """Run code in the default session; see ``AsyncCodeSession.run``."""
         if self._default is None:
             self._default = self.session()
