@@ -11,7 +11,7 @@ import pytest
 from sandpool.api import labels
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
-from sandpool.api.resource import Object, SharedObject
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.controllers.claim.late_binding import AVOIDED_SECONDS
 from sandpool.controllers.options import ClaimOptions
 from sandpool.kube.late_binding import BindRequest
@@ -332,6 +332,75 @@ async def test_used_sandbox_that_does_not_acknowledge_is_kept_and_asked_again(wo
     await world.wait(120)
     assert (await served(world))["metadata"]["name"] == box["metadata"]["name"]
     assert await given(world, box) == VALUES
+
+
+@pytest.mark.parametrize(
+    ("type", "name", "change", "back", "why"),
+    [
+        (
+            SANDBOX_CLAIM,
+            "mine",
+            {"spec": {"env": [{"name": "HOME", "value": "/mine"}]}},
+            {"spec": {"env": ENV}},
+            'override is not allowed by the template policy for variable "HOME"',
+        ),
+        (
+            SANDBOX_CLAIM,
+            "mine",
+            {"spec": {"env": [{"name": "A", "value": "$(TOKEN)"}]}},
+            {"spec": {"env": ENV}},
+            'the variable "A" refers to others',
+        ),
+        (
+            SANDBOX_TEMPLATE,
+            "python",
+            {"spec": {"envVarsInjectionPolicy": "Disallowed"}},
+            {"spec": {"envVarsInjectionPolicy": "Allowed"}},
+            "not allowed by the template policy",
+        ),
+        (
+            SANDBOX_TEMPLATE,
+            "python",
+            {"metadata": {"annotations": {labels.LATE_BINDING: "false"}}},
+            {"metadata": {"annotations": {labels.LATE_BINDING: "true"}}},
+            "does not have the annotation",
+        ),
+    ],
+    ids=["overriding claim", "referring claim", "disallowed", "opted out"],
+)
+async def test_restarted_sandbox_is_given_only_what_its_template_allows_now(
+    world: World, type: ResourceType, name: str, change: Object, back: Object, why: str
+) -> None:
+    await template(world)
+    await world.pool(1)
+    await world.claim("mine", env=ENV)
+    box = await served(world)
+    await world.patch(type, name, change)
+    await restart(world, box)
+    await world.wait(5)
+    assert await given(world, box) == {}
+    status, reason, message = (await world.told(SANDBOX_CLAIM, "mine"))["Ready"]
+    assert (status, reason) == ("False", "EnvironmentNotBound")
+    assert why in message
+    assert await world.exists(SANDBOX, box["metadata"]["name"]), "the claim has used it"
+    await world.patch(type, name, back)
+    await world.wait(120)
+    assert (await served(world))["metadata"]["name"] == box["metadata"]["name"]
+    assert await given(world, box) == VALUES
+
+
+async def test_restarted_sandbox_is_given_nothing_without_its_template(world: World) -> None:
+    """A claim can be changed to name a pool that does not exist; its variables need the consent of a template."""
+    await template(world)
+    await world.pool(1)
+    await world.claim("mine", env=ENV)
+    box = await served(world)
+    await world.delete(SANDBOX_TEMPLATE, "python")
+    await restart(world, box)
+    await world.wait(5)
+    assert await given(world, box) == {}
+    assert (await world.told(SANDBOX_CLAIM, "mine"))["Ready"][:2] == ("False", "EnvironmentNotBound")
+    assert await world.exists(SANDBOX, box["metadata"]["name"]), "the claim has used it"
 
 
 async def test_edit_of_a_claim_does_not_change_what_its_sandbox_was_given(world: World) -> None:

@@ -26,6 +26,7 @@ from typing import Final
 
 from sandpool.api.conditions import (
     BINDING_FORBIDDEN,
+    BINDING_NOT_POSSIBLE,
     BINDING_REFUSED,
     BINDING_TIMED_OUT,
     BINDING_UNAVAILABLE,
@@ -56,6 +57,7 @@ from sandpool.controllers.claim.plan import (
     RequestWarm,
     Sync,
     decide,
+    handover_refusal,
     plan_adoption,
     plan_creation,
     trace_context,
@@ -338,6 +340,8 @@ class ClaimController:
             return None
         if sandbox.deleting:
             return late_binding.not_possible("the sandbox is being deleted")
+        if refusal := handover_refusal(observed):
+            return late_binding.not_possible(refusal)
         try:
             await within(self.clock, self.options.binding_timeout, self._hand_over(claim, sandbox))
         except TimeoutError:
@@ -385,7 +389,8 @@ class ClaimController:
         was_used = claim.ready or state.first_ready is not None or bool(claim.annotations.get(CLAIM_FIRST_READY_AT))
         if was_used or sandbox.deleting:
             return await self.reporter.report(state, observed, sandbox, errors.environment_not_bound(failure.message))
-        if observed.template is not None and observed.revision is not None and failure.reason != BINDING_REFUSED:
+        of_sandbox_or_claim = failure.reason in (BINDING_REFUSED, BINDING_NOT_POSSIBLE)  # not of the revision
+        if observed.template is not None and observed.revision is not None and not of_sandbox_or_claim:
             self.avoided.add(key_of(observed.template), observed.revision.hash, failure.message)
         await self.writer.delete(Delete(SANDBOX, sandbox.name, sandbox.uid), claim.namespace)
         state.binding = failure

@@ -10,7 +10,8 @@ objects alone that it has to ask, and asking again is harmless: sandboxd acknowl
 
 **Once per life.** A sandbox that lost its processes has lost the variables, too. ``due`` therefore compares the life
 that was bound with the present one: the time of its last transition to Ready, and that of its last loss of state. A
-claim whose status is Ready for the same life has been bound, so a successor does not ask for every claim.
+claim whose status is Ready for the same life has been bound, so a successor does not ask for every claim. Every life is
+given only what the template allows then: the claim or the template may have changed since (``plan.handover_refusal``).
 
 **Failure.** If the claim was never Ready, the sandbox is deleted, because variables may have reached it, and the claim
 gets a sandbox of its own. The condition EnvironmentBound says why, and keeps later reconciles from trying again. If the

@@ -188,9 +188,7 @@ def _serve(observed: Observed) -> Decision:
         # Detect a metadata conflict before a sandbox is leased.
         adoption.pod_metadata(claim, observed.revision.spec["podTemplate"].get("metadata") or {}, "")
     if binds_late:
-        # The same with what the template's policy refuses.
-        template, revision = _template(observed)
-        provisioning.inject_env(revision.spec["podTemplate"]["spec"], claim.env, template.env_vars_injection_policy)
+        _check_policy(observed)  # the same with what the template's policy refuses
     requests = requests_of(claim, observed.pool, observed.revision)
     if not requests:
         return plan_creation(observed, is_reference_stale=found.is_reference_stale)
@@ -238,6 +236,29 @@ def plan_creation(observed: Observed, *, is_reference_stale: bool = False) -> Cr
         return Reject(error)
     sample = metrics.creation(claim, None, template.name, labels.LAUNCH_COLD, claim.warm_pool)
     return CreateCold(Create(SANDBOX, body), sandbox_provisioned(claim.name), sample, is_reference_stale)
+
+
+def handover_refusal(observed: Observed) -> str:
+    """Why the claim's variables may not be handed to the sandbox that it has; empty if they may.
+
+    Claim and template may have changed since the sandbox was adopted. Without a template nothing allows variables.
+    """
+    claim = observed.claim
+    if not claim.env:
+        return ""
+    try:
+        template = _check_policy(observed)
+    except ClaimError as error:
+        return error.message
+    return late_binding.obstacle(claim, template)
+
+
+def _check_policy(observed: Observed) -> TemplateView:
+    """Return the template. Raises ``ClaimError`` if there is none, or if its policy refuses the claim's variables."""
+    template, revision = _template(observed)
+    pod_spec = revision.spec["podTemplate"]["spec"]
+    provisioning.inject_env(pod_spec, observed.claim.env, template.env_vars_injection_policy)
+    return template
 
 
 def _template(observed: Observed) -> tuple[TemplateView, TemplateRevision]:
