@@ -25,7 +25,6 @@ _file = click.Path(path_type=Path, dir_okay=False, exists=True)
 
 
 @click.command(cls=GroupedCommand)
-@option("--browser", is_flag=True, help="Open it in the browser.")
 @option("--serve", is_flag=True, help="Serve one here, also for the local home, which serves its own.")
 @option(
     "--bind-address",
@@ -45,7 +44,6 @@ _file = click.Path(path_type=Path, dir_okay=False, exists=True)
 @option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="Kubeconfig of the cluster.")
 @option("--context", help="Context of the kubeconfig, or name of a local home.")
 def dashboard(
-    browser: bool,
     serve: bool,
     bind_address: str,
     read_only: bool,
@@ -68,7 +66,7 @@ def dashboard(
     target = connections.resolve(kubeconfig, context)
     home = target.home
     if home is not None and not serve:
-        _show(_login_url(home), browser)
+        click.echo(_login_url(home))
         return
     tls = _tls(tls_cert_file, tls_key_file)
     listening = _listen(bind_address, secure=tls is not None)
@@ -100,7 +98,7 @@ def dashboard(
 
     from sandpool.cli import foreground
 
-    foreground.run(partial(_serve, shown, options, listening, url, browser, show_token=token is None))
+    foreground.run(partial(_serve, shown, options, listening, url, show_token=token is None))
 
 
 async def _serve(
@@ -108,7 +106,6 @@ async def _serve(
     options: DashboardOptions,
     listening: socket.socket,
     url: str,
-    browser: bool,
     stopping: asyncio.Event,
     *,
     show_token: bool,
@@ -124,19 +121,13 @@ async def _serve(
     served = Dashboard(target, options, clock, Random())
     await served.start([listening])
     try:
-        _show(login_url(url, options.token, clock), browser)
+        click.echo(login_url(url, options.token, clock))
         if show_token:
             click.echo(f"token for further logins: {options.token}")
         await foreground.until(stopping, served.wait())
     finally:
         await served.stop()
         await target.client.close()
-
-
-def _show(url: str, browser: bool) -> None:
-    click.echo(url)
-    if browser:
-        click.launch(url)
 
 
 def _login_url(home: Home) -> str:
