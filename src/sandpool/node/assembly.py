@@ -246,6 +246,8 @@ class Node:
     async def _end_volumes(self, keep: bool) -> None:
         if not keep:
             await self.volumes.close()
+            # Also of pods whose start was cut short: their directory could not be removed.
+            await asyncio.to_thread(disk.unmount_below, self.settings.directory / PODS)
 
     async def _end_confinement(self, keep: bool) -> None:
         for runtime in self.runtimes.every.values():

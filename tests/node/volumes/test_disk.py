@@ -73,3 +73,12 @@ def test_unfinished_image_is_created_again(target: Path) -> None:
     (target.parent / f".{target.name}.disk").write_bytes(b"not a file system")
     disk.make(target, SIZE)
     assert disk.is_mounted(target)
+
+
+def test_all_disks_below_a_directory_are_unmounted(tmp_path: Path) -> None:
+    outer, inner = tmp_path / "a b" / "messages", tmp_path / "a b" / "messages" / "inner"
+    for target in (outer, inner):
+        disk.make_in_memory(target, SIZE)
+    disk.unmount_below(tmp_path / "a b")
+    assert traces(tmp_path) == []
+    shutil.rmtree(tmp_path / "a b")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -77,6 +78,16 @@ def unmount(target: Path) -> None:
     """Keep the image: ``make`` mounts it again with its content. What was in memory is lost."""
     while is_mounted(target):
         syscalls.unmount(str(target))
+
+
+def unmount_below(directory: Path) -> None:
+    """Unmount all file systems below a directory, the innermost first."""
+    prefix = f"{directory.resolve()}/"
+    targets = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()]
+    for target in reversed(targets):
+        path = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), target)  # a space is written as \\040
+        if path.startswith(prefix):
+            syscalls.unmount(path)
 
 
 def remove(target: Path) -> None:
