@@ -208,7 +208,7 @@ class ProcessTable:
             with suppress(RpcError, ServiceError, ApiError, OSError, TimeoutError):
                 async with asyncio.timeout(_SIGNALLING_SECONDS):
                     await self.signal(process, "KILL")
-        except Exception as error:  # noqa: BLE001 - the one who waits for the start, or the followers, get it
+        except Exception as error:  # noqa: BLE001 - raised to the caller of start or to the followers
             if not started.done():
                 started.set_exception(error)
                 return

@@ -1,7 +1,7 @@
 """URLs of servers in sandboxes that a browser can open: they name one port of one sandbox and expire.
 
 A URL carries a restricted token, ``u1.<payload of a token>.<restriction>.<signature>``. The signature's key is the
-signature of the token, which only those who hold the token know and only the router can compute again from the
+signature of the token. Holders of the token know it, and only the router can compute it again from the
 payload. So the holder of any token makes URLs of what it grants, without asking the router, and a URL reveals no token
 and cannot be widened.
 

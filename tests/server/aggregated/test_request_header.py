@@ -1,4 +1,4 @@
-"""Who asks, as kube-apiserver's aggregation layer says it."""
+"""Requestheader authentication of the aggregation layer."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def is_in_use(before: Idleness, sample: Sample, settings: SleepSettings) -> bool
 
 
 def decide(settings: SleepSettings, idleness: Idleness, now: float, *, frozen: bool) -> Decision:
-    """Decide about a pod that is ``frozen`` or runs. A frozen pod is looked at as often as one that runs, because a
+    """Decide about a pod that is ``frozen`` or runs. A frozen pod is inspected as often as one that runs, because a
     client may thaw it; nothing needs to be sampled for that."""
     freeze_at = None if settings.freeze_after is None or frozen else idleness.since + settings.freeze_after
     suspend_at = None if settings.suspend_after is None else idleness.since + settings.suspend_after

@@ -1,1 +1,1 @@
-"""The API of our kinds behind a kube-apiserver, as an aggregated API server: who asks, and what they may do."""
+"""The API of our kinds behind a kube-apiserver, as an aggregated API server: authentication and authorization."""
