@@ -7,7 +7,6 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -20,11 +19,12 @@ from sandpool.dashboard.guard import SESSION_HEADER, GuardOptions
 from sandpool.dashboard.server import Dashboard, DashboardOptions
 from sandpool.dashboard.target import DashboardTarget
 from sandpool.engine.clock import SystemClock
-from sandpool.testing.backend import InProcessBackend
 from sandpool.testing.world import World
+from tests.support import in_process_world
 from tests.support.browser import Browser, Page, chromium, connected, find_chromium
 from tests.support.fake_pod_client import FakePodClient
-from tests.support.local_commands import LocalCommands
+
+directory, pods, world = in_process_world.directory, in_process_world.pods, in_process_world.world
 
 TOKEN = "t" * 64
 
@@ -79,31 +79,6 @@ class Visitor:
         status, answer = await self.call(method, path, content)
         assert status == 200, answer
         return answer
-
-
-@pytest_asyncio.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    backend = await InProcessBackend.start(tmp_path)
-    world = World(backend)
-    await world.start()
-    yield world
-    await world.stop()
-    await backend.close()
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    """The working directory of commands."""
-    made = tmp_path / "work"
-    made.mkdir()
-    return made
-
-
-@pytest_asyncio.fixture
-async def pods(directory: Path) -> AsyncIterator[FakePodClient]:
-    pods = FakePodClient(LocalCommands(directory).play)
-    yield pods
-    await pods.close()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -18,35 +17,11 @@ from sandpool.e2b.listener import listening
 from sandpool.e2b.options import EndpointOptions
 from sandpool.e2b.rpc import END, EnvelopeReader, envelope
 from sandpool.engine.clock import SystemClock
-from sandpool.testing.backend import InProcessBackend
 from sandpool.testing.world import World
+from tests.support import in_process_world
 from tests.support.fake_pod_client import FakePodClient
-from tests.support.local_commands import LocalCommands
 
-
-@pytest_asyncio.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    backend = await InProcessBackend.start(tmp_path)
-    world = World(backend)
-    await world.start()
-    yield world
-    await world.stop()
-    await backend.close()
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    """The working directory of sandboxes."""
-    made = tmp_path / "work"
-    made.mkdir()
-    return made
-
-
-@pytest_asyncio.fixture
-async def pods(directory: Path) -> AsyncIterator[FakePodClient]:
-    pods = FakePodClient(LocalCommands(directory).play)
-    yield pods
-    await pods.close()
+directory, pods, world = in_process_world.directory, in_process_world.pods, in_process_world.world
 
 
 @pytest.fixture

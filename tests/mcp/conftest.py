@@ -16,7 +16,10 @@ from sandpool.mcp.sessions import Sessions
 from sandpool.sdk.client import AsyncClient
 from sandpool.service.service import Service
 from sandpool.testing.world import World
-from tests.sdk.conftest import client, directory, pods, service, world  # noqa: F401 - fixtures
+from tests.sdk.conftest import client, service  # noqa: F401 - fixtures
+from tests.support import in_process_world
+
+directory, pods, world = in_process_world.directory, in_process_world.pods, in_process_world.world
 
 T = TypeVar("T")
 POOL = "python"

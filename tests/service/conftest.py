@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest_asyncio
 
 from sandpool.service.service import Service
-from sandpool.testing.backend import InProcessBackend
 from sandpool.testing.world import World
+from tests.support import in_process_world
 from tests.support.fake_pod_client import FakePodClient, PlayedSession
+
+world = in_process_world.world
 
 
 async def play(session: PlayedSession) -> int | str:
@@ -30,16 +29,6 @@ async def play(session: PlayedSession) -> int | str:
         case ("impossible",):
             return "no such program"
     return 0
-
-
-@pytest_asyncio.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    backend = await InProcessBackend.start(tmp_path)
-    world = World(backend)
-    await world.start()
-    yield world
-    await world.stop()
-    await backend.close()
 
 
 @pytest_asyncio.fixture
