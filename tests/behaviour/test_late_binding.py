@@ -23,11 +23,13 @@ VALUES = {"TOKEN": "canary-1", "MODE": "fast"}
 TIMEOUT = ClaimOptions().binding_timeout
 
 
-async def template(world: World, *, opted_in: str = "true", policy: str = "Allowed", **pod_spec: Any) -> None:
+async def template(
+    world: World, *, name: str = "python", opted_in: str = "true", policy: str = "Allowed", **pod_spec: Any
+) -> None:
     container: Object = {"name": "main", "image": "example.com/image:1", "env": [{"name": "HOME", "value": "/"}]}
     spec = {"podTemplate": {"spec": {"containers": [container], **pod_spec}}, "envVarsInjectionPolicy": policy}
     metadata = {"annotations": {labels.LATE_BINDING: opted_in}} if opted_in else {}
-    await world.create(SANDBOX_TEMPLATE, "python", metadata=metadata, spec=spec)
+    await world.create(SANDBOX_TEMPLATE, name, metadata=metadata, spec=spec)
 
 
 async def served(world: World, name: str = "mine") -> SharedObject:
@@ -400,6 +402,30 @@ async def test_restarted_sandbox_is_given_nothing_without_its_template(world: Wo
     await world.wait(5)
     assert await given(world, box) == {}
     assert (await world.told(SANDBOX_CLAIM, "mine"))["Ready"][:2] == ("False", "EnvironmentNotBound")
+    assert await world.exists(SANDBOX, box["metadata"]["name"]), "the claim has used it"
+
+
+@pytest.mark.parametrize("template_exists", [True, False])
+async def test_template_of_another_pool_does_not_allow_what_the_template_of_the_sandbox_refuses(
+    world: World, template_exists: bool
+) -> None:
+    await template(world)
+    await world.pool(1)
+    await template(world, name="lax", policy="Overrides")
+    await world.pool(0, name="lax", sandboxTemplateRef={"name": "lax"})
+    await world.claim("mine", env=ENV)
+    box = await served(world)
+    await world.patch(
+        SANDBOX_CLAIM, "mine", {"spec": {"env": [{"name": "HOME", "value": "/mine"}], "warmPoolRef": {"name": "lax"}}}
+    )
+    if not template_exists:
+        await world.delete(SANDBOX_TEMPLATE, "python")
+    await restart(world, box)
+    await world.wait(5)
+    assert await given(world, box) == {}
+    status, reason, message = (await world.told(SANDBOX_CLAIM, "mine"))["Ready"]
+    assert (status, reason) == ("False", "EnvironmentNotBound")
+    assert ("not allowed by the template policy" if template_exists else "is gone") in message
     assert await world.exists(SANDBOX, box["metadata"]["name"]), "the claim has used it"
 
 

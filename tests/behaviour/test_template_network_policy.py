@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sandpool.api.kinds import NETWORK_POLICY, POD, SANDBOX, SANDBOX_TEMPLATE
+import pytest
+
+from sandpool.api.kinds import NETWORK_POLICY, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import TEMPLATE_REF_HASH
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
@@ -153,3 +155,45 @@ async def test_templates_emit_no_events(world: World) -> None:
     await world.template()
     await change(world, networkPolicyManagement="Unmanaged")
     assert await world.events() == []
+
+
+async def template_of(world: World, sandbox: str) -> str:
+    """The template whose policy selects the pod of a sandbox."""
+    labels = (await world.get(POD, sandbox))["metadata"]["labels"]
+    found: str = labels[TEMPLATE_REF_HASH]
+    return found
+
+
+@pytest.mark.parametrize("cold", [False, True])
+async def test_sandbox_stays_below_the_policy_of_its_template_if_its_claim_names_another_pool(
+    world: World, cold: bool
+) -> None:
+    """Who may change a claim but no template must not choose the network of a sandbox that runs."""
+    await world.template(networkPolicy={"ingress": []})
+    await world.template(name="open", networkPolicyManagement="Unmanaged")
+    await world.pool(0 if cold else 1)
+    await world.pool(0, name="open", sandboxTemplateRef={"name": "open"})
+    await world.claim("mine")
+    box = (await world.served(1))["mine"]["metadata"]["name"]
+    await world.patch(SANDBOX_CLAIM, "mine", {"spec": {"warmPoolRef": {"name": "open"}}})
+    await world.wait(60)
+    assert await template_of(world, box) == HASH
+    assert (await world.get(SANDBOX, box))["metadata"]["labels"][TEMPLATE_REF_HASH] == HASH
+    await world.restart()
+    await world.wait(60)
+    assert await template_of(world, box) == HASH
+
+
+async def test_sandbox_of_a_deleted_template_gets_the_policy_of_its_pool(world: World) -> None:
+    """The policy of a deleted template is deleted with it, and without one nothing would be closed."""
+    await world.template()
+    await world.template(name="next")
+    await world.pool(1)
+    await world.claim("mine")
+    box = (await world.served(1))["mine"]["metadata"]["name"]
+    await world.patch(SANDBOX_WARM_POOL, "pool", {"spec": {"sandboxTemplateRef": {"name": "next"}}})
+    await world.delete(SANDBOX_TEMPLATE, "python")
+    await world.patch(SANDBOX_CLAIM, "mine", {"metadata": {"annotations": {"example.com/note": "look"}}})
+    await world.restart()
+    await world.wait(60)
+    assert await template_of(world, box) == name_hash("next")

@@ -37,7 +37,7 @@ _KNOWN_CREATORS: Final = frozenset({"go-client", "python-client", CREATED_BY_CON
 
 #: On Sandbox: the name of its pod.
 POD_NAME: Final = "agents.x-k8s.io/pod-name"
-#: On Sandbox: the name of the template it was created from.
+#: On Sandbox: the name of the template it was created from or, if its variables are bound late, adopted with.
 TEMPLATE_REF: Final = "agents.x-k8s.io/sandbox-template-ref"
 #: On Pod: the keys that were copied from the pod template, so that they can be removed again.
 PROPAGATED_LABELS: Final = "agents.x-k8s.io/propagated-labels"

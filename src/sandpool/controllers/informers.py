@@ -50,6 +50,7 @@ _OWNER: Final = "owner"
 _POOL: Final = "pool"
 _TEMPLATE: Final = "template"
 _POD: Final = "pod"
+_HASH: Final = "hash"
 
 V = TypeVar("V", bound=View)
 
@@ -79,6 +80,7 @@ class Caches:
         self.pods.add_index(_OWNER, _owner)
         self.claims.add_index(_POOL, lambda claim: ((claim.namespace, claim.warm_pool),))
         self.pools.add_index(_TEMPLATE, lambda pool: ((pool.namespace, pool.template),))
+        self.templates.add_index(_HASH, lambda template: ((template.namespace, name_hash(template.name)),))
 
     def __getitem__(self, type: ResourceType) -> Cache[Any]:
         return self._by_type[type]
@@ -115,6 +117,10 @@ class Caches:
     def template_pools(self, namespace: str, template: str) -> tuple[WarmPoolView, ...]:
         """Pools that refer to a template."""
         return self.pools.by_index(_TEMPLATE, (namespace, template))
+
+    def templates_hashed(self, namespace: str, ref_hash: str) -> tuple[TemplateView, ...]:
+        """Templates whose names have this hash, as in the label of a sandbox: one, as a rule."""
+        return self.templates.by_index(_HASH, (namespace, ref_hash))
 
     def _add(self, type: ResourceType, project: Callable[[SharedObject], V]) -> Cache[V]:
         cache = self._by_type[type] = Cache(project, name=type.plural)

@@ -64,6 +64,8 @@ def adoption_patch(
     annotations.pop(labels.SAFE_TO_EVICT, None)
     if binds_late:
         annotations[labels.LATE_BOUND] = "true"
+        if revision is not None:
+            annotations[labels.TEMPLATE_REF] = revision.template  # which must allow the variables of each life
     if trace_context:
         annotations[labels.TRACE_CONTEXT] = trace_context
     pod_change = _pod_metadata_change(claim, sandbox, revision)

@@ -24,6 +24,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from sandpool.api import labels
 from sandpool.api.conditions import (
     BINDING_FORBIDDEN,
     BINDING_NOT_POSSIBLE,
@@ -36,7 +37,7 @@ from sandpool.api.kinds import NETWORK_POLICY, SANDBOX, SANDBOX_CLAIM
 from sandpool.api.labels import CLAIM_FIRST_READY_AT
 from sandpool.api.names import network_policy_name
 from sandpool.api.resource import Key, Object
-from sandpool.api.views import ClaimView, NetworkPolicyView, PodView, SandboxView, TemplateView
+from sandpool.api.views import ClaimView, NetworkPolicyView, PodView, SandboxView, TemplateView, WarmPoolView
 from sandpool.controllers.claim import errors, late_binding
 from sandpool.controllers.claim.adoption import adopt_sandbox, is_lost
 from sandpool.controllers.claim.assignment.assigner import Assigner, Lease
@@ -44,7 +45,7 @@ from sandpool.controllers.claim.assignment.node_health import NodeHealth
 from sandpool.controllers.claim.defaults import with_defaults
 from sandpool.controllers.claim.errors import ClaimError, Retry, is_refusal
 from sandpool.controllers.claim.late_binding import AvoidedRevisions, BindingOutcome
-from sandpool.controllers.claim.ownership import duplicate_deletions, referenced_names
+from sandpool.controllers.claim.ownership import duplicate_deletions, primary_sandbox, referenced_names
 from sandpool.controllers.claim.plan import (
     Adopt,
     CreateCold,
@@ -196,8 +197,8 @@ class ClaimController:
         namespace = claim.namespace
         named = {name: self.caches.sandboxes.get(Key(namespace, name)) for name in referenced_names(claim)}
         pool = self.caches.pools.get(Key(namespace, claim.warm_pool))
-        template = None if pool is None else self.caches.templates.get(Key(namespace, pool.template))
         owned = self.caches.owned_sandboxes(claim.uid)
+        template = self._template(claim, pool, owned)
         return Observed(
             claim=with_defaults(claim, pool, had_sandbox=state.had_sandbox or bool(owned)),
             owned=owned,
@@ -213,6 +214,19 @@ class ClaimController:
             abandoned=state.abandoned,
             binding_obstacle="" if not claim.env else self._binding_obstacle(claim, state, template),
         )
+
+    def _template(
+        self, claim: ClaimView, pool: WarmPoolView | None, owned: Sequence[SandboxView]
+    ) -> TemplateView | None:
+        """The template that the claim is served from. A sandbox that it has keeps its own, whatever pool the claim
+        names later: otherwise a claim could choose the network and the policies of a sandbox that runs. Only a sandbox
+        of a template that is gone, and whose NetworkPolicy with it, gets that of the pool."""
+        if owned:
+            ref_hash = primary_sandbox(claim, owned).labels.get(labels.TEMPLATE_REF_HASH, "")
+            made_from = self.caches.templates_hashed(claim.namespace, ref_hash)
+            if made_from:
+                return next((each for each in made_from if pool and each.name == pool.template), made_from[0])
+        return None if pool is None else self.caches.templates.get(Key(claim.namespace, pool.template))
 
     def _binding_obstacle(self, claim: ClaimView, state: ClaimState, template: TemplateView | None) -> str:
         if self.binder is None:
@@ -340,7 +354,7 @@ class ClaimController:
             return None
         if sandbox.deleting:
             return late_binding.not_possible("the sandbox is being deleted")
-        if refusal := handover_refusal(observed):
+        if refusal := handover_refusal(observed, sandbox):
             return late_binding.not_possible(refusal)
         try:
             await within(self.clock, self.options.binding_timeout, self._hand_over(claim, sandbox))

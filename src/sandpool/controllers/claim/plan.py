@@ -40,7 +40,7 @@ class Observed:
     owned: Sequence[SandboxView]  # sandboxes whose controller is the claim
     named: Mapping[str, SandboxView]  # those of ``ownership.referenced_names`` that exist
     pool: WarmPoolView | None
-    template: TemplateView | None
+    template: TemplateView | None  # of the pool or, if the claim has a sandbox, of that
     revision: TemplateRevision | None  # of the template; None if there is no template
     now: datetime  # when the reconcile began
     first_observed: datetime | None = None
@@ -238,7 +238,7 @@ def plan_creation(observed: Observed, *, is_reference_stale: bool = False) -> Cr
     return CreateCold(Create(SANDBOX, body), sandbox_provisioned(claim.name), sample, is_reference_stale)
 
 
-def handover_refusal(observed: Observed) -> str:
+def handover_refusal(observed: Observed, sandbox: SandboxView) -> str:
     """Why the claim's variables may not be handed to the sandbox that it has; empty if they may.
 
     Claim and template may have changed since the sandbox was adopted. Without a template nothing allows variables.
@@ -250,6 +250,9 @@ def handover_refusal(observed: Observed) -> str:
         template = _check_policy(observed)
     except ClaimError as error:
         return error.message
+    adopted_from = sandbox.annotations.get(labels.TEMPLATE_REF)
+    if adopted_from != template.name:
+        return f'the template "{adopted_from}" of the sandbox is gone'
     return late_binding.obstacle(claim, template)
 
 
