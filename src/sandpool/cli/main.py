@@ -39,6 +39,8 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "The local home": {
         "status": ("sandpool.cli.status", "Show the home, its nodes, pools and claims on one screen."),
         "down": ("sandpool.cli.down", "Stop the home; sandboxes and their files are kept."),
+        "backup": ("sandpool.cli.backup", "Copy all objects of a home or a cluster's volume into a file."),
+        "restore": ("sandpool.cli.backup", "Put the objects of a backup into a data directory."),
         "context": ("sandpool.cli.context", "Show or choose the API that commands talk to."),
         "demo": ("sandpool.cli.demo", "Demonstrate everything on this machine, from start to clean-up."),
         "image": ("sandpool.cli.image", "Build, list, import and remove images of this machine."),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,35 +13,6 @@ from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import InsufficientStorage
 from sandpool.server.api_server import ApiServer
 from sandpool.server.serving.daemon import Daemon, ServerOptions
-
-
-@contextlib.contextmanager
-def disk(directory: Path, size: str) -> Iterator[Path]:
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "sandpool-test", str(directory)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode != 0:
-        pytest.skip("mounting a small file system needs root")
-    try:
-        yield directory
-    finally:
-        subprocess.run(["umount", "--lazy", str(directory)], check=True)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, with room for little more than an empty server."""
-    with disk(tmp_path, "4m") as path:
-        yield path
-
-
-@pytest.fixture
-def larger_disk(tmp_path: Path) -> Iterator[Path]:
-    """Room for a reserve that is larger than the write-ahead log of a new server."""
-    with disk(tmp_path, "16m") as path:
-        yield path
 
 
 async def fill(client: Client, prefix: str = "n") -> int:

@@ -28,6 +28,7 @@ import fcntl
 import logging
 import os
 import queue
+import shutil
 import sqlite3
 import struct
 import threading
@@ -37,6 +38,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+from sandpool.engine.clock import Clock, SystemClock
+
 _log = logging.getLogger(__name__)
 
 # Format 1 had no digest, and the CRC of a row covered its value only. Such a database opens, and the first commit makes
@@ -45,6 +48,9 @@ FORMAT: Final = 2
 _OLDEST_FORMAT: Final = 1
 DATABASE: Final = "sandpool.db"
 RESERVE: Final = "reserve"
+#: Directories of a restore: what waits to be put into place, and what it replaced.
+RESTORED: Final = "restored"
+REPLACED: Final = "replaced"
 _PAGE: Final = 4096
 _CHECKPOINT_PAGES: Final = 4000
 _RESERVE_BYTES: Final = 32 << 20  # twice what the write-ahead log grows to, so that it can always be checkpointed
@@ -56,7 +62,9 @@ _OPEN_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _HEAD = struct.Struct("<QI")  # revision, CRC of its bytes
 
 _SCHEMA = """
-CREATE TABLE meta (format INTEGER NOT NULL, revision INTEGER NOT NULL, rows INTEGER NOT NULL, digest INTEGER);
+CREATE TABLE meta (
+    format INTEGER NOT NULL, revision INTEGER NOT NULL, rows INTEGER NOT NULL, digest INTEGER, written REAL
+);
 CREATE TABLE objects (
     id INTEGER PRIMARY KEY,
     resource TEXT NOT NULL,
@@ -69,7 +77,9 @@ CREATE TABLE objects (
 """
 _PUT = "INSERT OR REPLACE INTO objects VALUES "
 _DELETE = "DELETE FROM objects WHERE id = ?"
-_META = f"UPDATE meta SET format = {FORMAT}, revision = ?, rows = ?, digest = ?"
+_META = f"UPDATE meta SET format = {FORMAT}, revision = ?, rows = ?, digest = ?, written = ?"
+# Columns that databases of earlier versions lack.
+_ADDED: Final = {"digest": "INTEGER", "written": "REAL"}
 
 # The writer thread releases the interpreter lock at every step of a statement, and while the event loop is busy it gets
 # the lock back milliseconds later. So one statement puts many rows: a burst costs a handful of steps, not hundreds.
@@ -148,10 +158,11 @@ def checksum(value: bytes, start: int = 0) -> int:
 
 
 class Log(Protocol):
-    """What a store needs of a journal. ``revision`` and ``rows`` are as of the last commit."""
+    """What a store needs of a journal. ``revision``, ``rows`` and ``written``, its time, are as of the last commit."""
 
     revision: int
     rows: int
+    written: float  # seconds since the epoch; 0 if unknown
 
     def load(self) -> Iterator[Row]:
         """Every object, before the first commit."""
@@ -166,21 +177,158 @@ class Log(Protocol):
         ...
 
 
+class Committed(NamedTuple):
+    """What the database records about its last commit."""
+
+    revision: int
+    rows: int
+    digest: int | None  # None: written by format 1, which had none
+    written: float  # seconds since the epoch; 0: written by a version that did not record it
+
+
+def damaged(directory: Path, what: str) -> StoreDamaged:
+    """Return the error for a data directory that cannot be trusted."""
+    return StoreDamaged(
+        f"the database in {directory} is damaged: {what}. Nothing was changed. Restore the directory from a "
+        "backup (`sandpool restore`), or move it away to start with an empty one"
+    )
+
+
+def read_committed(db: sqlite3.Connection, directory: Path) -> Committed:
+    """Read the record of the last commit. Raises ``StoreDamaged``, also for a format of a later version."""
+    found = db.execute("SELECT format, revision, rows FROM meta").fetchall()
+    if len(found) != 1:
+        raise damaged(directory, f"it has {len(found)} records of its own state instead of one")
+    stored_format, revision, rows = found[0]
+    if stored_format not in (_OLDEST_FORMAT, FORMAT):
+        path = directory / DATABASE
+        raise StoreDamaged(f"{path} has format {stored_format}; this version of sandpool reads format {FORMAT}")
+    columns = _columns(db)
+    digest = db.execute("SELECT digest FROM meta").fetchone()[0] if stored_format == FORMAT else None
+    written = db.execute("SELECT written FROM meta").fetchone()[0] if "written" in columns else None
+    return Committed(revision, rows, digest, written or 0.0)
+
+
+def _columns(db: sqlite3.Connection) -> set[str]:
+    return {column[1] for column in db.execute("PRAGMA table_info(meta)")}
+
+
+def acknowledged(recorded: bytes) -> int:
+    """The newest acknowledged revision, from the content of the file ``head``; 0 if that proves nothing."""
+    if len(recorded) != _HEAD.size:
+        return 0
+    revision, crc = _HEAD.unpack(recorded)
+    # A head torn by a power failure proves nothing either way.
+    return int(revision) if crc == zlib.crc32(recorded[:8]) else 0
+
+
+def check_head(directory: Path, recorded: bytes, committed: int) -> None:
+    """Raise ``StoreDamaged`` if a revision was acknowledged that the database does not have."""
+    if (revision := acknowledged(recorded)) > committed:
+        raise damaged(
+            directory,
+            f"revision {revision} was acknowledged but the database ends at {committed}: "
+            "its write-ahead log was truncated or removed",
+        )
+
+
+def verified_rows(
+    db: sqlite3.Connection, directory: Path, committed: Committed, checksums: dict[int, int]
+) -> Iterator[Row]:
+    """Yield every object, checked, and add the CRC of each row to ``checksums``. Raises ``StoreDamaged``.
+
+    A caller that stops half-way has no proof that the objects it got are all there are."""
+    keys: set[tuple[str, str, str]] = set()
+    for columns in db.execute("SELECT id, resource, namespace, name, revision, value, crc FROM objects"):
+        row_id, resource, namespace, name, revision, value, crc = columns
+        key = f"{row_id}\0{resource}\0{namespace}\0{name}\0{revision}\0"
+        whole = checksums[row_id] = zlib.crc32(value, zlib.crc32(key.encode()))
+        if crc != whole | _WHOLE_ROW and (crc >= _WHOLE_ROW or crc != zlib.crc32(value)):
+            raise damaged(directory, f'the stored bytes of {resource} "{namespace}/{name}" do not match their checksum')
+        if revision > committed.revision:
+            raise damaged(directory, f"revision {revision} of an object is newer than {committed.revision}, the last")
+        keys.add(columns[1:4])
+        yield _row(columns[:6])
+    if len(checksums) != committed.rows:
+        raise damaged(directory, f"it should hold {committed.rows} objects and holds {len(checksums)}")
+    if len(keys) != committed.rows:
+        raise damaged(directory, f"{committed.rows - len(keys)} objects are there twice")
+    if committed.digest is not None and committed.digest != digest_of(checksums):
+        raise damaged(directory, "it holds rows of an earlier state, or not all rows of the last commit")
+
+
+def digest_of(checksums: dict[int, int]) -> int:
+    """The digest of all rows, from their CRCs."""
+    return sum(checksums.values()) & _DIGEST_MASK
+
+
+def take_lock(directory: Path) -> int:
+    """Lock a data directory; close the descriptor to release it. Raises ``StoreInUse``."""
+    lock = os.open(directory / "lock", _OPEN_FLAGS, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        raise StoreInUse(
+            f"{directory} is in use by another server; stop that one or choose another data directory"
+        ) from error
+    return lock
+
+
+def finish_restore(directory: Path) -> bool:
+    """Put a restored database into its place, if there is one. The caller holds the lock of the directory.
+
+    ``RESTORED`` appears complete and on disk, in one step. From then on the restore is done, however often it is
+    interrupted: every step can be done again, and the database, which is last, says whether there is one left. What it
+    replaces is kept in ``REPLACED``."""
+    restored, replaced = directory / RESTORED, directory / REPLACED
+    if not restored.is_dir():
+        return False
+    if (restored / DATABASE).exists():
+        replaced.mkdir(exist_ok=True, mode=0o700)
+        for name in (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", "head"):
+            with contextlib.suppress(FileNotFoundError):
+                (directory / name).replace(replaced / name)
+        for file in sorted(restored.rglob("*")):
+            target = directory / file.relative_to(restored)
+            if file.is_dir():
+                target.mkdir(exist_ok=True, mode=0o700)
+            elif file.name != DATABASE:
+                file.replace(target)
+        sync_directory(directory)
+        (restored / DATABASE).replace(directory / DATABASE)
+        sync_directory(directory)
+    shutil.rmtree(restored)
+    return True
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 class Journal:
     """Owns the data directory's database and its writer thread."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, clock: Clock | None = None) -> None:
         self.directory = directory
+        self.clock = clock or SystemClock()
         self.revision = 0
         self.rows = 0
+        self.written = 0.0
         self.commits = 0
         self._digest: int | None = 0  # of the last commit; None: written by format 1, which had none
         self._has_reserve = False
         self._released = 0  # bytes of the reserve when it was given up last
         self._checksums: dict[int, int] = {}  # by row id, the CRC of every row as of the last commit
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock = self._take_lock()
+        self._lock = take_lock(directory)
         try:
+            finish_restore(directory)
             self._db = self._open()
             self._head = os.open(directory / "head", _OPEN_FLAGS, 0o600)
             self._check_head()
@@ -193,17 +341,6 @@ class Journal:
         self._thread.start()
 
     # -- opening ---------------------------------------------------------------------------------------------------
-
-    def _take_lock(self) -> int:
-        lock = os.open(self.directory / "lock", _OPEN_FLAGS, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(lock)
-            raise StoreInUse(
-                f"{self.directory} is in use by another server; stop that one or choose another data directory"
-            ) from error
-        return lock
 
     def _open(self) -> sqlite3.Connection:
         try:
@@ -240,7 +377,7 @@ class Journal:
             if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
                 if (self.directory / "head").exists():
                     raise self._damaged("the database has no tables although it was in use before")
-                db.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}INSERT INTO meta VALUES ({FORMAT}, 0, 0, 0);COMMIT;")
+                db.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}INSERT INTO meta VALUES ({FORMAT}, 0, 0, 0, 0);COMMIT;")
             self._read_meta(db)
         except BaseException:
             db.close()
@@ -248,39 +385,21 @@ class Journal:
         return db
 
     def _read_meta(self, db: sqlite3.Connection) -> None:
-        found = db.execute("SELECT format, revision, rows FROM meta").fetchall()
-        if len(found) != 1:
-            raise self._damaged(f"it has {len(found)} records of its own state instead of one")
-        stored_format, self.revision, self.rows = found[0]
-        if stored_format == _OLDEST_FORMAT:
-            self._digest = None
-            if not any(column[1] == "digest" for column in db.execute("PRAGMA table_info(meta)")):
-                db.execute("ALTER TABLE meta ADD COLUMN digest INTEGER")
-        elif stored_format == FORMAT:
-            self._digest = db.execute("SELECT digest FROM meta").fetchone()[0]
-        else:
-            path = self.directory / DATABASE
-            raise StoreDamaged(f"{path} has format {stored_format}; this version of sandpool reads format {FORMAT}")
+        self._committed = read_committed(db, self.directory)
+        self.revision, self.rows, self._digest, self.written = self._committed
+        for name in _ADDED.keys() - _columns(db):
+            db.execute(f"ALTER TABLE meta ADD COLUMN {name} {_ADDED[name]}")
 
     def _check_head(self) -> None:
-        recorded = os.pread(self._head, _HEAD.size, 0)
-        if len(recorded) != _HEAD.size:
-            return
-        revision, crc = _HEAD.unpack(recorded)
-        # A head torn by a power failure proves nothing either way.
-        if crc == zlib.crc32(recorded[:8]) and revision > self.revision:
+        try:
+            check_head(self.directory, os.pread(self._head, _HEAD.size, 0), self.revision)
+        except StoreDamaged:
             self._db.close()
             os.close(self._head)
-            raise self._damaged(
-                f"revision {revision} was acknowledged but the database ends at {self.revision}: "
-                "its write-ahead log was truncated or removed"
-            )
+            raise
 
     def _damaged(self, what: str) -> StoreDamaged:
-        return StoreDamaged(
-            f"the database in {self.directory} is damaged: {what}. Nothing was changed. Restore the directory from a "
-            "backup, or move it away to start with an empty one"
-        )
+        return damaged(self.directory, what)
 
     def load(self) -> Iterator[Row]:
         """Yield every object, checked. Runs before the first commit, in the caller's thread.
@@ -289,35 +408,15 @@ class Journal:
         problems: list[str] = []
         structure = threading.Thread(target=self._check_structure, args=(problems,), name="quick_check", daemon=True)
         structure.start()
-        keys: set[tuple[str, str, str]] = set()
-        checksums = self._checksums
         try:
-            for columns in self._db.execute("SELECT id, resource, namespace, name, revision, value, crc FROM objects"):
-                row_id, resource, namespace, name, revision, value, crc = columns
-                key = f"{row_id}\0{resource}\0{namespace}\0{name}\0{revision}\0"
-                whole = checksums[row_id] = zlib.crc32(value, zlib.crc32(key.encode()))
-                if crc != whole | _WHOLE_ROW and (crc >= _WHOLE_ROW or crc != zlib.crc32(value)):
-                    raise self._damaged(
-                        f'the stored bytes of {resource} "{namespace}/{name}" do not match their checksum'
-                    )
-                if revision > self.revision:
-                    raise self._damaged(f"revision {revision} of an object is newer than {self.revision}, the last")
-                keys.add(columns[1:4])
-                yield _row(columns[:6])
+            yield from verified_rows(self._db, self.directory, self._committed, self._checksums)
         except (sqlite3.DatabaseError, TypeError) as error:
             raise self._damaged(str(error)) from error
         finally:
             structure.join()
-        if len(checksums) != self.rows:
-            raise self._damaged(f"it should hold {self.rows} objects and holds {len(checksums)}")
-        if len(keys) != self.rows:
-            raise self._damaged(f"{self.rows - len(keys)} objects are there twice")
-        digest = sum(checksums.values()) & _DIGEST_MASK
-        if self._digest is not None and self._digest != digest:
-            raise self._damaged("it holds rows of an earlier state, or not all rows of the last commit")
         if problems:
             raise self._damaged(problems[0])
-        self._digest = digest
+        self._digest = digest_of(self._checksums)
 
     def _check_structure(self, problems: list[str]) -> None:
         try:
@@ -375,9 +474,10 @@ class Journal:
                 db.execute(_PUTS[count], columns)
                 start += count
         digest &= _DIGEST_MASK
-        db.execute(_META, (batch.revision, batch.rows, digest))
+        now = self.clock.now().timestamp()
+        db.execute(_META, (batch.revision, batch.rows, digest, now))
         db.execute("COMMIT")
-        self.revision, self.rows, self._digest = batch.revision, batch.rows, digest
+        self.revision, self.rows, self._digest, self.written = batch.revision, batch.rows, digest, now
         for row_id in batch.deletes:
             checksums.pop(row_id, None)
         checksums.update(written)

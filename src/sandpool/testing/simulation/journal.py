@@ -16,6 +16,7 @@ class MemoryJournal:
         self.objects = {row.id: row for row in rows}
         self.revision = revision
         self.rows = len(self.objects)
+        self.written = 0.0
 
     def load(self) -> Iterator[Row]:
         return iter(self.objects.values())
