@@ -133,9 +133,6 @@ async def test_sandbox_that_refuses_is_retried_and_reported(daemon: Daemon, sand
         assert "sandbox_router_upstream_retries_total 2.0" in (await metrics.render())[0].decode()
 
 
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # sockets cut off by the stop, not found yet
 async def test_clients_need_a_token_unless_their_connection_grants_the_namespace(
     daemon: Daemon, sandbox: Sandbox
 ) -> None:

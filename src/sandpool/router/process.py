@@ -129,6 +129,7 @@ class RouterProcess:
         task = asyncio.create_task(self._serve(broker), name="router: broker")
         self._brokers.add(task)
         task.add_done_callback(self._brokers.discard)
+        task.add_done_callback(lambda _: broker.connection.close())  # also if it was cancelled before it began
 
     async def _serve(self, broker: ConnectionBroker) -> None:
         try:

@@ -127,7 +127,11 @@ class Router:
         ours, theirs = socket.socketpair()
         for sock in (ours, theirs):
             sock.setblocking(False)
-        await self.accept_forwarded(ours, granted)
+        try:  # shielded, because uvloop forgets a connection whose making is cancelled
+            await asyncio.shield(self.accept_forwarded(ours, granted))
+        except BaseException:
+            theirs.close()
+            raise
         return theirs
 
     async def accept_forwarded(self, sock: socket.socket, granted: str) -> None:

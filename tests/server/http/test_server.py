@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from sandpool.server.http.cycle import RequestCycle
-from sandpool.server.request.messages import Response, ServerRequest, WatchLine, WatchStream
+from sandpool.server.request.messages import Response, ServerRequest, User, WatchLine, WatchStream
 
 if TYPE_CHECKING:
     from tests.server.http.conftest import Bench
@@ -140,6 +141,23 @@ async def test_watches_and_disconnects_are_recorded(make_bench: MakeBench) -> No
     await bench.until(lambda: len(notes.taken) == 2)
     assert (notes.taken[0][0].sent, notes.taken[0][1]) == (len(line), 200)
     assert notes.taken[1][1] == 499
+
+
+async def test_local_connection_that_nobody_waits_for_any_more_is_closed(bench: Bench) -> None:
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    (await bench.server.connect(User("router"))).close()  # uvloop keeps a descriptor from the first connection on
+    await bench.settle()
+    before = descriptors()
+    connecting = asyncio.create_task(bench.server.connect(User("router")))
+    await asyncio.sleep(0)
+    assert descriptors() > before
+    connecting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await connecting
+    await bench.settle()
+    assert descriptors() == before
 
 
 # -- the end -----------------------------------------------------------------------------------------------------------

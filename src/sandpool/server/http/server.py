@@ -128,7 +128,11 @@ class HttpServer:
             end.setblocking(False)
         connection = Connection(self, Stranger("", ours), PeerCertificate(authenticated(user), math.inf))
         self._local.add(connection)
-        await self.loop.connect_accepted_socket(lambda: connection, ours)
+        try:  # shielded, because uvloop forgets a connection whose making is cancelled
+            await asyncio.shield(self.loop.connect_accepted_socket(lambda: connection, ours))
+        except BaseException:
+            theirs.close()
+            raise
         return theirs
 
     async def stop(self, grace: float = 10.0) -> None:
