@@ -46,9 +46,9 @@ class Sample(NamedTuple):
     cpu: float
 
 
-def sample(command: Sequence[str], environ: dict[str, str]) -> Sample:
+def sample(command: Sequence[str], environ: dict[str, str], output: int | None = None) -> Sample:
     begun = time.perf_counter()
-    process = subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL)
+    process = subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, stdout=output)
     _, status, used = os.wait4(process.pid, 0)
     wall = time.perf_counter() - begun
     process.returncode = os.waitstatus_to_exitcode(status)
