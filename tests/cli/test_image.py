@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from sandpool.cli.main import main
@@ -31,6 +33,19 @@ def test_image_is_imported_listed_and_removed(tmp_path: Path) -> None:
     assert names == ["sandpool.local/python", "sandpool.local/sandboxd", "mine:1"]
     assert run(tmp_path, "rm", "mine:1").output == "mine:1 removed\n"
     assert len(run(tmp_path, "ls").output.splitlines()) == 3
+
+
+def test_images_are_listed_in_every_format(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree/file").write_text("x" * 1_500_000)
+    run(tmp_path, "import", str(tmp_path / "tree"), "mine:1")
+    items = json.loads(run(tmp_path, "ls", "-o", "json").output)["items"]
+    assert yaml.safe_load(run(tmp_path, "ls", "-o", "yaml").output)["items"] == items
+    assert [each["name"] for each in items] == run(tmp_path, "ls", "-o", "name").output.split()
+    assert items[-1] == {**items[-1], "name": "mine:1", "size": 1_500_000, "from": str(tmp_path / "tree")}
+    short, whole = (run(tmp_path, "ls", *more).output.splitlines()[-1].split()[1] for more in ((), ("-o", "wide")))
+    assert items[-1]["id"] == f"sha256:{whole}"
+    assert whole.startswith(short) and len(short) == 12
 
 
 @pytest.mark.parametrize("started", ["up", "node"])

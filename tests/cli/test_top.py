@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+import yaml
 
 from tests.support.playground import Playground
 
@@ -32,5 +35,13 @@ def test_a_busy_sandbox_is_shown_with_its_cpu_and_memory(home: Playground) -> No
         assert 0.05 < float(cpu) < 3
         assert float(memory) > 45
         assert float(pool[3]) >= float(cpu)
+        assert home.works("top", "-o", "wide").splitlines()[0].split()[-1] == "NAMESPACE"
+        assert {"pool/python", "claim/busy"} <= set(home.works("top", "-o", "name").split())
+        found = json.loads(home.works("top", "-o", "json"))
+        assert yaml.safe_load(home.works("top", "-o", "yaml")).keys() == found.keys()
+        (shown,) = (each for each in found["claims"] if each["name"] == "busy")
+        assert shown["cpu"] > 0.05 and shown["memoryBytes"] > 45 << 20 and shown["node"]
+        (members,) = (each for each in found["pools"] if each["name"] == "python")
+        assert members["claimed"] == 1 and members["memoryBytes"] >= shown["memoryBytes"]
     finally:
         home.works("release", "busy")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from sandpool.cli.main import main
@@ -42,6 +46,19 @@ def run(*arguments: str, **environ: str) -> Result:
 def test_timeline_is_printed_as_a_table(log: Path, subject: tuple[str, str]) -> None:
     told = run(*subject, "-n", "ns", "--writes", "--audit-log", str(log))
     assert (told.exit_code, told.output) == (0, TABLE)
+
+
+@pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_timeline_is_a_document_for_programs(log: Path, output: str, read: Callable[[str], Any]) -> None:
+    steps = read(run("claim", "mine", "-n", "ns", "--writes", "--audit-log", str(log), "-o", output).output)["steps"]
+    assert [(each["step"], each["method"], each["result"]) for each in steps] == [
+        (1, "create", 201),
+        (2, "create", 201),
+        (3, "patch", 200),
+        (4, "patch", 200),
+    ]
+    assert steps[1]["deltaMs"] == 1000.0
+    assert steps[3]["why"] == "Ready=True"
 
 
 def test_reads_are_shown_unless_writes_only(log: Path) -> None:

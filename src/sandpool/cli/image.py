@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
+from sandpool.api.printable import one_line
+from sandpool.api.resource import Object
 from sandpool.cli.image_build import build, open_store
+from sandpool.cli.output import Column, output_option
+from sandpool.cli.output import show as show_list
 from sandpool.cli.progress import steps
 from sandpool.cli.serving import home_data_dir_option
 from sandpool.node.images.builtin import PYTHON, SANDBOXD, is_built_in
@@ -33,17 +38,35 @@ def image() -> None:
 image.add_command(build)
 
 
+class _Row(NamedTuple):
+    """A line of ``ls``: a name and its image. A built-in image has an ID and a size only once it is used."""
+
+    name: str
+    source: str
+    id: str = ""
+    size: int | None = None
+
+    def document(self) -> Object:
+        return {"name": self.name, "id": self.id, "size": self.size, "from": self.source}
+
+
 @image.command("ls")
 @home_data_dir_option
-def list_images(data_dir: Path) -> None:
+@output_option
+def list_images(data_dir: Path, output: str) -> None:
     """List the images that need no registry."""
-    rows = [("NAME", "ID", "SIZE", "FROM")]
-    rows += [(name, "", "", "this machine's own programs") for name in (PYTHON, SANDBOXD)]
-    for name, stored in _store(data_dir).names().items():
-        rows.append((name, stored.id.removeprefix("sha256:")[:12], f"{stored.size / 1e6:.1f} MB", stored.source))
-    widths = [max(len(row[column]) for row in rows) + 2 for column in range(3)]
-    for row in rows:
-        click.echo("".join(text.ljust(width) for text, width in zip(row, widths, strict=False)) + row[3])
+    rows = [_Row(name, "this machine's own programs") for name in (PYTHON, SANDBOXD)]
+    rows += [
+        _Row(str(name), stored.source, stored.id, stored.size) for name, stored in _store(data_dir).names().items()
+    ]
+    columns: list[Column[_Row]] = [
+        Column("NAME", lambda row: row.name),
+        Column("ID", lambda row: row.id.removeprefix("sha256:")[: None if output == "wide" else 12]),
+        Column("SIZE", lambda row: "" if row.size is None else _megabytes(row.size)),
+        Column("FROM", lambda row: one_line(row.source)),
+    ]
+    # The name alone, as the other commands of images take it.
+    show_list(rows, columns, output=output, name=lambda row: row.name, document=_Row.document, nothing="no images")
 
 
 @image.command("import")
@@ -63,7 +86,7 @@ def import_(source: str, name: Reference, data_dir: Path) -> None:
             stored = import_image(_store(data_dir), name, source)
     except SourceFailure as error:
         raise click.ClickException(str(error)) from None
-    click.echo(f"{name}   {stored.size / 1e6:.1f} MB   {stored.id}")
+    click.echo(f"{name}   {_megabytes(stored.size)}   {stored.id}")
 
 
 @image.command("show")
@@ -105,6 +128,10 @@ def remove(names: tuple[Reference, ...], data_dir: Path) -> None:
             raise click.ClickException(str(error)) from None
     if missing:
         raise click.ClickException(f"no such image: {', '.join(missing)}; `sandpool image ls` lists them")
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"
 
 
 def _check_not_built_in(name: Reference, why: str = "cannot be replaced or removed") -> None:

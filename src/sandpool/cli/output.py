@@ -17,6 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 FORMATS = ("table", "wide", "json", "yaml", "name")
+DOCUMENTS = ("json", "yaml")
 
 
 @dataclass(frozen=True)
@@ -65,14 +66,19 @@ def show(
     if output == "name":
         for row in rows:
             click.echo(one_line(name(row)))
-    elif output in ("json", "yaml"):
+    elif output in DOCUMENTS:
         items = [_without_managed_fields(document(row)) for row in rows]
         show_document({"apiVersion": "v1", "kind": "List", "items": items}, output)
     elif not rows:
         click.echo(nothing, err=True)
     else:
-        shown = [column for column in columns if output == "wide" or not column.wide]
-        click.echo(table([column.title for column in shown], [[column.cell(row) for column in shown] for row in rows]))
+        click.echo(table(*shown(rows, columns, wide=output == "wide")))
+
+
+def shown(rows: Iterable[T], columns: Iterable[Column[T]], *, wide: bool = False) -> tuple[list[str], list[list[str]]]:
+    """Return the head and the cells of a table, as ``table`` takes them."""
+    chosen = [column for column in columns if wide or not column.wide]
+    return [column.title for column in chosen], [[column.cell(row) for column in chosen] for row in rows]
 
 
 def _without_managed_fields(document: SharedObject) -> SharedObject:

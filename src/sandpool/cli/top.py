@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from sandpool.api.printable import one_line
+from sandpool.api.resource import Object
 from sandpool.cli.execution import parse_duration
 from sandpool.cli.option_groups import GroupedCommand, option
-from sandpool.cli.output import age, size, table
+from sandpool.cli.output import DOCUMENTS, Column, age, output_option, show_document, shown, size, table
 from sandpool.cli.sessions import Target, interrupted_is_success, target_options
 
 if TYPE_CHECKING:
@@ -36,22 +37,27 @@ _CLEAR = "\x1b[H\x1b[J"
     help="Time between two screens.",
 )
 @option("--all-namespaces", "-A", is_flag=True, help="Show all namespaces.")
+@output_option
 @target_options
-def top(once: bool, interval: float, all_namespaces: bool, target: Target) -> None:
+def top(once: bool, interval: float, all_namespaces: bool, output: str, target: Target) -> None:
     """Show pools and claims with the CPU and memory they use, until Ctrl-C.
 
     CPU is the number of CPUs used since the screen before, memory the working set. Both come from the nodes and need
-    permission to get nodes/proxy.
+    permission to get nodes/proxy. json, yaml and name are printed once.
     """
-    live = not once and sys.stdout.isatty()
+    live = not once and sys.stdout.isatty() and output in ("table", "wide")
 
     async def work(service: Service) -> None:
         before = await _sample(service, all_namespaces)
         await asyncio.sleep(_FIRST)
         while True:
             now = await _sample(service, all_namespaces)
-            screen = "\n".join(_screen(now, before))
-            click.echo(_CLEAR + screen if live else screen)
+            if output in DOCUMENTS:
+                show_document(_document(now, before), output)
+                return
+            screen = "\n".join(_names(now, before) if output == "name" else _screen(now, before, output))
+            if screen or output != "name":
+                click.echo(_CLEAR + screen if live else screen)
             if not live:
                 return
             before = now
@@ -73,6 +79,44 @@ class _State:
         self.sample = sample
 
 
+class _Used(NamedTuple):
+    """A pool or a claim with what it uses; ``None`` where that is unknown."""
+
+    namespace: str
+    name: str
+    state: str
+    cpu: float | None
+    memory: int | None
+    claimed: int = 0  # of a pool
+    age: str = ""  # of a claim
+    node: str = ""  # of a claim
+
+    def document(self, **more: object) -> Object:
+        return {"namespace": self.namespace, "name": self.name, **more, "cpu": self.cpu, "memoryBytes": self.memory}
+
+
+_CPU: Column[_Used] = Column("CPU", lambda row: "-" if row.cpu is None else f"{row.cpu:.2f}")
+_MEMORY: Column[_Used] = Column("MEMORY", lambda row: "-" if row.memory is None else size(row.memory))
+_NAMESPACE: Column[_Used] = Column("NAMESPACE", lambda row: row.namespace, wide=True)
+_POOLS: tuple[Column[_Used], ...] = (
+    Column("POOL", lambda row: row.name),
+    Column("READY", lambda row: row.state),
+    Column("CLAIMED", lambda row: str(row.claimed)),
+    _CPU,
+    _MEMORY,
+    _NAMESPACE,
+)
+_CLAIMS: tuple[Column[_Used], ...] = (
+    Column("CLAIM", lambda row: row.name),
+    Column("STATE", lambda row: row.state),
+    _CPU,
+    _MEMORY,
+    Column("AGE", lambda row: row.age),
+    _NAMESPACE,
+    Column("NODE", lambda row: row.node, wide=True),
+)
+
+
 async def _sample(service: Service, all_namespaces: bool) -> _State:
     pools, claims, sandboxes = await asyncio.gather(
         service.pools.list(all_namespaces=all_namespaces),
@@ -83,59 +127,73 @@ async def _sample(service: Service, all_namespaces: bool) -> _State:
     return _State(pools, claims, sandboxes, usage)
 
 
-def _screen(now: _State, before: _State) -> list[str]:
+def _used(now: _State, before: _State) -> tuple[list[_Used], list[_Used]]:
+    """Return the pools, and the claims with the busiest first."""
+    claims = sorted((_claim(each, now, before) for each in now.claims), key=lambda row: -(row.cpu or 0.0))
+    return [_pool(each, now, before) for each in now.pools], claims
+
+
+def _screen(now: _State, before: _State, output: str) -> list[str]:
     lines = []
-    if now.pools:
-        head = ["POOL", "READY", "CLAIMED", "CPU", "MEMORY"]
-        lines += [table(head, [_pool(pool, now, before) for pool in now.pools]), ""]
-    if now.claims:
-        rows = [_claim(claim, now, before) for claim in now.claims]
-        rows.sort(key=lambda row: -_number(row[2]))
-        lines += [table(["CLAIM", "STATE", "CPU", "MEMORY", "AGE"], rows), ""]
+    for rows, columns in zip(_used(now, before), (_POOLS, _CLAIMS), strict=True):
+        if rows:
+            lines += [table(*shown(rows, columns, wide=output == "wide")), ""]
     if not lines:
         lines = ["no pools and no claims", ""]
     lines += [f"CPU and memory are incomplete: {one_line(problem)}" for problem in now.sample.problems]
     return lines if lines[-1] else lines[:-1]
 
 
-def _pool(pool: Pool, now: _State, before: _State) -> list[str]:
+def _names(now: _State, before: _State) -> list[str]:
+    pools, claims = _used(now, before)
+    return [f"pool/{each.name}" for each in pools] + [f"claim/{each.name}" for each in claims]
+
+
+def _document(now: _State, before: _State) -> Object:
+    pools, claims = _used(now, before)
+    return {
+        "pools": [
+            each.document(ready=pool.ready, desired=pool.desired, claimed=each.claimed)
+            for each, pool in zip(pools, now.pools, strict=True)
+        ],
+        "claims": [each.document(state=each.state, node=each.node) for each in claims],
+        "problems": list(now.sample.problems),
+    }
+
+
+def _pool(pool: Pool, now: _State, before: _State) -> _Used:
     claimed = [each for each in now.claims if (each.namespace, each.pool) == (pool.namespace, pool.name)]
     held = {each.sandbox for each in claimed}
     members = [
-        each
+        (each.namespace, each.pod)
         for each in now.sandboxes.values()
         if each.namespace == pool.namespace and (each.name in held or each.pool == pool.name)
     ]
-    cores = [now.sample.cores((each.namespace, each.pod), before.sample) for each in members]
-    memory = [usage.memory for each in members if (usage := now.sample.pods.get((each.namespace, each.pod)))]
-    return [
+    cores = [found for key in members if (found := now.sample.cores(key, before.sample)) is not None]
+    memory = [usage.memory for key in members if (usage := now.sample.pods.get(key))]
+    return _Used(
+        pool.namespace,
         pool.name,
         f"{pool.ready}/{pool.desired}",
-        str(len(claimed)),
-        _cpu(sum(each for each in cores if each is not None) if any(each is not None for each in cores) else None),
-        size(sum(memory)) if memory else "-",
-    ]
+        sum(cores) if cores else None,
+        sum(memory) if memory else None,
+        claimed=len(claimed),
+    )
 
 
-def _claim(claim: Claim, now: _State, before: _State) -> list[str]:
+def _claim(claim: Claim, now: _State, before: _State) -> _Used:
     sandbox = now.sandboxes.get((claim.namespace, claim.sandbox))
     state = "Ready" if claim.ready else one_line(claim.reason) or "Pending"
     if sandbox is None:
-        return [claim.name, state, "-", "-", age(claim.created)]
+        return _Used(claim.namespace, claim.name, state, None, None, age=age(claim.created))
     key = (sandbox.namespace, sandbox.pod)
     usage = now.sample.pods.get(key)
-    return [
+    return _Used(
+        claim.namespace,
         claim.name,
         "Asleep" if sandbox.asleep else "Suspended" if sandbox.suspended else state,
-        _cpu(now.sample.cores(key, before.sample)),
-        "-" if usage is None else size(usage.memory),
-        age(claim.created),
-    ]
-
-
-def _cpu(cores: float | None) -> str:
-    return "-" if cores is None else f"{cores:.2f}"
-
-
-def _number(text: str) -> float:
-    return 0.0 if text == "-" else float(text)
+        now.sample.cores(key, before.sample),
+        None if usage is None else usage.memory,
+        age=age(claim.created),
+        node=sandbox.node,
+    )

@@ -10,6 +10,8 @@ import click
 
 from sandpool.api.kinds import SANDPOOL
 from sandpool.api.printable import one_line
+from sandpool.api.times import micro_timestamp
+from sandpool.cli.output import DOCUMENTS, document_option, show_document
 from sandpool.explain.calls import Call, NotAnAuditLog
 from sandpool.explain.log_files import LogFiles
 from sandpool.explain.request import who
@@ -18,13 +20,15 @@ from sandpool.explain.timeline import Lines, RelatedObjects, Step, objects_of_cl
 F = TypeVar("F", bound=Callable[..., Any])
 
 _HEAD: Final = ("STEP", "DELTA MS", "TOOK MS", "METHOD", "RESOURCE", "RESULT", "WHO", "WHY")
+# The same with the start, in the documents of -o json and yaml.
+_KEYS: Final = ("step", "started", "deltaMs", "tookMs", "method", "resource", "result", "who", "why")
 _NUMBERS: Final = frozenset({"STEP", "DELTA MS", "TOOK MS", "RESULT"})
 # The kinds that controllers reconcile.
 PLURALS: Final = {type.singular: type.plural for type in SANDPOOL}
 
 
 def _options(command: F) -> F:
-    for option in (
+    for add in (
         click.option("--writes", is_flag=True, help="Show only writes, no reads and no reconciles."),
         click.option(
             "--controller-log",
@@ -44,10 +48,11 @@ def _options(command: F) -> F:
             help="Audit log of `sandpool up --audit-log FILE` or of kube-apiserver; repeatable. "
             "[env: SANDPOOL_AUDIT_LOG]",
         ),
+        document_option,
         click.option("--namespace", "-n", default="default", show_default=True),
         click.argument("name"),
     ):
-        command = option(command)
+        command = add(command)
     return command
 
 
@@ -78,6 +83,7 @@ def _tell(
     logs: Sequence[Path],
     controllers: Sequence[Path],
     writes: bool,
+    output: str,
 ) -> None:
     logged = LogFiles(logs, controllers)
     lines = logged.lines
@@ -97,8 +103,11 @@ def _tell(
             f'no call in {", ".join(map(str, logged.paths()))} concerns {kind} "{name}" in namespace "{namespace}": '
             "it may be older than the log, or in another namespace (-n)"
         )
-    for line in table(steps):
-        click.echo(line)
+    if output in DOCUMENTS:
+        show_document({"steps": [dict(zip(_KEYS, _values(step), strict=True)) for step in steps]}, output)
+    else:
+        for line in table(steps):
+            click.echo(line)
     if not related.sandboxes:
         click.echo(
             "note: the log shows no sandbox of this claim: it got none, or the audit level is Metadata, which omits "
@@ -124,12 +133,18 @@ def table(steps: Sequence[Step]) -> Iterator[str]:
 
 
 def _row(step: Step) -> tuple[str, ...]:
+    number, _, delta, took, *rest = _values(step)
+    return (str(number), f"{delta:.1f}", f"{took:.1f}", *map(str, rest))
+
+
+def _values(step: Step) -> tuple[Any, ...]:
+    """Return the values of ``_KEYS``."""
     entry = step.entry
-    times = (f"{step.delta_ms:.1f}", f"{entry.seconds * 1000:.1f}")
+    times = (step.number, micro_timestamp(entry.started), step.delta_ms, entry.seconds * 1000)
     if isinstance(entry, Call):
         asked = entry.request
         resource = "/".join(filter(None, (asked.resource, asked.name, asked.subresource)))
-        return (str(step.number), *times, asked.verb, resource, str(asked.code), who(asked), step.purpose)
+        return (*times, asked.verb, resource, asked.code, who(asked), step.purpose)
     result = "error" if entry.problem else "ok"
     resource = f"{PLURALS[entry.kind]}/{entry.name}"
-    return (str(step.number), *times, "reconcile", resource, result, f"controller {entry.controller}", step.purpose)
+    return (*times, "reconcile", resource, result, f"controller {entry.controller}", step.purpose)
