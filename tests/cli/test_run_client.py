@@ -161,7 +161,8 @@ CASES: list[tuple[tuple[str, ...], bytes | None, str]] = [
     (("--help",), None, "API"),
     ((), None, "API"),
     (("printf", "\\377\\200 no text"), None, "socket"),
-    (("echo", os.fsdecode(b"\xff")), None, "socket"),
+    (("echo", os.fsdecode(b"\xff")), None, "API"),
+    (("--pool", os.fsdecode(b"\xff"), "true"), None, "API"),
 ]
 
 

@@ -73,7 +73,7 @@ class _Cluster:
 @click.option(
     "--total-bursts", type=click.IntRange(min=1), help="Number of bursts. Each starts when the previous one is served."
 )
-@click.option("--warmpool-size", type=click.IntRange(min=0), help="Replicas of the pool.")
+@click.option("--warmpool-size", type=click.IntRange(0, 2**31 - 1), help="Replicas of the pool.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Duration of a sustained load.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the arrival times.")
 @click.option("--json", "json_path", type=FILE, help="Write all results to this file.")

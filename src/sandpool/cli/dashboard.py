@@ -69,9 +69,9 @@ def dashboard(
         click.echo(_login_url(home))
         return
     tls = _tls(tls_cert_file, tls_key_file)
-    listening = _listen(bind_address, secure=tls is not None)
     token = None if token_file is None else _token(token_file)
     connection = target.connection()
+    listening = _listen(bind_address, secure=tls is not None)
 
     from sandpool.dashboard.access import new_token
     from sandpool.dashboard.guard import GuardOptions
@@ -154,7 +154,7 @@ def _title(connection: Connection, home: Home | None) -> str:
 
 
 def _token(file: Path) -> str:
-    token = file.read_text().strip()
+    token = file.read_text(errors="replace").strip()
     if len(token) < 32 or not token.isascii():
         raise click.ClickException(f"--token-file: {file} needs at least 32 characters of ASCII")
     return token

@@ -6,7 +6,7 @@ import asyncio
 
 from sandpool.home.start import StartFailed
 from sandpool.install.errors import InstallError
-from sandpool.kube.errors import ApiError, Forbidden, Unauthorized
+from sandpool.kube.errors import ApiError, Forbidden, InvalidName, Unauthorized
 from sandpool.kube.kubeconfig import KubeconfigError
 from sandpool.service.errors import ServiceError
 
@@ -22,7 +22,7 @@ def explain(error: BaseException) -> str | None:
         return f"{error}\nRun this command as an administrator, or ask one for this permission"
     if isinstance(error, ApiError):
         return f"the API refused: {error}"
-    if isinstance(error, KubeconfigError | InstallError | ServiceError | StartFailed):
+    if isinstance(error, KubeconfigError | InstallError | InvalidName | ServiceError | StartFailed):
         return str(error)
     if isinstance(error, TimeoutError | asyncio.TimeoutError):
         return str(error) or "no answer in time; is the home or the cluster running? See `sandpool status`"

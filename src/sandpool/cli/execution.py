@@ -28,6 +28,10 @@ _INTERPRETERS: Final = frozenset(
 )
 
 
+#: A hundred years: what is longer is a slip of the keyboard, and no date.
+_LONGEST: Final = 100 * 365 * 24 * 3600.0
+
+
 def parse_duration(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
     """Read ``30``, ``30s`` or ``1m30s`` as seconds."""
     if value is None:
@@ -35,6 +39,8 @@ def parse_duration(context: click.Context, parameter: click.Parameter, value: st
     seconds = parse_seconds(f"{value}s" if value.replace(".", "", 1).isdigit() else value)
     if seconds is None or seconds <= 0:
         raise click.BadParameter(f"{value!r} is not a duration: use a form like 30s, 5m or 1h30m")
+    if seconds > _LONGEST:
+        raise click.BadParameter(f"{value!r} is longer than 100 years")
     return seconds
 
 

@@ -25,7 +25,7 @@ from sandpool.kube.client import Client
 @click.option("--image", default=InstallOptions().image, show_default=True, help="Image built from deploy/Dockerfile.")
 @click.option(
     "--replicas",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 2**31 - 1),
     default=InstallOptions().replicas,
     show_default=True,
     help="Controller replicas; one is the leader.",

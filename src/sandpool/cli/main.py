@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Final, NoReturn, TextIO
@@ -132,20 +132,26 @@ class GroupedCommands(click.Group):
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), text) for name, (_, text) in group.items()])
 
-    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
-        with _failures():  # --help and --version print already here
-            return super().make_context(*arguments, **options)
+    def make_context(self, info_name: str | None, args: list[str], *more: Any, **options: Any) -> click.Context:
+        words = tuple(args)
+        with _failures(words):  # --help and --version print already here
+            context = super().make_context(info_name, args, *more, **options)
+        context.obj = words
+        return context
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _failures():
+        with _failures(ctx.obj or ()):
             result = super().invoke(ctx)
             sys.stdout.flush()
             return result
 
 
 @contextmanager
-def _failures() -> Iterator[None]:
-    """Turn expected failures into one-line messages, and a reader that is gone into success."""
+def _failures(words: Sequence[str] = ()) -> Iterator[None]:
+    """Turn expected failures into one-line messages, and a reader that is gone into success.
+
+    ``words`` are those of the command line. One that is not UTF-8 has its bytes as surrogates, which may be the name of
+    a local file; wherever else it is used, encoding it fails in one of many ways."""
     try:
         yield
     except click.ClickException as error:
@@ -158,9 +164,17 @@ def _failures() -> Iterator[None]:
             # `sandpool ... | head`: the reader has what it wanted. Nothing more can be written, also not at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise click.exceptions.Exit(0) from None
-        if (message := as_click(error)) is None or os.environ.get(TRACEBACK):
+        message = as_click(error)
+        if message is None and (word := next(filter(is_no_text, words), None)) is not None:
+            message = click.ClickException(printable(f"the argument {word!r} is not UTF-8 text"))
+        if message is None or os.environ.get(TRACEBACK):
             raise
         raise message from error
+
+
+def is_no_text(word: str) -> bool:
+    """Whether a word of a command line is not UTF-8."""
+    return any("\ud800" <= character <= "\udfff" for character in word)
 
 
 def as_click(error: Exception) -> click.ClickException | None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from sandpool.service.pools import Pool
     from sandpool.service.service import Service
 
+#: What a field ``replicas`` holds.
+_SIZE = click.IntRange(0, 2**31 - 1)
 _STRATEGIES = ("OnReplenish", "RollingUpdate", "Recreate")
 
 
@@ -31,7 +33,7 @@ def pool() -> None:
 @pool.command(cls=GroupedCommand)
 @click.argument("name")
 @option("--template", help="Template of its sandboxes. [default: the template with the name of the pool]")
-@option("--size", "replicas", type=click.IntRange(0), default=2, show_default=True, help="Number of warm sandboxes.")
+@option("--size", "replicas", type=_SIZE, default=2, show_default=True, help="Number of warm sandboxes.")
 @option(
     "--strategy",
     type=click.Choice(_STRATEGIES),
@@ -58,7 +60,7 @@ def create(
 
 @pool.command(cls=GroupedCommand)
 @click.argument("name")
-@click.argument("size", type=click.IntRange(0))
+@click.argument("size", type=_SIZE)
 @option("--wait", callback=parse_duration, metavar="DURATION", help="Wait so long until all of them are ready.")
 @target_options
 def scale(name: str, size: int, wait: float | None, target: Target) -> None:

@@ -22,7 +22,7 @@ import click
 
 from sandpool import __version__
 from sandpool.cli import run_frames as frames
-from sandpool.cli.main import as_click, main
+from sandpool.cli.main import as_click, is_no_text, main
 from sandpool.cli.run import RunRequest, run
 from sandpool.cli.sessions import Target
 from sandpool.cli.streams import READ_AHEAD
@@ -103,9 +103,12 @@ def _prepare(
 ) -> tuple[click.Context, RunRequest, str | None] | None:
     """Parse the arguments; None if only a process of the user's own can perform or refuse them."""
     environ = {os.fsdecode(name): os.fsdecode(value) for name, value in variables.items()}
+    words = list(map(os.fsdecode, arguments))
+    if any(map(is_no_text, words)):
+        return None
     try:
         parent = click.Context(main, info_name="sandpool", **main.context_settings)
-        context = run.make_context("run", list(map(os.fsdecode, arguments)), parent=parent)
+        context = run.make_context("run", words, parent=parent)
         options: dict[str, Any] = dict(context.params)
         target = Target(options.pop("kubeconfig"), options.pop("context"), options.pop("namespace"))
         if target.kubeconfig is not None or target.context is not None or options["volumes"]:

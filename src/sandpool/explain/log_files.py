@@ -37,6 +37,6 @@ class LogFiles:
 def with_rotated(log: Path) -> list[Path]:
     """The rotated files (``FILE.2``, ``FILE.1``) and the file, oldest first."""
     older: list[Path] = []
-    while (path := log.with_name(f"{log.name}.{len(older) + 1}")).exists():
+    while (path := Path(f"{log}.{len(older) + 1}")).exists():
         older.append(path)
     return [*reversed(older), log]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sandpool.api.resource import Object, ResourceType, SharedObject
+from sandpool.kube.errors import InvalidName
 from sandpool.kube.transport import (
     APPLY_PATCH,
     JSON_PATCH,
@@ -231,9 +232,9 @@ class Client:
 def _path(type: ResourceType, namespace: str | None, name: str, subresource: str | None = None) -> str:
     """The path of one object. Rejects an empty name: it addresses the collection, which DELETE would empty."""
     if name in ("", ".", ".."):
-        raise ValueError(f"{name!r} is not the name of an object")
+        raise InvalidName(f"{name!r} is not the name of an object")
     if type.namespaced and not namespace:
-        raise ValueError(f"{type} are namespaced: {name!r} needs a namespace")
+        raise InvalidName(f"{type} are namespaced: {name!r} needs a namespace")
     return type.path(namespace, name, subresource)
 
 

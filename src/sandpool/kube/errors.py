@@ -13,6 +13,10 @@ from sandpool.api.causes import Cause as Cause
 from sandpool.api.resource import Object, ResourceType
 
 
+class InvalidName(ValueError):
+    """A name that no object can have, refused before it changes the meaning of a request's path."""
+
+
 class ApiError(Exception):
     """A Status response with a code of 400 or more."""
 
