@@ -306,7 +306,7 @@ async def test_api_that_comes_back_empty_by_mistake_does_not_serve_and_deletes_n
     finally:
         empty.stop()
     assert "has pods of sandboxes" in empty.tail()
-    assert "--accept-empty-volume" in empty.tail()
+    assert "--accept-lost-sandboxes" in empty.tail()
     api.plane.restart(api.plane.controller_manager)
     await collected_something(client, clients.namespace)
     assert await pods_by_uid(client, clients.namespace) == before

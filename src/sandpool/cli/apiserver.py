@@ -81,7 +81,10 @@ class _Process:
     help="Service in the namespace of the lease by which kube-apiserver reaches this server.",
 )
 @click.option(
-    OVERRIDE, "accept_empty", is_flag=True, help="Serve from a new volume although the cluster has pods of sandboxes."
+    OVERRIDE,
+    "accept_lost",
+    is_flag=True,
+    help="Serve although the cluster has pods whose sandboxes are not on the volume.",
 )
 @click.option(
     "--audit-log",
@@ -103,7 +106,7 @@ def apiserver(
     host: str,
     secure_port: int,
     service_name: str,
-    accept_empty: bool,
+    accept_lost: bool,
     audit_log: Path | None,
     metrics_bind_address: str,
     health_probe_bind_address: str,
@@ -131,7 +134,7 @@ def apiserver(
     namespace = leader_election_namespace or connection.namespace
     names = (f"{service_name}.{namespace}.svc",)
     options = ApiServerOptions(
-        ServingOptions(data_dir.absolute(), host, secure_port, names, accept_empty),
+        ServingOptions(data_dir.absolute(), host, secure_port, names, accept_lost),
         LEASE,
         namespace,
         health_address=address("--health-probe-bind-address", health_probe_bind_address),

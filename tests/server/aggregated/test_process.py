@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import ssl
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -19,6 +21,7 @@ from sandpool.api.kinds import (
     NAMESPACE,
     POD,
     ROLE_BINDING,
+    SANDBOX,
     SANDBOX_CLAIM,
     SANDBOX_TEMPLATE,
     SANDBOX_WARM_POOL,
@@ -30,7 +33,9 @@ from sandpool.node.simulated import SimulatedNode
 from sandpool.server.aggregated.process import AggregatedProcess, _identity
 from sandpool.server.aggregated.volume import OVERRIDE, WrongVolume
 from sandpool.server.serving.pki import Authority
+from sandpool.server.store.backup import back_up, restore
 from sandpool.server.store.journal import StoreInUse
+from sandpool.testing.clock import ManualClock
 from sandpool.testing.objects import new, pod, pod_template
 from sandpool.testing.waiting import until
 from tests.server.aggregated.conftest import LEASE as LEASE_NAME
@@ -193,7 +198,7 @@ async def test_empty_volume_is_refused_while_pods_of_sandboxes_exist(cluster: Cl
         await serving(process)
     assert process.port == 0, "it never listened"
     await process.stop()
-    await serving(await cluster.process(accept_empty=True))
+    await serving(await cluster.process(accept_lost=True))
 
 
 async def test_volume_with_history_is_accepted_although_it_has_no_sandbox(cluster: Cluster) -> None:
@@ -206,6 +211,39 @@ async def test_volume_with_history_is_accepted_although_it_has_no_sandbox(cluste
     await process.stop()
     await cluster.client.create(POD, pod_of_a_sandbox(), "ns")
     await serving(await cluster.process())
+
+
+async def test_volume_that_is_older_than_a_pod_of_a_sandbox_is_refused(cluster: Cluster) -> None:
+    """Restored from a backup: the sandbox of the backup is known, and one that was created later is not."""
+    process = await cluster.process()
+    await serving(process)
+    proxy = cluster.proxy(process)
+
+    async def sandbox(name: str) -> None:
+        created = await proxy("POST", SANDBOXES, new(SANDBOX, name, spec={"podTemplate": pod_template()}))
+        assert created.status == 201
+
+        async def has_pod() -> bool:
+            found = (await cluster.client.list(POD, "ns", field_selector=f"metadata.name={name}"))["items"]
+            return bool(found)
+
+        await until(has_pod)
+
+    await sandbox("early")
+    saved = io.BytesIO()
+    back_up(
+        process.options.serving.data_dir, saved, ManualClock(datetime(2020, 1, 1, tzinfo=UTC)), lambda done, total: None
+    )
+    await sandbox("late")
+    await process.stop()
+    restored = cluster.directory / "restored"
+    restore(io.BytesIO(saved.getvalue()), restored, lambda done, total: None)
+    process = await cluster.process("restored")
+    with pytest.raises(WrongVolume, match=f"is older than this cluster.* 1 pods .*ns/late.*{OVERRIDE}"):
+        await serving(process)
+    assert process.port == 0, "it never listened"
+    await process.stop()
+    await serving(await cluster.process("restored", accept_lost=True))
 
 
 async def test_volume_of_another_cluster_is_refused(cluster: Cluster) -> None:

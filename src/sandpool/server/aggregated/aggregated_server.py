@@ -50,7 +50,7 @@ class ServingOptions:
     host: str = ""  # all addresses
     port: int = 6443
     names: tuple[str, ...] = ()
-    accept_empty: bool = False  # serve from a new volume although the cluster has pods of sandboxes
+    accept_lost: bool = False  # serve although the cluster has pods whose sandboxes are not on the volume
 
 
 class AggregatedServer:
@@ -133,9 +133,7 @@ class AggregatedServer:
         options = self.options
         while True:
             try:
-                return await check_volume(
-                    options.data_dir, self._store, self._client, accept_empty=options.accept_empty
-                )
+                return await check_volume(options.data_dir, self._store, self._client, accept_lost=options.accept_lost)
             except (ApiError, OSError) as error:
                 _log.warning("kube-apiserver did not say which pods exist: %s", error)
             await self._clock.sleep(pauses.next_delay(None))

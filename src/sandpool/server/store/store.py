@@ -89,6 +89,7 @@ class Store:
         self._observers: list[Callable[[str, Change], None]] = []
         self._closed = False
         self.revision = journal.revision  # newest committed
+        self.written = journal.written  # the time of the last commit before it was opened; 0 if unknown
         self._head_revision = journal.revision
         self._next_row = 1
         self._rows = 0  # objects at head
