@@ -40,7 +40,9 @@ def test_benchmark_measures_all_figures_without_failures(kubernetes_assets: Asse
     departed = {(each["writer"], each["what"]): each["count"] for each in burst["departure"]["requests"]}
     assert departed["client", "delete sandboxclaims"] == departed["others", "delete sandboxes"] == 4
     assert fill["claims"] == 2 and sustained["served"] == sustained["claims"]
-    assert [call["what"] for call in burst["waterfalls"]["p50"]["server"]][:2] == ["claim created", "sandbox adopted"]
+    first, *others = [call["what"] for call in burst["waterfalls"]["p50"]["server"]]
+    assert first == "claim created"
+    assert "sandbox adopted" in others, "beside the notes on the claim, which the controller sends at the same time"
     assert found["restart"]["claims"] == 3 and found["restart"]["last_ready_after_seconds"] > 0
     assert "| resident memory of the controller at 8 sandboxes" in process.stdout
     assert "controllers: sandbox adopted" in drawn.read_text()
