@@ -66,22 +66,19 @@ class BackgroundGate:
 
         ``enter`` returns False if it has nothing to do any more; the gate then admits the next entry instead.
         """
-        if not self._is_free():
+        if self._taken or self._waiting or self._is_blocked():
             self._wait(enter)
         elif enter():
             self._pass()
 
     async def wait(self) -> None:
         """Wait until the caller is admitted."""
-        if self._is_free():
+        if not (self._taken or self._waiting or self._is_blocked()):
             self._pass()
             return
         admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._wait(lambda: _finish(admitted))
         await admitted
-
-    def _is_free(self) -> bool:
-        return not self._taken and not self._waiting and not self._is_blocked()
 
     def _pass(self) -> None:
         self._taken = True
@@ -89,7 +86,8 @@ class BackgroundGate:
 
     def _wait(self, enter: Callable[[], bool]) -> None:
         self._waiting.append((self.clock.monotonic(), enter))
-        self._review()
+        if not self._taken:
+            self._open()
 
     def _is_blocked(self) -> bool:
         for queue in self._urgent:
@@ -104,9 +102,10 @@ class BackgroundGate:
         return now - self._busy_since < self.patience
 
     def _review(self) -> None:
-        self._is_blocked()  # notes a break even if no entry waits
         if self._waiting and not self._taken:
             self._open()
+        else:
+            self._is_blocked()  # notes a break even if no entry waits
 
     def _check_again(self) -> None:
         self._alarm = None
@@ -166,7 +165,8 @@ class ParkingQueue(WorkQueue[K]):
     async def get(self) -> K:
         key = await super().get()
         self._admitted.discard(key)
-        self._submit()
+        if self._parked:
+            self._submit()
         return key
 
     def shut_down(self) -> None:
@@ -198,7 +198,8 @@ class ParkingQueue(WorkQueue[K]):
     def _park(self, key: K, priority: int) -> None:
         if self._shut_down:
             return
-        self._settled.clear()
+        if not self._waiting and not self._processing:
+            self._settled.clear()
         self._waiting[key] = priority
         self._parked.add(key)
         self._parking.push(key, priority, self.group(key))
@@ -214,7 +215,7 @@ class ParkingQueue(WorkQueue[K]):
 
     def _enter(self) -> bool:
         self._submitted -= 1
-        if not self._parking:
+        if not self._parking.levels:
             return False
         key, priority = self._parking.pop()
         self._parked.remove(key)
@@ -223,4 +224,5 @@ class ParkingQueue(WorkQueue[K]):
         return True
 
     def _worker_became_idle(self) -> None:
-        self._submit()
+        if self._parked:
+            self._submit()

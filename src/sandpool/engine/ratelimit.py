@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable
 from random import Random
 from typing import Final, Generic, TypeVar
@@ -100,7 +99,7 @@ class PerKeyRateLimit(Generic[K]):
         self.clock = clock
         self.per_second = per_second
         self._second = 0
-        self._reconciles: Counter[K] = Counter()  # in that second
+        self._reconciles: dict[K, int] = {}  # in that second
         self._cooldowns: dict[K, float] = {}  # monotonic end; removed by the first reconcile after it
 
     def acquire(self, key: K) -> float:
@@ -115,9 +114,10 @@ class PerKeyRateLimit(Generic[K]):
         if int(now) != self._second:
             self._second = int(now)
             self._reconciles.clear()
-        if self._reconciles[key] >= self.per_second:
+        reconciles = self._reconciles.get(key, 0)
+        if reconciles >= self.per_second:
             return self._second + 1 - now
-        self._reconciles[key] += 1
+        self._reconciles[key] = reconciles + 1
         return 0.0
 
     def cool_down(self, key: K, seconds: float) -> None:

@@ -40,6 +40,10 @@ async def test_adds_depth_durations_and_retries_are_exported() -> None:
         "unfinished_work_seconds": 0,
         "longest_running_processor_seconds": 0,
         "retries_total": 0,
+        "queue_duration_seconds_count": 0,
+        "queue_duration_seconds_sum": 0,
+        "work_duration_seconds_count": 0,
+        "work_duration_seconds_sum": 0,
     }
     await clock.advance(3)
     assert await queue.get() == "a"

@@ -59,18 +59,14 @@ class ControllerMetrics:
         self.controller = controller
         self.workers = workers
         self._active = 0
-        self._reconciles, self._errors = metrics.counter(RECONCILES), metrics.counter(RECONCILE_ERRORS)
+        # All series exist from the start, so that a first error is seen as an increase.
+        self._reconciles = {result: metrics.counter(RECONCILES).series(controller, result) for result in _RESULTS}
+        self._errors = metrics.counter(RECONCILE_ERRORS).series(controller)
         self._by_kind = {
-            PANIC: metrics.counter(PANICS),
-            TIMEOUT: metrics.counter(TIMEOUTS),
-            TERMINAL: metrics.counter(TERMINAL_ERRORS),
+            kind: metrics.counter(metric).series(controller)
+            for kind, metric in ((PANIC, PANICS), (TIMEOUT, TIMEOUTS), (TERMINAL, TERMINAL_ERRORS))
         }
-        self._time = metrics.histogram(RECONCILE_TIME)
-        # Create all series at the start, so that a first error is seen as an increase.
-        for result in _RESULTS:
-            self._reconciles.add(controller, result, amount=0)
-        for counter in (self._errors, *self._by_kind.values()):
-            counter.add(controller, amount=0)
+        self._time = metrics.histogram(RECONCILE_TIME).of(controller)
         metrics.collect(WORKERS, lambda: {(controller,): workers})
         metrics.collect(ACTIVE_WORKERS, self._active_workers)
 
@@ -80,12 +76,12 @@ class ControllerMetrics:
     def ended(self, result: str, seconds: float, error_kind: str = "") -> None:
         """Count a reconcile. ``error_kind`` is PANIC, TIMEOUT, TERMINAL, or empty for other errors."""
         self._active -= 1
-        self._reconciles.add(self.controller, result)
-        self._time.observe(seconds, self.controller)
+        self._reconciles[result].value += 1
+        self._time.observe(seconds)
         if result == ERROR:
-            self._errors.add(self.controller)
+            self._errors.value += 1
             if error_kind:
-                self._by_kind[error_kind].add(self.controller)
+                self._by_kind[error_kind].value += 1
 
     def _active_workers(self) -> Samples:
         return {(self.controller,): self._active}

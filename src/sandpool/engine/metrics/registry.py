@@ -35,34 +35,58 @@ Collect = Callable[[], Samples]
 Refresh = Callable[[], Awaitable[None]]
 
 
+@dataclass(slots=True)
+class CounterSeries:
+    """One series of a counter. Code that counts often keeps it and adds to ``value``."""
+
+    value: float = 0.0
+
+
 class Counter:
     """A counter. Adding 0 creates a series before its first increment."""
 
-    __slots__ = ("_values", "metric")
+    __slots__ = ("_series", "metric")
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
-        self._values: dict[Labels, float] = {}
+        self._series: dict[Labels, CounterSeries] = {}
+
+    def series(self, *labels: str) -> CounterSeries:
+        """The series with these labels, which begins at 0."""
+        series = self._series.get(labels)
+        if series is None:
+            _check(self.metric, labels)
+            series = self._series[labels] = CounterSeries()
+        return series
 
     def add(self, *labels: str, amount: float = 1.0) -> None:
-        value = self._values.get(labels)
-        if value is None:
-            _check(self.metric, labels)
-            value = 0.0
-        self._values[labels] = value + amount
+        self.series(*labels).value += amount
 
     def copy(self) -> _Values:
-        return _Values(self.metric, list(self._values.items()))
+        return _Values(self.metric, list(self.values.items()))
 
     @property
     def values(self) -> Mapping[Labels, float]:
-        return self._values
+        return {labels: series.value for labels, series in self._series.items()}
 
     def replace(self, values: Mapping[Labels, float]) -> None:
         """Replace all series by those of a counter in another process."""
         for labels in values:
             _check(self.metric, labels)
-        self._values = dict(values)
+        self._series = {labels: CounterSeries(value) for labels, value in values.items()}
+
+
+@dataclass(slots=True)
+class HistogramSeries:
+    """One series of a histogram. Code that measures often keeps it."""
+
+    bounds: Sequence[float]
+    counts: list[int]  # the number of values in each bucket, the last bucket being +Inf
+    total: float = 0.0  # sum of the values
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
 
 
 class Histogram:
@@ -73,21 +97,23 @@ class Histogram:
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
         self._bounds = metric.buckets
-        # Per series: the number of values in each bucket, the last bucket being +Inf; and their sum, as a list of one.
-        self._series: dict[Labels, tuple[list[int], list[float]]] = {}
+        self._series: dict[Labels, HistogramSeries] = {}
 
-    def observe(self, value: float, *labels: str) -> None:
+    def of(self, *labels: str) -> HistogramSeries:
+        """The series with these labels. It exists from then on, even without a value."""
         series = self._series.get(labels)
         if series is None:
             _check(self.metric, labels)
-            series = self._series[labels] = ([0] * (len(self._bounds) + 1), [0.0])
-        series[0][bisect_left(self._bounds, value)] += 1
-        series[1][0] += value
+            series = self._series[labels] = HistogramSeries(self._bounds, [0] * (len(self._bounds) + 1))
+        return series
+
+    def observe(self, value: float, *labels: str) -> None:
+        self.of(*labels).observe(value)
 
     @property
     def series(self) -> Mapping[Labels, tuple[Sequence[int], float]]:
         """Per series: the number of values in each bucket, the last being +Inf, and their sum."""
-        return {labels: (counts, total[0]) for labels, (counts, total) in self._series.items()}
+        return {labels: (series.counts, series.total) for labels, series in self._series.items()}
 
     def replace(self, series: Mapping[Labels, tuple[Sequence[int], float]]) -> None:
         """Replace all series by those of a histogram in another process."""
@@ -95,10 +121,12 @@ class Histogram:
             _check(self.metric, labels)
             if len(counts) != len(self._bounds) + 1:
                 raise ValueError(f"{self.metric.name} has {len(self._bounds) + 1} buckets, not {len(counts)}")
-        self._series = {labels: (list(counts), [total]) for labels, (counts, total) in series.items()}
+        self._series = {
+            labels: HistogramSeries(self._bounds, list(counts), total) for labels, (counts, total) in series.items()
+        }
 
     def copy(self) -> _Distributions:
-        series = [(labels, counts.copy(), total[0]) for labels, (counts, total) in self._series.items()]
+        series = [(labels, series.counts.copy(), series.total) for labels, series in self._series.items()]
         return _Distributions(self.metric, series)
 
 
@@ -119,10 +147,16 @@ class MetricsRegistry:
         GCCollector(registry=self._process)
 
     def counter(self, metric: Metric) -> Counter:
-        return self._counts.setdefault(metric.name, Counter(metric))
+        counter = self._counts.get(metric.name)
+        if counter is None:
+            counter = self._counts[metric.name] = Counter(metric)
+        return counter
 
     def histogram(self, metric: Metric) -> Histogram:
-        return self._distributions.setdefault(metric.name, Histogram(metric))
+        histogram = self._distributions.get(metric.name)
+        if histogram is None:
+            histogram = self._distributions[metric.name] = Histogram(metric)
+        return histogram
 
     def collect(self, metric: Metric, collect: Collect) -> None:
         """Call ``collect`` for the values at every scrape. Several functions may contribute to one metric."""

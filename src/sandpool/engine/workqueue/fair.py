@@ -36,12 +36,10 @@ class FairQueue(Generic[K]):
         line[key] = None
 
     def pop(self) -> K:
-        group, line = next(iter(self._groups.items()))
+        group, line = self._groups.popitem(last=False)
         key, _ = line.popitem(last=False)
         if line:
-            self._groups.move_to_end(group)
-        else:
-            del self._groups[group]
+            self._groups[group] = line  # behind the others
         return key
 
     def remove(self, key: K, group: Hashable) -> None:
@@ -54,32 +52,30 @@ class FairQueue(Generic[K]):
 class PriorityLevels(Generic[K]):
     """A fair queue for each priority."""
 
-    __slots__ = ("_levels",)
+    __slots__ = ("levels",)
 
     def __init__(self) -> None:
-        # No queue is empty. There are only a few priorities, so a scan finds the highest.
-        self._levels: dict[int, FairQueue[K]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._levels)
+        # No queue is empty. There are only a few priorities, so a scan finds the highest. Other modules read only
+        # whether there are any.
+        self.levels: dict[int, FairQueue[K]] = {}
 
     def push(self, key: K, priority: int, group: Hashable) -> None:
-        level = self._levels.get(priority)
+        level = self.levels.get(priority)
         if level is None:
-            level = self._levels[priority] = FairQueue()
+            level = self.levels[priority] = FairQueue()
         level.push(key, group)
 
     def pop(self) -> tuple[K, int]:
         """The next key and its priority."""
-        priority = max(self._levels)
-        level = self._levels[priority]
+        priority = max(self.levels)
+        level = self.levels[priority]
         key = level.pop()
         if not level:
-            del self._levels[priority]
+            del self.levels[priority]
         return key, priority
 
     def remove(self, key: K, priority: int, group: Hashable) -> None:
-        level = self._levels[priority]
+        level = self.levels[priority]
         level.remove(key, group)
         if not level:
-            del self._levels[priority]
+            del self.levels[priority]

@@ -44,10 +44,10 @@ class QueueMetrics(Generic[K]):
         self._added: dict[K, float] = {}  # when each key was added that waits, or will wait when it is done
         self._started: dict[K, float] = {}  # when each key was taken that is with a worker
         self._labels = (name, name)
-        self._adds, self._retries = metrics.counter(ADDS), metrics.counter(RETRIES)
-        self._queue_duration, self._work_duration = metrics.histogram(QUEUE_DURATION), metrics.histogram(WORK_DURATION)
-        self._adds.add(*self._labels, amount=0)
-        self._retries.add(*self._labels, amount=0)
+        self._adds, self._retries = (metrics.counter(each).series(*self._labels) for each in (ADDS, RETRIES))
+        self._queue_duration, self._work_duration = (
+            metrics.histogram(each).of(*self._labels) for each in (QUEUE_DURATION, WORK_DURATION)
+        )
         metrics.collect(UNFINISHED_WORK, self._unfinished)
         metrics.collect(LONGEST_RUNNING, self._longest)
 
@@ -64,17 +64,17 @@ class QueueMetrics(Generic[K]):
     def added(self, key: K) -> None:
         if key not in self._added:
             self._added[key] = self.clock.monotonic()
-            self._adds.add(*self._labels)
+            self._adds.value += 1
 
     def taken(self, key: K) -> None:
         now = self._started[key] = self.clock.monotonic()
-        self._queue_duration.observe(now - self._added.pop(key), *self._labels)
+        self._queue_duration.observe(now - self._added.pop(key))
 
     def finished(self, key: K) -> None:
-        self._work_duration.observe(self.clock.monotonic() - self._started.pop(key), *self._labels)
+        self._work_duration.observe(self.clock.monotonic() - self._started.pop(key))
 
     def retried(self) -> None:
-        self._retries.add(*self._labels)
+        self._retries.value += 1
 
     def _unfinished(self) -> Samples:
         now = self.clock.monotonic()

@@ -124,7 +124,7 @@ class WorkQueue(Generic[K]):
 
     async def get(self) -> K:
         """Take the next key, which is the caller's until ``done``. Raises ``ShutDown`` when there will be no more."""
-        while not self._ready:
+        while not self._ready.levels:
             if self._shut_down:
                 raise ShutDown
             await self._until_woken()
@@ -182,7 +182,8 @@ class WorkQueue(Generic[K]):
             self._waiting[key] = priority
 
     def _make_ready(self, key: K, priority: int) -> None:
-        self._settled.clear()
+        if not self._waiting and not self._processing:
+            self._settled.clear()
         self._waiting[key] = priority
         self._ready.push(key, priority, self.group(key))
         self._wake_one()
@@ -197,7 +198,7 @@ class WorkQueue(Generic[K]):
             if woken.cancelled():
                 with suppress(ValueError):  # _wake_one may have removed it already
                     self._idle.remove(woken)
-            elif self._ready:
+            elif self._ready.levels:
                 # Cancelled after it got a key: the key needs another worker.
                 self._wake_one()
             raise

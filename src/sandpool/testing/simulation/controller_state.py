@@ -66,12 +66,12 @@ def _queues(controllers: ControllerManager, store: Store) -> Iterator[str]:
 
 def ready_claims_observed(controllers: ControllerManager) -> int:
     """Count the claims whose startup latency the metrics recorded."""
-    series = controllers.metrics.histogram(CLAIM_CONTROLLER_STARTUP_LATENCY)._series
+    series = controllers.metrics.histogram(CLAIM_CONTROLLER_STARTUP_LATENCY).series
     return sum(sum(counts) for counts, _ in series.values())
 
 
 def sandboxes_counted(controllers: ControllerManager, metric: Metric = CLAIM_CREATIONS) -> float:
-    return sum(controllers.metrics.counter(metric)._values.values())
+    return sum(controllers.metrics.counter(metric).values.values())
 
 
 def reconciles(controllers: ControllerManager) -> int:
