@@ -88,4 +88,18 @@ async def test_predicates_read_only_declared_fields(type: ResourceType) -> None:
     for subscription in declared:
         for found in map(cache.project, views(type)):
             assert subscription.on_change_of is not None
-            subscription.on_change_of(OnlyDeclared(found, subscription.fields))
+            read = subscription.on_change_of(OnlyDeclared(found, subscription.fields))
+            if subscription.exactly:
+                values = read if isinstance(read, tuple) else (read,)
+                assert sorted(map(id, values)) == sorted(id(getattr(found, field)) for field in subscription.fields)
+
+
+@pytest.mark.parametrize("type", TYPES, ids=str)
+async def test_indexes_read_only_declared_fields(type: ResourceType) -> None:
+    manager = ControllerManager(Client(NoApi()), ManualClock(datetime(2030, 1, 1, tzinfo=UTC)), Random(1))
+    cache = manager.caches[type]
+
+    for index in cache._indexes.values():
+        assert index.fields
+        for found in map(cache.project, views(type)):
+            tuple(index.values(OnlyDeclared(found, index.fields)))

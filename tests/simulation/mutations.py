@@ -144,7 +144,7 @@ def owned_sandboxes_are_not_listed(patch: Patch) -> None:
     original = Caches.owned_sandboxes
 
     def owned_sandboxes(self: Caches, owner_uid: str) -> Any:
-        return tuple(each for each in original(self, owner_uid) if each.owner and each.owner.is_a(SANDBOX_WARM_POOL))
+        return tuple(each for each in original(self, owner_uid) if each.owner and each.owner.type is SANDBOX_WARM_POOL)
 
     patch.setattr(Caches, "owned_sandboxes", owned_sandboxes)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -60,25 +60,23 @@ class ResourceType:
     subresources: frozenset[str] = frozenset()  # e.g. {"status", "scale"}
     # Verbs of the main resource in discovery; review kinds support only create.
     verbs: tuple[str, ...] = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+    # What follows from the group, the version and the plural.
+    api_version: str = field(init=False, repr=False, compare=False)
+    # ``sandboxes.agents.x-k8s.io``; just ``pods`` for the core group. Independent of the version.
+    group_resource: str = field(init=False, repr=False, compare=False)
+    base_path: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not self.singular:
-            object.__setattr__(self, "singular", self.kind.lower())
-        if not self.list_kind:
-            object.__setattr__(self, "list_kind", self.kind + "List")
-
-    @cached_property
-    def api_version(self) -> str:
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    @cached_property
-    def group_resource(self) -> str:
-        """``sandboxes.agents.x-k8s.io``; just ``pods`` for the core group. Independent of the version."""
-        return f"{self.plural}.{self.group}" if self.group else self.plural
-
-    @cached_property
-    def base_path(self) -> str:
-        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        group, version, plural = self.group, self.version, self.plural
+        derived = {
+            "singular": self.singular or self.kind.lower(),
+            "list_kind": self.list_kind or self.kind + "List",
+            "api_version": f"{group}/{version}" if group else version,
+            "group_resource": f"{plural}.{group}" if group else plural,
+            "base_path": f"/apis/{group}/{version}" if group else f"/api/{version}",
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
         """The percent-encoded URL path. Without a namespace: the cluster-wide collection."""

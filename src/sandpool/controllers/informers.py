@@ -39,9 +39,12 @@ from sandpool.api.views import (
     View,
     VolumeClaimView,
     WarmPoolView,
+    claim_view,
+    pod_view,
+    sandbox_view,
 )
 from sandpool.engine.cache.reflector import Reflector
-from sandpool.engine.cache.store import Cache
+from sandpool.engine.cache.store import Cache, reads
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 
@@ -63,9 +66,9 @@ class Caches:
 
     def __init__(self) -> None:
         self._by_type: dict[ResourceType, Cache[Any]] = {}
-        self.sandboxes = self._add(SANDBOX, SandboxView.from_object)
-        self.pods = self._add(POD, PodView.from_object)
-        self.claims = self._add(SANDBOX_CLAIM, ClaimView.from_object)
+        self.sandboxes = self._add(SANDBOX, sandbox_view)
+        self.pods = self._add(POD, pod_view)
+        self.claims = self._add(SANDBOX_CLAIM, claim_view)
         self.pools = self._add(SANDBOX_WARM_POOL, WarmPoolView.from_object)
         self.templates = self._add(SANDBOX_TEMPLATE, TemplateView.from_object)
         self.services = self._add(SERVICE, ServiceView.from_object)
@@ -78,9 +81,9 @@ class Caches:
         self.sandboxes.add_index(_POOL, _pool_label)
         self.sandboxes.add_index(_POD, _other_pod)
         self.pods.add_index(_OWNER, _owner)
-        self.claims.add_index(_POOL, lambda claim: ((claim.namespace, claim.warm_pool),))
-        self.pools.add_index(_TEMPLATE, lambda pool: ((pool.namespace, pool.template),))
-        self.templates.add_index(_HASH, lambda template: ((template.namespace, name_hash(template.name)),))
+        self.claims.add_index(_POOL, _pool_of)
+        self.pools.add_index(_TEMPLATE, _template_of)
+        self.templates.add_index(_HASH, _hash_of)
 
     def __getitem__(self, type: ResourceType) -> Cache[Any]:
         return self._by_type[type]
@@ -177,14 +180,32 @@ def key_of(view: View) -> Key:
     return shared_key(view.namespace, view.name)
 
 
+@reads("owner")
 def _owner(view: View) -> tuple[str, ...]:
     return () if view.owner is None else (view.owner.uid,)
 
 
+@reads("annotations")
 def _other_pod(sandbox: SandboxView) -> tuple[tuple[str, str], ...]:
     return ((sandbox.namespace, sandbox.pod_name),) if sandbox.pod_name != sandbox.name else ()
 
 
+@reads("labels")
 def _pool_label(sandbox: SandboxView) -> tuple[tuple[str, str], ...]:
     found = sandbox.labels.get(labels.WARM_POOL)
     return ((sandbox.namespace, found),) if found else ()
+
+
+@reads("warm_pool")
+def _pool_of(claim: ClaimView) -> tuple[tuple[str, str], ...]:
+    return ((claim.namespace, claim.warm_pool),)
+
+
+@reads("template")
+def _template_of(pool: WarmPoolView) -> tuple[tuple[str, str], ...]:
+    return ((pool.namespace, pool.template),)
+
+
+@reads("name")
+def _hash_of(template: TemplateView) -> tuple[tuple[str, str], ...]:
+    return ((template.namespace, name_hash(template.name)),)

@@ -94,6 +94,6 @@ def _state_loss(sandbox: SandboxView) -> Condition | None:
 
 def _owner(sandbox: SandboxView) -> str:
     for type in (SANDBOX_CLAIM, SANDBOX_WARM_POOL):
-        if sandbox.owner is not None and sandbox.owner.is_a(type):
+        if sandbox.owner is not None and sandbox.owner.type is type:
             return type.kind
     return WITHOUT_OWNER

@@ -25,7 +25,7 @@ from typing import Final
 from sandpool.api.conditions import FALSE, POD_SCHEDULED, READY, TRUE
 from sandpool.api.kinds import POD
 from sandpool.api.resource import Key, Object, SharedObject
-from sandpool.api.views import PodView
+from sandpool.api.views import PodView, pod_view
 from sandpool.api.views.pod import FAILED, RUNNING, SUCCEEDED
 from sandpool.engine.cache.reflector import Reflector
 from sandpool.engine.cache.store import Cache
@@ -102,7 +102,7 @@ class SimulatedNode:
         self.delays = dict(delays or {})
         self.termination = termination
         self.fate = fate
-        self.pods = Cache(PodView.from_object, name="pods of a simulated node")
+        self.pods = Cache(pod_view, name="pods of a simulated node")
         mine = "" if binding else f"spec.nodeName={name}"
         self.reflector = Reflector(client, POD, self.pods, clock, Random(0), namespace=namespace, field_selector=mine)
         # By UID of existing pods: the task that drives the pod, perhaps done. A pod without one is new.

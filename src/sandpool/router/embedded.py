@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from sandpool.api.kinds import POD
-from sandpool.api.views import PodView
+from sandpool.api.views import pod_view
 from sandpool.engine.cache.reflector import Reflector
 from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock
@@ -35,7 +35,7 @@ class EmbeddedRouter:
         self.data_plane = data_plane
         self.registration = RouterRegistration(client, clock)
         self.gateways = GatewayController(client, data_plane, clock, rng)
-        self._pods = Cache(PodView.from_object, name="router pods")
+        self._pods = Cache(pod_view, name="router pods")
         self._pods.subscribe(self.registration.pod_changed, on_change_of=lambda pod: (pod.uid, pod.deleting))
         self._reflector = Reflector(client, POD, self._pods, clock, rng, label_selector=SELECTOR)
         self._address = ("", 0)

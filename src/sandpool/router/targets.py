@@ -25,7 +25,7 @@ from sandpool.api.conditions import STATE_LOST
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.labels import POD_NAME
 from sandpool.api.resource import Key
-from sandpool.api.views import PodView, SandboxView
+from sandpool.api.views import PodView, SandboxView, pod_view, sandbox_view
 from sandpool.api.views.times import parse_time
 from sandpool.engine.cache.reflector import Reflector
 from sandpool.engine.cache.store import Cache
@@ -69,8 +69,8 @@ class SandboxResolver:
         self.clock = clock
         self._refreshes = 0
         self._refreshing_since = clock.monotonic()
-        self.sandboxes = Cache(SandboxView.from_object, name="router sandboxes")
-        self.pods = Cache(PodView.from_object, name="router pods")
+        self.sandboxes = Cache(sandbox_view, name="router sandboxes")
+        self.pods = Cache(pod_view, name="router pods")
         self.clock = clock
         self._addresses: dict[str, deque[str]] = {}  # by UID of the sandbox, the latest address last
         self._unreported: dict[str, str] = {}  # state losses that no client was told of, by UID of the sandbox
@@ -102,7 +102,7 @@ class SandboxResolver:
     def find(self, destination: Destination) -> Target:
         """Raises ``RequestRejected`` with the reason, at once: a client does not wait for a sandbox to become ready."""
         sandbox = self.sandboxes.get(Key(destination.namespace, destination.sandbox))
-        if sandbox is None or (sandbox.owner is not None and sandbox.owner.is_a(SANDBOX_WARM_POOL)):
+        if sandbox is None or (sandbox.owner is not None and sandbox.owner.type is SANDBOX_WARM_POOL):
             raise RequestRejected(404, f"Sandbox {destination.sandbox} not found in namespace {destination.namespace}.")
         if destination.uid and destination.uid != sandbox.uid:
             raise RequestRejected(404, f"Sandbox {destination.sandbox} is not the one with UID {destination.uid}.")
@@ -163,7 +163,7 @@ class SandboxResolver:
         return True
 
     def _pod_changed(self, key: Key, old: PodView | None, new: PodView | None) -> None:
-        if new is not None and new.owner is not None and new.owner.is_a(SANDBOX):
+        if new is not None and new.owner is not None and new.owner.type is SANDBOX:
             known = self._addresses.setdefault(new.owner.uid, deque(maxlen=_MAX_ADDRESSES))
             known.extend(ip for ip in new.ips if ip not in known)
 

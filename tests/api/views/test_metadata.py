@@ -60,9 +60,9 @@ def test_core_owner_has_an_empty_group() -> None:
 
 def test_owner_kind_is_recognised_in_any_version() -> None:
     owner = Owner(SANDBOX_WARM_POOL.group, "SandboxWarmPool", "pool", "u")
-    assert owner.is_a(SANDBOX_WARM_POOL)
-    assert not owner.is_a(SANDBOX_CLAIM)
-    assert not Owner("example.com", "SandboxWarmPool", "pool", "u").is_a(SANDBOX_WARM_POOL)
+    assert owner.type is SANDBOX_WARM_POOL
+    assert owner.type is not SANDBOX_CLAIM
+    assert Owner("example.com", "SandboxWarmPool", "pool", "u").type is None
 
 
 def test_ownership_is_decided_by_uid() -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 from copy import deepcopy
 
 from sandpool.api.resource import Object
-from sandpool.api.views import SandboxView
-from sandpool.api.views.sharing import Shared
+from sandpool.api.views import SandboxView, sandbox_view
+from sandpool.api.views.sharing import PerPart, Shared
 from tests.support import sandbox_objects
 
 
@@ -44,3 +44,22 @@ def test_pool_members_share_equal_values() -> None:
     assert one.volume_claim_templates is other.volume_claim_templates
     assert one.labels is other.labels
     assert one.status.conditions[0] is other.status.conditions[0]
+
+
+def test_view_of_one_object_is_made_once() -> None:
+    box = sandbox_objects.sandbox("a")
+    assert sandbox_view(box) is sandbox_view(box)
+    assert sandbox_view(deepcopy(box)) == sandbox_view(box)
+
+
+def test_result_for_a_part_is_remembered_while_it_is_recent() -> None:
+    calls: list[str] = []
+
+    def size(part: list[str]) -> int:
+        calls.extend(part)
+        return len(part)
+
+    remember = PerPart(size, 2)
+    parts = [["a"], ["b"], ["c"]]
+    assert [remember(part) for part in (*parts, *parts[1:], parts[0])] == [1] * 6
+    assert calls == ["a", "b", "c", "a"]

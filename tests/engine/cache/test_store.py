@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from sandpool.api.resource import Key, Object
-from sandpool.engine.cache.store import Cache
+from sandpool.engine.cache.store import Cache, reads
 from tests.support.mutation_detector import verify_all
 
 
@@ -122,6 +122,37 @@ def test_r33_handler_is_called_only_for_changes_of_the_fields_it_reads() -> None
     cache.observe_deletion(an("a", 5, status="Running", spec="new"))
     assert len(everything.lines) == 4
     assert spec.lines == ["a:  -> new", "a: new -> -"]
+
+
+def test_function_that_returns_the_declared_fields_is_not_called() -> None:
+    @reads("owner", "spec", exactly=True)
+    def owner_and_spec(view: Thing) -> tuple[str, str]:
+        raise AssertionError("the cache has compared the fields")
+
+    cache, _ = cache_with(an("a", 1))
+    log = Log()
+    cache.subscribe(log, on_change_of=owner_and_spec)
+    assert log.take() == ["a: - -> "]
+    cache.observe(an("a", 2, status="Running"))
+    assert log.take() == []
+    cache.observe(an("a", 3, spec="new"))
+    cache.observe(an("a", 4, spec="new", owner="me"))
+    assert log.take() == ["a:  -> new", "a: new -> new"]
+
+
+def test_index_that_declares_its_fields_has_the_newest_view() -> None:
+    @reads("owner")
+    def by_owner(view: Thing) -> tuple[str, ...]:
+        return (view.owner,) if view.owner else ()
+
+    cache = Cache(thing, name="things")
+    cache.add_index("owner", by_owner)
+    cache.observe(an("a", 1, owner="me"))
+    cache.observe(an("a", 2, owner="me", status="Running"))
+    assert [view.status for view in cache.by_index("owner", "me")] == ["Running"]
+    cache.observe(an("a", 3, owner="you", status="Running"))
+    assert cache.by_index("owner", "me") == ()
+    assert cache.by_index("owner", "you") == (cache.get(key("a")),)
 
 
 def test_late_subscriber_is_called_for_every_cached_object() -> None:

@@ -10,12 +10,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sandpool.api.resource import Key, Object
-from sandpool.engine.cache.store import Cache, Listing, version_of
+from sandpool.engine.cache.store import Cache, Listing, reads, version_of
 
 
 class Thing(NamedTuple):
     uid: str
     value: int
+
+
+@reads("value")
+def value_of(view: Thing) -> tuple[int]:
+    return (view.value,)
 
 
 def thing(object: Object) -> Thing:
@@ -55,7 +60,7 @@ class CacheModel(RuleBasedStateMachine):
         super().__init__()
         self.api = Api()
         self.cache = Cache(thing)
-        self.cache.add_index("value", lambda view: (view.value,))
+        self.cache.add_index("value", value_of)
         self.told: dict[Key, Thing] = {}  # what a handler believes that only follows what it is told
         self.cache.subscribe(self.follow)
         self.gone: set[str] = set()  # UIDs a handler has been told are gone

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from sys import intern
 from typing import Any, Final
 
+from sandpool.api.kinds import SANDPOOL
 from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.api.views.sharing import Shared
 from sandpool.api.views.times import parse_time
 
 _NOTHING: Final[Mapping[str, str]] = {}
+_OWN_TYPES: Final = {(type.group, type.kind): type for type in SANDPOOL}
 # Members of one pool have the same labels.
 _labels: Final = Shared[Mapping[str, str]](4096)
 
@@ -27,9 +29,10 @@ class Owner:
     kind: str
     name: str
     uid: str
+    type: ResourceType | None = field(init=False, compare=False, repr=False)  # if it is one of ours
 
-    def is_a(self, type: ResourceType) -> bool:
-        return self.group == type.group and self.kind == type.kind
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "type", _OWN_TYPES.get((self.group, self.kind)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,14 @@ def metadata_of(obj: SharedObject) -> dict[str, Any]:
     """The fields of ``View`` for an object."""
     metadata = obj["metadata"]
     namespace, uid, version, generation, labels, annotations, references, created, deleted = map(metadata.get, _FIELDS)
-    owner, others = _owners(references) if references else (None, ())
+    owner: Owner | None = None
+    others: tuple[SharedObject, ...] = ()
+    if references:
+        first = references[0]
+        if len(references) == 1 and first.get("controller"):
+            owner = _owner(first["apiVersion"], first["kind"], first["name"], first["uid"])
+        else:
+            owner, others = _owners(references)
     return {
         "namespace": intern(namespace or ""),
         "name": metadata["name"],
@@ -96,16 +106,16 @@ def _owners(references: list[Object]) -> tuple[Owner | None, tuple[SharedObject,
     others: list[Object] = []
     for reference in references:
         if owner is None and reference.get("controller"):
-            owner = Owner(*_type_of(reference["apiVersion"], reference["kind"]), reference["name"], reference["uid"])
+            owner = _owner(reference["apiVersion"], reference["kind"], reference["name"], reference["uid"])
         else:
             others.append(reference)
     return owner, tuple(others)
 
 
-@lru_cache(256)
-def _type_of(api_version: str, kind: str) -> tuple[str, str]:
-    """Group and kind, interned."""
-    return intern(api_version.rpartition("/")[0]), intern(kind)
+@lru_cache(4096)
+def _owner(api_version: str, kind: str, name: str, uid: str) -> Owner:
+    """The members of a pool have one owner, and so have all states of an object."""
+    return Owner(intern(api_version.rpartition("/")[0]), intern(kind), name, uid)
 
 
 def controller_reference(type: ResourceType, owner: View) -> Object:

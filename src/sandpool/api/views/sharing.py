@@ -10,6 +10,7 @@ twice, and nothing else happens.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -53,14 +54,15 @@ class PerPart(Generic[T, R]):
     def __init__(self, function: Callable[[T], R], size: int) -> None:
         self.function = function
         self.size = size
-        self._known: dict[int, tuple[T, R]] = {}
+        self._known: OrderedDict[int, tuple[T, R]] = OrderedDict()
 
     def __call__(self, part: T) -> R:
-        known = self._known.get(id(part))
+        key = id(part)
+        known = self._known.get(key)
         if known is not None:
             return known[1]
-        if len(self._known) >= self.size:
-            del self._known[next(iter(self._known))]
         result = self.function(part)
-        self._known[id(part)] = part, result
+        self._known[key] = part, result
+        if len(self._known) > self.size:
+            self._known.popitem(last=False)
         return result

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.resource import Key, Object
-from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView, controller_reference
+from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView, controller_reference, sandbox_view
 from sandpool.controllers.claim.assignment.candidates import is_pooled, refusal
 from sandpool.controllers.claim.errors import ClaimError, adoption_conflict
 from sandpool.controllers.claim.ownership import identity_labels, launch_type
@@ -164,7 +164,7 @@ async def adopt_sandbox(
     claim, name = observed.claim, sandbox.name
     for _ in range(_ATTEMPTS):
         try:
-            return SandboxView.from_object(await writer.patch(patch, claim.namespace))
+            return sandbox_view(await writer.patch(patch, claim.namespace))
         except (Conflict, NotFound):
             fresh = await _read(writer, sandbox)
         if is_adopted(claim, name, fresh):

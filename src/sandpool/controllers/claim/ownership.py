@@ -74,7 +74,7 @@ def resolve(
             if not refusal(sandbox, claim):
                 return Resolution(Source.RESUME, sandbox)
             is_stale = True
-        elif sandbox.owner is not None and sandbox.owner.is_a(SANDBOX_CLAIM):
+        elif sandbox.owner is not None and sandbox.owner.type is SANDBOX_CLAIM:
             is_stale = True
     if claim.name in named:
         raise failure(

@@ -163,7 +163,7 @@ class CandidateFeed:
     def _refresh(self, sandbox: SandboxView) -> None:
         owner = sandbox.owner
         pool = None
-        if owner is not None and owner.is_a(SANDBOX_WARM_POOL):
+        if owner is not None and owner.type is SANDBOX_WARM_POOL:
             pool = self.caches.pools.get(shared_key(sandbox.namespace, owner.name))
         revision = None if pool is None else self.revisions.of(pool.namespace, pool.template)
         candidate = candidate_of(sandbox, pool, revision)
@@ -176,18 +176,18 @@ class CandidateFeed:
 # --- predicates: what a handler reads --------------------------------------------------------------------------------
 
 
-@reads("uid")
+@reads("uid", exactly=True)
 def claim_identity(claim: ClaimView) -> str:
     return claim.uid
 
 
-@reads("uid", "generation", "deletion_timestamp", "labels")
+@reads("uid", "generation", "deletion_timestamp", "labels", exactly=True)
 def claim_spec(claim: ClaimView) -> tuple[object, ...]:
     """The part of a claim that users write; not the status and the annotations, which this controller writes."""
-    return claim.uid, claim.generation, claim.deleting, claim.labels
+    return claim.uid, claim.generation, claim.deletion_timestamp, claim.labels
 
 
-@reads("conditions", "sandbox_name", "pod_ips")
+@reads("conditions", "sandbox_name", "pod_ips", exactly=True)
 def claim_status(claim: ClaimView) -> tuple[object, ...]:
     """The status. This controller writes it, but a status that its last reconcile did not report is one that this
     process does not know: an answer was lost, or a predecessor wrote it last. No other event would correct it."""
@@ -201,7 +201,7 @@ def wrong_reference(claim: ClaimView) -> str:
     return annotated if claim.sandbox_name and annotated != claim.sandbox_name else ""
 
 
-@reads("owner")
+@reads("owner", exactly=True)
 def sandbox_owner(sandbox: SandboxView) -> Owner | None:
     return sandbox.owner
 
@@ -214,12 +214,12 @@ def sandbox_state(sandbox: SandboxView) -> tuple[object, ...]:
     return sandbox.deleting, status.pod_ips, told
 
 
-@reads("uid", "generation")
+@reads("uid", "generation", exactly=True)
 def pool_spec(pool: WarmPoolView) -> tuple[str, int]:
     return pool.uid, pool.generation
 
 
-@reads("uid", "generation")
+@reads("uid", "generation", exactly=True)
 def template_spec(template: TemplateView) -> tuple[str, int]:
     return template.uid, template.generation
 
@@ -237,4 +237,4 @@ def needs_template(claim: ClaimView, *, is_new: bool) -> bool:
 
 def _claim_of(sandbox: SandboxView) -> Key | None:
     owner = sandbox.owner
-    return shared_key(sandbox.namespace, owner.name) if owner is not None and owner.is_a(SANDBOX_CLAIM) else None
+    return shared_key(sandbox.namespace, owner.name) if owner is not None and owner.type is SANDBOX_CLAIM else None

@@ -61,7 +61,7 @@ def is_foreground(sandbox: SandboxView | None) -> bool:
         return False
     if sandbox.labels.get(LAUNCH_TYPE) != LAUNCH_WARM:
         return True
-    is_kept = sandbox.owner is not None and sandbox.owner.is_a(SANDBOX_WARM_POOL)
+    is_kept = sandbox.owner is not None and sandbox.owner.type is SANDBOX_WARM_POOL
     return not is_kept and not sandbox.ready
 
 
@@ -163,7 +163,7 @@ class SandboxController:
 
     def _claim_of(self, sandbox: SandboxView) -> ClaimView | None:
         owner = sandbox.owner
-        if owner is None or not owner.is_a(SANDBOX_CLAIM):
+        if owner is None or owner.type is not SANDBOX_CLAIM:
             return None
         claim = self.caches.claims.get(Key(sandbox.namespace, owner.name))
         return claim if claim is not None and claim.uid == owner.uid else None

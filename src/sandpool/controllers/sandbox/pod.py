@@ -234,7 +234,7 @@ def _extension_labels(sandbox: SandboxView) -> dict[str, str | None]:
     trusted only on a sandbox that a pool or claim owns: any client can write a label."""
     owner = sandbox.owner
     extended = owner is not None and owner.group == EXTENSIONS_GROUP
-    pooled = owner is not None and owner.is_a(SANDBOX_WARM_POOL)
+    pooled = owner is not None and owner.type is SANDBOX_WARM_POOL
     return {
         labels.WARM_POOL: (sandbox.labels.get(labels.WARM_POOL) or None) if pooled else None,
         labels.TEMPLATE_REF_HASH: (sandbox.labels.get(labels.TEMPLATE_REF_HASH) or None) if extended else None,
@@ -245,7 +245,7 @@ def _pool_annotations(sandbox: SandboxView) -> dict[str, str]:
     """Annotations that a pool sets on the pods of its members; the author of the template may override them. They are
     listed with those of the author and removed with the pool: a claimed sandbox must not be evicted."""
     evictable = sandbox.annotations.get(labels.SAFE_TO_EVICT)
-    pooled = sandbox.owner is not None and sandbox.owner.is_a(SANDBOX_WARM_POOL)
+    pooled = sandbox.owner is not None and sandbox.owner.type is SANDBOX_WARM_POOL
     return {labels.SAFE_TO_EVICT: evictable} if pooled and evictable else {}
 
 

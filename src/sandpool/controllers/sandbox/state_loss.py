@@ -39,9 +39,9 @@ class StateLoss(NamedTuple):
 def in_use_since(sandbox: SandboxView, claim: ClaimView | None) -> datetime | None:
     """When a client may have begun to use the sandbox; None if none can. ``claim`` is its owner, if that is a claim: a
     warm sandbox was handed out after the claim had been created."""
-    if sandbox.owner is not None and sandbox.owner.is_a(SANDBOX_WARM_POOL):
+    if sandbox.owner is not None and sandbox.owner.type is SANDBOX_WARM_POOL:
         return None
-    if sandbox.owner is not None and sandbox.owner.is_a(SANDBOX_CLAIM):
+    if sandbox.owner is not None and sandbox.owner.type is SANDBOX_CLAIM:
         return None if claim is None else claim.creation_timestamp
     return sandbox.creation_timestamp
 

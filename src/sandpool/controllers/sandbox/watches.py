@@ -58,22 +58,22 @@ def _sandboxes_of_pod(caches: Caches, key: Key, old: PodView | None, new: PodVie
 
 def _owner(view: View | None) -> Key | None:
     """The sandbox that controls an object."""
-    if view is None or view.owner is None or not view.owner.is_a(SANDBOX):
+    if view is None or view.owner is None or view.owner.type is not SANDBOX:
         return None
     return shared_key(view.namespace, view.owner.name)
 
 
-@reads("uid", "deletion_timestamp", "owner")
+@reads("uid", "deletion_timestamp", "owner", exactly=True)
 def _identity(view: View) -> tuple[object, ...]:
-    return view.uid, view.deleting, view.owner
+    return view.uid, view.deletion_timestamp, view.owner
 
 
-@reads("uid", "deletion_timestamp", "owner", "labels", "cluster_ip", "selector", "ports")
+@reads("uid", "deletion_timestamp", "owner", "labels", "cluster_ip", "selector", "ports", exactly=True)
 def _service_fields(service: ServiceView) -> tuple[object, ...]:
     return (*_identity(service), service.labels, service.cluster_ip, service.selector, service.ports)
 
 
-@reads("uid", "generation", "deletion_timestamp", "owner", "labels", "annotations", "status")
+@reads("uid", "generation", "deletion_timestamp", "owner", "labels", "annotations", "status", exactly=True)
 def sandbox_fields(sandbox: SandboxView) -> tuple[object, ...]:
     """Fields of a sandbox that a reconcile reads. The status is our own, and ``OwnWriteFilter`` recognises our writes
     of it. A status that arrives at another time is unknown to this process: its answer was lost, or a predecessor wrote
@@ -81,7 +81,7 @@ def sandbox_fields(sandbox: SandboxView) -> tuple[object, ...]:
     return (
         sandbox.uid,
         sandbox.generation,
-        sandbox.deleting,
+        sandbox.deletion_timestamp,
         sandbox.owner,
         sandbox.labels,
         sandbox.annotations,
@@ -119,7 +119,7 @@ def urgent_pod_fields(pod: PodView) -> tuple[object, ...]:
     )
 
 
-@reads("phase", "ips", "node_name", "scheduling")
+@reads("phase", "ips", "node_name", "scheduling", exactly=True)
 def deferred_pod_fields(pod: PodView) -> tuple[object, ...]:
     """Fields of a pod that only the status of a slow launch shows."""
     return pod.phase, pod.ips, pod.node_name, pod.scheduling

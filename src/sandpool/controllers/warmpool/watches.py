@@ -35,7 +35,7 @@ def pool_fields(pool: WarmPoolView) -> tuple[object, ...]:
     return pool.uid, pool.generation, pool.deleting
 
 
-@reads("uid", "generation")
+@reads("uid", "generation", exactly=True)
 def template_fields(template: TemplateView) -> tuple[object, ...]:
     return template.uid, template.generation
 
@@ -114,7 +114,7 @@ class WarmPoolWatches:
         ):
             return
         member = self.caches.sandboxes.get(Key(key.namespace, new.owner.name))
-        if member is not None and member.owner is not None and member.owner.is_a(SANDBOX_WARM_POOL):
+        if member is not None and member.owner is not None and member.owner.type is SANDBOX_WARM_POOL:
             self.controller.enqueue(Key(key.namespace, member.owner.name))
 
     def _sandbox_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
@@ -123,7 +123,7 @@ class WarmPoolWatches:
                 continue
             if view.owner is None:
                 pool = self._pools_by_label.get((view.namespace, view.labels.get(WARM_POOL, "")))
-            elif view.owner.is_a(SANDBOX_WARM_POOL):
+            elif view.owner.type is SANDBOX_WARM_POOL:
                 pool = Key(view.namespace, view.owner.name)
                 if new is None:
                     self.lost_members[pool] += 1

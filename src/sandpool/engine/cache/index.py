@@ -16,10 +16,11 @@ V = TypeVar("V")
 class Index(Generic[V]):
     """``values`` returns the values under which a view is found: any number. It must depend on the view only."""
 
-    __slots__ = ("_buckets", "values")
+    __slots__ = ("_buckets", "fields", "values")
 
-    def __init__(self, values: Callable[[V], Iterable[Hashable]]) -> None:
+    def __init__(self, values: Callable[[V], Iterable[Hashable]], fields: frozenset[str] = frozenset()) -> None:
         self.values = values
+        self.fields = fields  # the only ones that ``values`` reads; empty if it does not declare them
         # By value, then by the key of the object. No bucket is empty.
         self._buckets: dict[Hashable, dict[Hashable, V]] = {}
 
@@ -41,6 +42,11 @@ class Index(Generic[V]):
             return ()
         values = tuple(self.values(view))
         return values if len(values) < 2 else tuple(dict.fromkeys(values))
+
+    def replace(self, key: Hashable, values: tuple[Hashable, ...], view: V) -> None:
+        """Store another view under the same values."""
+        for value in values:
+            self._buckets[value][key] = view
 
     def move(self, key: Hashable, before: tuple[Hashable, ...], after: tuple[Hashable, ...], view: V | None) -> None:
         """Move ``key`` from the values ``before`` to the values ``after``, and store ``view`` there."""

@@ -29,7 +29,7 @@ from random import Random
 from typing import Any, Generic, TypeVar, cast
 
 from sandpool.api.resource import ResourceType, SharedObject
-from sandpool.engine.cache.store import Cache, Listing, Stamp, version_of
+from sandpool.engine.cache.store import Cache, Listing, stamp_of, version_of
 from sandpool.engine.clock import Clock
 from sandpool.engine.ratelimit import Backoff
 from sandpool.kube.client import Client
@@ -209,32 +209,26 @@ class Reflector(Generic[V]):
         self._streak.ended()
 
     def _take_event(self, event: WatchEvent) -> None:
-        object = event.object
-        is_bookmark = event.type == "BOOKMARK"
+        type, object = event.type, event.object
         try:
-            stamp = None if is_bookmark else Stamp.of(object)
-            version = version_of(object) if stamp is None else stamp.version
+            stamp = None if type == "BOOKMARK" else stamp_of(object)
+            version = version_of(object) if stamp is None else stamp[1]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise Unreadable(f"the watch sent {event.type} of something that is not an object") from error
+            raise Unreadable(f"the watch sent {type} of something that is not an object") from error
         if stamp is None:
             if self._version is not None and version < self._version:
                 raise Expired(f"the server is at version {version}, older than {self._version}, which it sent before")
             self.cache.observe_bookmark(version)
-        elif event.type in ("ADDED", "MODIFIED", "DELETED"):
-            self._take_object(event.type, object, stamp)
+        elif type in ("ADDED", "MODIFIED", "DELETED"):
+            take = self.cache.observe_deletion if type == "DELETED" else self.cache.observe
+            try:
+                take(object, stamp)
+            except Exception:  # noqa: BLE001 - see _take_page
+                self._could_not_read(object)
         else:
-            raise Unreadable(f"the watch sent an event of type {event.type!r}")
+            raise Unreadable(f"the watch sent an event of type {type!r}")
         if self._version is None or version > self._version:
             self._version = version
-
-    def _take_object(self, type: str, object: SharedObject, stamp: Stamp) -> None:
-        try:
-            if type == "DELETED":
-                self.cache.observe_deletion(object, stamp)
-            else:
-                self.cache.observe(object, stamp)
-        except Exception:  # noqa: BLE001 - see _take_page
-            self._could_not_read(object)
 
     def _could_not_read(self, object: SharedObject) -> None:
         self.unreadable += 1

@@ -34,12 +34,12 @@ An update is O(1) in the number of objects.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from sandpool.api.resource import Key, SharedObject
+from sandpool.api.resource import Key, SharedObject, shared_key
 from sandpool.engine.cache.index import Index
 from sandpool.kube.shared_objects import detector
 
@@ -51,11 +51,14 @@ V = TypeVar("V")
 F = TypeVar("F", bound=Callable[..., object])
 
 
-def reads(*fields: str) -> Callable[[F], F]:
-    """Declare all fields of a view that a function for ``on_change_of`` reads."""
+def reads(*fields: str, exactly: bool = False) -> Callable[[F], F]:
+    """Declare all fields of a view that a function for ``on_change_of`` or for an index reads.
+
+    ``exactly``: it returns these fields and computes nothing. So it is not called: each change of a field is a change.
+    """
 
     def declare(function: F) -> F:
-        function.fields = frozenset(fields)  # type: ignore[attr-defined]
+        function.fields, function.exactly = frozenset(fields), exactly  # type: ignore[attr-defined]
         return function
 
     return declare
@@ -78,19 +81,18 @@ class _Subscription(Generic[V]):
     handler: Handler[V]
     on_change_of: Callable[[V], object] | None
     fields: frozenset[str]  # the only ones that ``on_change_of`` reads; empty if it does not declare them
+    exactly: bool  # ``on_change_of`` returns these fields
 
 
-class Stamp(NamedTuple):
-    """What identifies one state of an object. Raises KeyError, TypeError or ValueError if it is none."""
+#: What identifies one state of an object: its key, its version and its UID.
+Stamp = tuple[Key, int, str]
 
-    key: Key
-    version: int
-    uid: str
 
-    @classmethod
-    def of(cls, object: SharedObject) -> Stamp:
-        metadata = object["metadata"]
-        return cls(Key.of(object), int(metadata["resourceVersion"]), metadata.get("uid") or "")
+def stamp_of(object: SharedObject) -> Stamp:
+    """Raises KeyError, TypeError or ValueError if ``object`` is no state of an object."""
+    metadata = object["metadata"]
+    key = shared_key(metadata.get("namespace") or "", metadata["name"])
+    return key, int(metadata["resourceVersion"]), metadata.get("uid") or ""
 
 
 _NO_FIELDS: Final = frozenset[str]()
@@ -106,9 +108,11 @@ class Cache(Generic[V]):
         # Each contains exactly the views of _entries whenever other code runs.
         self._indexes: dict[str, Index[V]] = {}
         self._subscriptions: list[_Subscription[V]] = []
-        # The fields that subscriptions declare, in one order, and a function that returns all of them at once.
+        # The fields that subscriptions and indexes declare, in one order, and a function that returns all of them at
+        # once; None without any. All indexes together read ``_indexed``; None if one of them declares nothing.
         self._fields: tuple[str, ...] = ()
-        self._read_fields: Callable[[V], tuple[object, ...]] = _nothing
+        self._read_fields: Callable[[V], tuple[object, ...]] | None = None
+        self._indexed: frozenset[str] | None = _NO_FIELDS
         # The newest version reported by a list, an event or a bookmark; own writes do not count. Everything up to this
         # version is in the cache.
         self._seen = 0
@@ -155,7 +159,9 @@ class Cache(Generic[V]):
     def add_index(self, name: str, values: Callable[[V], Iterable[Hashable]]) -> None:
         if name in self._indexes:
             raise ValueError(f"{self.name} already have an index {name!r}")
-        index = self._indexes[name] = Index(values)
+        index = self._indexes[name] = Index(values, getattr(values, "fields", _NO_FIELDS))
+        self._compare(index.fields)
+        self._indexed = self._indexed | index.fields if self._indexed is not None and index.fields else None
         for key, entry in self._entries.items():
             entry.filed = (*entry.filed, index.of(entry.view))
             index.move(key, (), entry.filed[-1], entry.view)
@@ -166,27 +172,32 @@ class Cache(Generic[V]):
         Without ``on_change_of`` any change of the view counts. A handler must not block, and it is not called again for
         an event on which it failed.
         """
-        subscription = _Subscription(handler, on_change_of, getattr(on_change_of, "fields", _NO_FIELDS))
+        fields, exactly = getattr(on_change_of, "fields", _NO_FIELDS), getattr(on_change_of, "exactly", False)
+        subscription = _Subscription(handler, on_change_of, fields, exactly)
         self._subscriptions.append(subscription)
-        if subscription.fields:
-            self._fields = tuple(sorted(subscription.fields.union(self._fields)))
+        self._compare(fields)
+        for key, entry in list(self._entries.items()):
+            self._tell((subscription,), key, None, entry.view, _NO_FIELDS)
+
+    def _compare(self, fields: frozenset[str]) -> None:
+        """Compare these fields of the views before and after each change."""
+        if fields:
+            self._fields = tuple(sorted(fields.union(self._fields)))
             # One name too many, because attrgetter returns no tuple for a single one.
             self._read_fields = attrgetter(*self._fields, self._fields[0])
-        for key, entry in list(self._entries.items()):
-            self._tell(subscription, key, None, entry.view)
 
     # -- events of the API -----------------------------------------------------------------------------------------
 
     def observe(self, object: SharedObject, stamp: Stamp | None = None) -> None:
         """Take in an ADDED or MODIFIED event. ``stamp`` is that of the object, if it was read before."""
-        stamp = stamp or Stamp.of(object)
-        if stamp.version > self._seen:
-            self._seen = stamp.version
+        stamp = stamp or stamp_of(object)
+        if stamp[1] > self._seen:
+            self._seen = stamp[1]
         self._take(object, stamp)
 
     def observe_deletion(self, object: SharedObject, stamp: Stamp | None = None) -> None:
         """Take in a DELETED event."""
-        key, version, uid = stamp or Stamp.of(object)
+        key, version, uid = stamp or stamp_of(object)
         if version > self._seen:
             self._seen = version
         if uid in self._deleted:
@@ -216,8 +227,9 @@ class Cache(Generic[V]):
 
     def record_write(self, object: SharedObject) -> None:
         """Take in the response of an own create or patch, before the object is read again."""
-        stamp = Stamp.of(object)
-        if stamp.key in self._entries or stamp.version > self._seen:
+        stamp = stamp_of(object)
+        entry = self._entries.get(stamp[0])
+        if stamp[1] > (self._seen if entry is None else entry.version):  # otherwise the watch event was faster
             self._take(object, stamp)
 
     def record_deletion(self, key: Key, uid: str, response: SharedObject | None = None) -> None:
@@ -247,19 +259,33 @@ class Cache(Generic[V]):
         if entry is not None and entry.uid != uid:
             self._drop(key, entry)
             entry = None
+        old: V | None = None
+        same: Set[str] = _NO_FIELDS
         if entry is None:
             self._entries[key] = _Entry(view, version, uid, self._file(key, (), view))
-            old = None
         elif entry.view == view:
             entry.version = version
             return
         else:
             old = entry.view
-            entry.filed = self._file(key, entry.filed, view)
+            same = self._same_fields(old, view)
+            if self._indexed is None or not self._indexed <= same:
+                entry.filed = self._file(key, entry.filed, view)
+            else:
+                for index, values in zip(self._indexes.values(), entry.filed, strict=True):
+                    if values:
+                        index.replace(key, values, view)
             entry.view, entry.version = view, version
         if self._detector is not None:
             self._detector.remember(key, view)
-        self._tell_all(key, old, view)
+        self._tell(self._subscriptions, key, old, view, same)
+
+    def _same_fields(self, old: V, new: V) -> Set[str]:
+        """The declared fields in which two views of an object agree."""
+        if self._read_fields is None:
+            return _NO_FIELDS
+        values = zip(self._fields, self._read_fields(old), self._read_fields(new), strict=False)
+        return {name for name, before, after in values if before is after or before == after}
 
     def _forget_deletion(self, uid: str) -> None:
         key = self._deleted.pop(uid, None)
@@ -269,7 +295,7 @@ class Cache(Generic[V]):
     def _drop(self, key: Key, entry: _Entry[V]) -> None:
         self._file(key, entry.filed, None)
         del self._entries[key]
-        self._tell_all(key, entry.view, None)
+        self._tell(self._subscriptions, key, entry.view, None, _NO_FIELDS)
         if self._detector is not None:
             self._detector.forget(key)
 
@@ -285,24 +311,19 @@ class Cache(Generic[V]):
                 index.move(key, before, after, new)
         return filing
 
-    def _tell_all(self, key: Key, old: V | None, new: V | None) -> None:
-        if old is None or new is None:
-            for subscription in self._subscriptions:
-                self._tell(subscription, key, old, new)
-            return
-        values = zip(self._fields, self._read_fields(old), self._read_fields(new), strict=False)
-        same = {name for name, before, after in values if before is after or before == after}
-        for subscription in self._subscriptions:
-            if not subscription.fields or not subscription.fields <= same:
-                self._tell(subscription, key, old, new)
-
-    def _tell(self, subscription: _Subscription[V], key: Key, old: V | None, new: V | None) -> None:
-        select = subscription.on_change_of
-        try:
-            if select is None or old is None or new is None or select(old) != select(new):
-                subscription.handler(key, old, new)
-        except Exception:  # noqa: BLE001 - a failed handler must not keep the change from the others
-            _log.exception("a handler failed on a change of %s %s", self.name, key)
+    def _tell(
+        self, subscriptions: Sequence[_Subscription[V]], key: Key, old: V | None, new: V | None, same: Set[str]
+    ) -> None:
+        """Call the handlers that the change concerns. ``same`` are declared fields in which the views agree."""
+        for each in subscriptions:
+            if each.fields and each.fields <= same:
+                continue
+            select = each.on_change_of
+            try:
+                if select is None or each.exactly or old is None or new is None or select(old) != select(new):
+                    each.handler(key, old, new)
+            except Exception:  # noqa: BLE001 - a failed handler must not keep the change from the others
+                _log.exception("a handler failed on a change of %s %s", self.name, key)
 
 
 class Listing(Generic[V]):
@@ -316,9 +337,9 @@ class Listing(Generic[V]):
         self._gone_for_good = set(cache._deleted)
 
     def add(self, object: SharedObject) -> None:
-        stamp = Stamp.of(object)
-        self._listed.add(stamp.key)
-        self._gone_for_good.discard(stamp.uid)
+        stamp = stamp_of(object)
+        self._listed.add(stamp[0])
+        self._gone_for_good.discard(stamp[2])
         self._cache._take(object, stamp)
 
     def finish(self) -> None:
@@ -338,7 +359,3 @@ class Listing(Generic[V]):
 def version_of(object: SharedObject) -> int:
     """The resourceVersion of an object or list as a number. Within one type the numbers grow with every change."""
     return int(object["metadata"]["resourceVersion"])
-
-
-def _nothing(view: object) -> tuple[object, ...]:
-    return ()

@@ -17,7 +17,7 @@ from sandpool.controllers.revision import TemplateRevision
 
 def is_pooled(sandbox: SandboxView) -> bool:
     """Whether a pool owns the sandbox. The API version in the owner reference may be an old one."""
-    return sandbox.owner is not None and sandbox.owner.is_a(SANDBOX_WARM_POOL)
+    return sandbox.owner is not None and sandbox.owner.type is SANDBOX_WARM_POOL
 
 
 def is_adoptable(sandbox: SandboxView) -> bool:
