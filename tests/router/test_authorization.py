@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from sandpool.api.kinds import SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW
@@ -14,10 +16,10 @@ from sandpool.testing.clock import ManualClock
 BOX = Destination("default", "box", 8888, 60.0)
 
 
-async def refused(guard: Authorizer, authorization: str, wanted: Destination = BOX) -> int:
+async def refused(guard: Authorizer, authorization: str, wanted: Destination = BOX, address: str = "192.0.2.1") -> int:
     """The status of the refusal; 0 if it passes."""
     try:
-        pending = guard(authorization, wanted)
+        pending = guard(authorization, wanted, address)
         if pending is not None:
             await pending
     except RequestRejected as refusal:
@@ -32,6 +34,7 @@ class Reviewer(Client):
         self.asked: list[Object] = []  # specs of TokenReviews
         self.access: list[Object] = []  # specs of SubjectAccessReviews
         self.works = True
+        self.all_are_valid = False
 
     async def create(self, type: ResourceType, object: Object, *args: object, **kwargs: object) -> Object:
         spec = object["spec"]
@@ -42,8 +45,10 @@ class Reviewer(Client):
             return {**object, "status": {"allowed": spec["resourceAttributes"]["name"] == "box"}}
         assert type == TOKEN_REVIEW
         self.asked.append(spec)
-        user = {"username": "ann", "groups": ["team"], "uid": "7", "extra": {"scope": ["x"]}}
-        return {**object, "status": {"authenticated": spec["token"] == "good", "user": user}}
+        is_valid = spec["token"] == "good" or self.all_are_valid
+        name = "ann" if spec["token"] == "good" else spec["token"]
+        user = {"username": name, "groups": ["team"], "uid": "7", "extra": {"scope": ["x"]}}
+        return {**object, "status": {"authenticated": is_valid, "user": user}}
 
 
 class TestScopedTokens:
@@ -96,7 +101,7 @@ class TestTokenReviews:
     async def test_cached_decision_needs_no_await(self) -> None:
         guard = TokenReviewAuthorizer(Reviewer(), ManualClock())
         assert await refused(guard, "Bearer good") == 0
-        assert guard("Bearer good", BOX) is None
+        assert guard("Bearer good", BOX, "192.0.2.1") is None
 
     async def test_access_decisions_expire_and_are_bounded(self) -> None:
         clock, reviewer = ManualClock(), Reviewer()
@@ -161,3 +166,77 @@ class TestTokenReviews:
             TokenReviewAuthorizer(reviewer, ManualClock(), TokenReviewOptions(audiences=("router",))), "Bearer good"
         )
         assert reviewer.asked == [{"token": "good", "audiences": ["router"]}]
+
+    async def test_requests_with_one_token_share_a_review(self) -> None:
+        reviewer = Reviewer()
+        guard = TokenReviewAuthorizer(reviewer, ManualClock())
+        assert await asyncio.gather(*(refused(guard, "Bearer good") for _ in range(20))) == [0] * 20
+        assert (len(reviewer.asked), len(reviewer.access)) == (1, 1)
+
+    async def test_review_goes_on_if_the_client_that_caused_it_is_gone(self) -> None:
+        reviewer = Reviewer()
+        guard = TokenReviewAuthorizer(reviewer, ManualClock())
+        first = asyncio.create_task(refused(guard, "Bearer good"))
+        second = asyncio.create_task(refused(guard, "Bearer good"))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert await second == 0
+
+    async def test_invented_tokens_do_not_replace_the_users_that_are_known(self) -> None:
+        reviewer = Reviewer()
+        guard = TokenReviewAuthorizer(reviewer, ManualClock(), TokenReviewOptions(max_entries=4))
+        assert await refused(guard, "Bearer good") == 0
+        for number in range(20):
+            assert await refused(guard, f"Bearer invented-{number}") == 401
+        asked = len(reviewer.asked)
+        assert await refused(guard, "Bearer good") == 0
+        assert len(reviewer.asked) == asked
+
+    async def test_invented_names_do_not_replace_the_access_that_is_known(self) -> None:
+        reviewer = Reviewer()
+        guard = TokenReviewAuthorizer(reviewer, ManualClock(), TokenReviewOptions(max_entries=4))
+        assert await refused(guard, "Bearer good") == 0
+        for number in range(20):
+            assert await refused(guard, "Bearer good", Destination("default", f"n{number}", 8888, 60.0)) == 403
+        assert guard("Bearer good", BOX, "192.0.2.1") is None
+
+    @pytest.mark.parametrize("address", ["192.0.2.1", "2001:db8:1:2::{}"])
+    async def test_reviews_of_invented_tokens_are_limited_per_address(self, address: str) -> None:
+        clock, reviewer = ManualClock(), Reviewer()
+        guard = TokenReviewAuthorizer(reviewer, clock)
+        flood = [
+            asyncio.create_task(refused(guard, f"Bearer invented-{number}", address=address.format(f"{number:x}")))
+            for number in range(3000)
+        ]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert len(reviewer.asked) == 256, "the others wait"
+        assert await refused(guard, "Bearer good", address="198.51.100.7") == 0, "another address does not"
+        await clock.advance(1.0)
+        assert len(reviewer.asked) == 256 + 1 + 100
+        await clock.advance(60.0)
+        statuses = await asyncio.gather(*flood)
+        assert statuses.count(401) + statuses.count(429) == 3000
+        assert statuses.count(429) > 1500, "few wait at a time"
+
+    async def test_tokens_that_are_valid_are_not_limited(self) -> None:
+        reviewer = Reviewer()
+        reviewer.all_are_valid = True
+        guard = TokenReviewAuthorizer(reviewer, ManualClock())
+        for number in range(1000):
+            assert await refused(guard, f"Bearer {number}") == 0
+
+    async def test_reviews_of_the_access_of_a_user_are_limited(self) -> None:
+        clock, reviewer = ManualClock(), Reviewer()
+        guard = TokenReviewAuthorizer(reviewer, clock)
+        assert await refused(guard, "Bearer good") == 0
+        flood = [
+            asyncio.create_task(refused(guard, "Bearer good", Destination("default", f"n{number}", 8888, 60.0)))
+            for number in range(4000)
+        ]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert len(reviewer.access) == 1024
+        assert await refused(guard, "Bearer good") == 0, "what is known is not delayed"
+        await clock.advance(60.0)
+        assert set(await asyncio.gather(*flood)) == {403, 429}

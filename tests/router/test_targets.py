@@ -211,19 +211,51 @@ async def test_refresh_reads_what_the_watch_has_not_sent(server: ApiServer) -> N
     assert not await targets.refresh(wanted("none"))
 
 
-async def test_refreshes_per_second_are_limited(server: ApiServer) -> None:
-    class Counting:
-        requests = 0
+class Absent:
+    """An API without sandboxes, which counts how often it is asked."""
 
-        async def get(self, *arguments: Any) -> Object:
-            self.requests += 1
-            raise NotFound("no")
+    requests = 0
 
-    clock, client = ManualClock(), Counting()
+    async def get(self, *arguments: Any) -> Object:
+        self.requests += 1
+        raise NotFound("no")
+
+
+async def test_refreshes_in_vain_are_limited_per_namespace_and_in_all() -> None:
+    clock, client = ManualClock(), Absent()
     targets = SandboxResolver(client, clock, Random(0))  # type: ignore[arg-type]
-    for _ in range(150):
-        assert not await targets.refresh(wanted("none"))
-    assert client.requests == 100
+
+    async def flood(*namespaces: str) -> int:
+        before = client.requests
+        for namespace in namespaces:
+            for number in range(150):
+                assert not await targets.refresh(replace(wanted(f"none-{number}"), namespace=namespace))
+        return client.requests - before
+
+    assert await flood("default") == 50
+    assert await flood("default") == 0
+    assert await flood("other", "third", "fourth") == 50, "the limit of all"
     await clock.advance(1.0)
-    assert not await targets.refresh(wanted("none"))
-    assert client.requests == 101
+    assert await flood("default") == 20
+    await clock.advance(1.0)
+    assert await flood("default", "other", "fifth") == 20 + 40 + 40
+    await clock.advance(60.0)
+    assert await flood("sixth") == 50
+    assert len(targets._misses_of) == 1, "namespaces are forgotten"
+
+
+async def test_refreshes_that_find_something_newer_are_not_limited(server: ApiServer) -> None:
+    client = server.client()
+    targets = SandboxResolver(client, ManualClock(), Random(0))
+    for number in range(3):
+        box = await client.create(SANDBOX, new(SANDBOX, f"b{number}", spec={"podTemplate": pod_template()}), "default")
+        made = pod(f"b{number}")
+        made["metadata"]["ownerReferences"] = [owner_reference(box, controller=True)]
+        await client.create(POD, made, "default")
+    full = targets._misses_in("default").delay
+    for number in range(3):
+        assert await targets.refresh(wanted(f"b{number}"))
+    assert targets._misses_in("default").is_full
+    for _ in range(200):  # it is not ready, and not newer
+        await targets.refresh(wanted("b0"))
+    assert targets._misses_in("default").delay > full == 0

@@ -18,6 +18,9 @@ from sandpool.engine.clock import Clock
 #: Reconciles of one key per second. A launch takes three and a claim two, so a healthy key never reaches it.
 RECONCILES_PER_SECOND: Final = 10
 
+# Seconds by which sums of the shares of a second may be off.
+_ROUNDING: Final = 1e-6
+
 K = TypeVar("K", bound=Hashable)
 
 
@@ -76,12 +79,32 @@ class RateLimiter:
         # The time at which the last permit was due if all permits had been evenly spread.
         self._last = clock.monotonic() - burst / per_second
 
-    async def wait(self) -> None:
-        """Take a permit, after waiting for it if necessary."""
+    @property
+    def delay(self) -> float:
+        """Seconds until a permit is due; 0 if one is."""
+        now = self.clock.monotonic()
+        delay = max(self._last, now - self.burst / self.per_second) + 1 / self.per_second - now
+        return delay if delay > _ROUNDING else 0.0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all permits are due, as for a new limiter."""
+        return self._last <= self.clock.monotonic() - self.burst / self.per_second + _ROUNDING
+
+    def take(self) -> float:
+        """Take a permit. Returns the seconds until it is due."""
         now = self.clock.monotonic()
         self._last = max(self._last, now - self.burst / self.per_second) + 1 / self.per_second
-        if self._last > now:
-            await self.clock.sleep(self._last - now)
+        return max(self._last - now, 0.0)
+
+    async def wait(self) -> None:
+        """Take a permit, after waiting for it if necessary."""
+        if delay := self.take():
+            await self.clock.sleep(delay)
+
+    def give_back(self) -> None:
+        """Return a permit that turned out not to be needed. Callers that wait already are not served earlier."""
+        self._last -= 1 / self.per_second
 
 
 class PerKeyRateLimit(Generic[K]):

@@ -266,7 +266,7 @@ class Router:
         if destination.by_url or peer.reaches(destination.namespace) or self.authorizer is allow_all:
             return None
         try:
-            pending = self.authorizer(headers.text.get(AUTHORIZATION, ""), destination)
+            pending = self.authorizer(headers.text.get(AUTHORIZATION, ""), destination, peer.address)
         except RequestRejected:
             self.metrics.decided(False)
             raise

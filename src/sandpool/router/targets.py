@@ -30,12 +30,15 @@ from sandpool.api.views.times import parse_time
 from sandpool.engine.cache.reflector import Reflector
 from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock
+from sandpool.engine.ratelimit import RateLimiter
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError
 from sandpool.router.destination import Destination, RequestRejected, invalid_address
 
-#: Sandboxes that are read from the API per second, because a watch may be behind.
-_REFRESHES_PER_SECOND: Final = 100
+#: Sandboxes that do not exist, or cannot be reached, and are read from the API because a watch may be behind: per
+#: second and at once, in all and in one namespace.
+_MISSES: Final = (100.0, 100)
+_MISSES_PER_NAMESPACE: Final = (20.0, 50)
 #: Earlier addresses of a sandbox that are still accepted from clients.
 _MAX_ADDRESSES: Final = 8
 #: A router that starts reports losses of this age: the client may not have sent a request since.
@@ -67,8 +70,8 @@ class SandboxResolver:
     def __init__(self, client: Client, clock: Clock, rng: Random, *, namespace: str | None = None) -> None:
         self.client = client
         self.clock = clock
-        self._refreshes = 0
-        self._refreshing_since = clock.monotonic()
+        self._misses = RateLimiter(*_MISSES, clock)
+        self._misses_of: dict[str, RateLimiter] = {}  # by namespace
         self.sandboxes = Cache(sandbox_view, name="router sandboxes")
         self.pods = Cache(pod_view, name="router pods")
         self.clock = clock
@@ -145,14 +148,15 @@ class SandboxResolver:
 
     async def refresh(self, destination: Destination) -> bool:
         """Read a sandbox and its pod from the API into the caches. Returns False if that was not possible, or if there
-        were many refreshes in the last second: clients can name sandboxes that do not exist."""
-        now = self.clock.monotonic()
-        if now - self._refreshing_since >= 1.0:
-            self._refreshing_since, self._refreshes = now, 0
-        if self._refreshes >= _REFRESHES_PER_SECOND:
-            return False
-        self._refreshes += 1
+        were many refreshes in vain: clients can name sandboxes that do not exist. Those of one namespace leave most
+        refreshes to others."""
         namespace, name = destination.namespace, destination.sandbox
+        limits = (self._misses, self._misses_in(namespace))
+        if any(limit.delay for limit in limits):
+            return False
+        for limit in limits:
+            limit.take()
+        known = self._versions(Key(namespace, name))
         try:
             sandbox = await self.client.get(SANDBOX, name, namespace)
             self.sandboxes.record_write(sandbox)
@@ -160,7 +164,24 @@ class SandboxResolver:
             self.pods.record_write(await self.client.get(POD, pod, namespace))
         except (ApiError, ConnectionError, TimeoutError):
             return False  # what is known about it stays
+        if self._versions(Key(namespace, name)) != known:
+            for limit in limits:
+                limit.give_back()  # the watch was behind
         return True
+
+    def _versions(self, key: Key) -> tuple[str | None, str | None]:
+        """The versions of a sandbox and of its pod that the caches have."""
+        sandbox = self.sandboxes.get(key)
+        pod = key if sandbox is None else Key(key.namespace, sandbox.annotations.get(POD_NAME) or sandbox.name)
+        return self.sandboxes.version(key), self.pods.version(pod)
+
+    def _misses_in(self, namespace: str) -> RateLimiter:
+        """The limit of a namespace. Those of namespaces without recent misses are forgotten."""
+        limit = self._misses_of.get(namespace)
+        if limit is None:
+            self._misses_of = {name: each for name, each in self._misses_of.items() if not each.is_full}
+            limit = self._misses_of[namespace] = RateLimiter(*_MISSES_PER_NAMESPACE, self.clock)
+        return limit
 
     def _pod_changed(self, key: Key, old: PodView | None, new: PodView | None) -> None:
         if new is not None and new.owner is not None and new.owner.type is SANDBOX:
