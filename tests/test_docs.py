@@ -1,0 +1,64 @@
+"""The documentation: links lead somewhere, and a broken one fails the build of the site."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from markdown.extensions.toc import slugify  # type: ignore[import-untyped]
+
+PROJECT = Path(__file__).parents[1]
+#: Pages that are read in the repository and not on the site, whose build does not see their links.
+OUTSIDE = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def build(directory: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Build a site with the settings of the project and two pages, of which one is ``text``."""
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
+    monkeypatch.setenv("NO_MKDOCS_2_WARNING", "1")
+    settings = yaml.safe_load((PROJECT / "mkdocs.yml").read_text())
+    kept = {name: settings[name] for name in ("site_name", "strict", "use_directory_urls", "validation")}
+    docs = directory / "docs"
+    docs.mkdir()
+    (docs / "index.md").write_text(text)
+    (docs / "other.md").write_text("# Other\n\n## A section\n")
+    config = {**kept, "markdown_extensions": [{"toc": {"permalink": True}}], "theme": "mkdocs", "plugins": []}
+    (directory / "mkdocs.yml").write_text(yaml.safe_dump(config))
+    build(load_config(str(directory / "mkdocs.yml"), site_dir=str(directory / "site")))
+
+
+@pytest.mark.parametrize("link", ["other.md#no-section", "#no-section", "missing.md"])
+def test_broken_anchor_fails_the_build(link: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mkdocs.exceptions import Abort
+
+    build(tmp_path, "# Here\n\n[there](other.md#a-section) [here](#here)\n", monkeypatch)
+    shutil.rmtree(tmp_path / "docs")
+    with pytest.raises(Abort, match="strict mode"):
+        build(tmp_path, f"# Here\n\n[there]({link})\n", monkeypatch)
+
+
+def test_links_of_pages_outside_the_site_lead_somewhere() -> None:
+    broken = []
+    for name in OUTSIDE:
+        for link in _LINK.findall(_CODE.sub("", (PROJECT / name).read_text())):
+            path, _, anchor = link.partition("#")
+            if "://" in link:
+                continue
+            target = PROJECT / (path or name)
+            if not target.exists() or (anchor and anchor not in anchors(target)):
+                broken.append((name, link))
+    assert broken == []
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of the headings of a page."""
+    headings = _HEADING.findall(_CODE.sub("", page.read_text()))
+    return {slugify(re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", each).replace("`", ""), "-") for each in headings}
