@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from sandpool.bench.scenarios import Bursts, Scenario, Stream
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import AlreadyExists
+from sandpool.testing.clock import ManualClock
 
 
 @pytest_asyncio.fixture
@@ -146,6 +148,15 @@ async def namespaces(place: Place) -> set[str]:
     return {item["metadata"]["name"] for item in (await place.client.list(NAMESPACE))["items"]}
 
 
+SPEC = {"containers": [{"name": "main", "image": "none"}], "nodeName": "elsewhere"}
+UNSCHEDULABLE = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "0/3 nodes are available: 3 Insufficient cpu.",
+}
+
+
 async def test_image_that_no_node_can_pull_is_reported_at_once(place: Place, tmp_path: Path) -> None:
     """A pool with such an image would never be full."""
     await place.client.create(
@@ -170,4 +181,53 @@ async def test_image_that_no_node_can_pull_is_reported_at_once(place: Place, tmp
     assert await check(place) == "", "simulated nodes need no image"
 
 
-SPEC = {"containers": [{"name": "main", "image": "none"}], "nodeName": "elsewhere"}
+def a_pod(**status: object) -> Object:
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": SPEC, "status": status}
+
+
+class PodList:
+    """A client of a cluster whose pods stay as they are. It counts how often they are read."""
+
+    def __init__(self, *pods: Object) -> None:
+        self.pods = pods
+        self.reads = 0
+
+    async def list(self, *arguments: object) -> Object:
+        self.reads += 1
+        return {"items": list(self.pods)}
+
+
+def checking(client: PodList, clock: ManualClock, said: list[str]) -> claims._Run:
+    place = Place("cluster", client, None, str, NO_USAGE, shared=True)  # type: ignore[arg-type]  # is read only
+    ground = Ground(place.client, clock, "default", "none", said.append, remove=False)
+    members = Members(place.client, clock, "default", "pool")
+    return claims._Run(place, Scenario("burst", Bursts(1), 1), clock, Random(1), said.append, ground, members)
+
+
+async def test_image_that_cannot_be_pulled_is_reported_with_the_first_read() -> None:
+    clock = ManualClock()
+    waiting = {"reason": "ErrImagePull", "message": "no such host"}
+    client = PodList(a_pod(containerStatuses=[{"name": "main", "state": {"waiting": waiting}}]))
+    assert "the sandboxes cannot start" in await checking(client, clock, [])._check_image()
+    assert (client.reads, clock.monotonic()) == (1, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("pods", "state"),
+    [
+        ((), "no pod exists"),
+        ((a_pod(),), "1 pod exists and does not say why"),
+        ((a_pod(conditions=[UNSCHEDULABLE]),), "0/3 nodes are available: 3 Insufficient cpu."),
+    ],
+)
+async def test_silence_of_the_nodes_is_told_within_10_seconds(pods: tuple[Object, ...], state: str) -> None:
+    clock, said = ManualClock(), list[str]()
+    task = asyncio.create_task(checking(PodList(*pods), clock, said)._check_image())
+    await clock.advance(8.0)
+    assert said == []
+    await clock.advance(2.0)
+    advice = "if the nodes cannot pull none, name another image with --image"
+    assert said == [f"no sandbox is ready after 9 s ({state}); {advice}"]
+    await clock.advance(60.0)
+    assert await task == ""
+    assert len(said) == 1

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final, TypeVar
 
 from sandpool.api.kinds import POD
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, SharedObject
 from sandpool.api.views import PodView
 from sandpool.bench.accounting import RequestCounts, is_about
 from sandpool.bench.calls import ServerCall, calls_about
@@ -31,6 +31,8 @@ _PATIENCE: Final = 600.0
 _SILENCE: Final = 2.5
 # Seconds in which nodes report an image that they cannot pull, and the reasons they give.
 _IMAGE_CHECK_SECONDS: Final = 60.0
+#: A sandbox with a usable image is ready before. After this time the user hears what the pods wait for.
+_SILENT_SECONDS: Final = 9.0
 _UNUSABLE_IMAGE: Final = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 
 PERCENTILES: Final = (50, 90, 99, 100)
@@ -200,15 +202,29 @@ class _Run:
         return self.clock.monotonic() - begin
 
     async def _check_image(self) -> str:
-        """Return why no sandbox of a cluster can start with this image, as soon as the nodes say so."""
-        end = self.clock.monotonic() + _IMAGE_CHECK_SECONDS
-        while self.place.shared and self.clock.monotonic() < end and not self.members.ready:
-            await self.clock.sleep(1)
-            for pod in (await self.place.client.list(POD, self.ground.namespace))["items"]:
-                waiting = PodView.from_object(pod).waiting
+        """Return why no sandbox of a cluster can start with this image, as soon as the nodes say so.
+
+        A node that cannot reach a registry says so late or never, so silence is told too."""
+        begin, is_told = self.clock.monotonic(), False
+        while self.place.shared and (waited := self.clock.monotonic() - begin) < _IMAGE_CHECK_SECONDS:
+            if self.members.ready:
+                return ""
+            pods = [PodView.from_object(pod) for pod in await self._pods()]
+            for waiting in (pod.waiting for pod in pods):
                 if any(reason in waiting for reason in _UNUSABLE_IMAGE):
                     return f"the sandboxes cannot start ({waiting}): name an image that the nodes can pull with --image"
+            if waited >= _SILENT_SECONDS and not is_told:
+                is_told = True
+                self.tell(
+                    f"no sandbox is ready after {waited:.0f} s ({_state_of(pods)}); if the nodes cannot pull "
+                    f"{self.ground.image}, name another image with --image"
+                )
+            await self.clock.sleep(1)
         return ""
+
+    async def _pods(self) -> Sequence[SharedObject]:
+        found: Sequence[SharedObject] = (await self.place.client.list(POD, self.ground.namespace))["items"]
+        return found
 
     async def _full(self, mark: str = "") -> None:
         await self.members.full(self.scenario.pool, _PATIENCE, marked=mark)
@@ -285,6 +301,15 @@ def _since(begin: float, levels: list[tuple[float, int]]) -> Iterator[tuple[floa
     """Return the level at the beginning and its later changes."""
     yield begin, next((level for at, level in reversed(levels) if at <= begin), 0)
     yield from ((at, level) for at, level in levels if at > begin)
+
+
+def _state_of(pods: Sequence[PodView]) -> str:
+    """What the first pod that says so waits for."""
+    for pod in pods:
+        if pod.waiting or pod.unschedulable:
+            return pod.waiting or (pod.scheduling.message if pod.scheduling is not None else "unschedulable")
+    count = "1 pod exists and does" if len(pods) == 1 else f"{len(pods)} pods exist and do"
+    return f"{count} not say why" if pods else "no pod exists"
 
 
 @asynccontextmanager
