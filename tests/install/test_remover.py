@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from sandpool.cli.install import chosen
 from sandpool.engine.clock import SystemClock
 from sandpool.install.errors import InstallError
 from sandpool.install.flow import FLOW_SCHEMA
-from sandpool.install.installer import Installer, type_of
+from sandpool.install.installer import Installer, title, type_of
 from sandpool.install.manifests import InstallOptions
 from sandpool.install.names import CONTROLLER
 from sandpool.install.names import NAMESPACE as SPACE
@@ -80,6 +81,42 @@ async def test_uninstall_removes_everything_and_the_controller_first(client: Cli
 
     await until(nothing)
     assert await remove(client) == []
+
+
+async def test_objects_of_another_tool_are_kept(client: Client) -> None:
+    """Those of the Go controller, for example, have the same names."""
+    theirs = [each for each in OBJECTS if each["kind"] in ("CustomResourceDefinition", "ClusterRole")]
+    for each in theirs:
+        await client.delete(type_of(each), each["metadata"]["name"])
+
+    async def gone() -> bool:
+        return set(await left(client)).isdisjoint(each["kind"] for each in theirs)
+
+    await until(gone)
+    for each in theirs:
+        await client.create(type_of(each), each)
+    await until(partial(is_served, client))
+    claim = new(SANDBOX_CLAIM, "mine", spec={"warmPoolRef": {"name": "pool"}})
+    await client.create(SANDBOX_CLAIM, claim, "default")
+
+    told = await remove(client)
+    assert sorted(line for line in told if " kept: " in line) == sorted(
+        f"{title(each)} kept: `sandpool install` did not make it" for each in theirs
+    )
+
+    async def only_theirs() -> bool:
+        return sorted(await left(client)) == sorted(each["kind"] for each in theirs)
+
+    await until(only_theirs)
+    assert await client.get(SANDBOX_CLAIM, "mine", "default")
+
+
+async def is_served(client: Client) -> bool:
+    try:
+        await client.list(SANDBOX_CLAIM)
+    except NotFound:
+        return False
+    return True
 
 
 async def test_existing_claims_block_the_uninstall(client: Client) -> None:

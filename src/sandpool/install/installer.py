@@ -103,7 +103,7 @@ class Installer:
         if type_of(object) is FLOW_SCHEMA and not await self._has_flows():
             return self._report(object, "skipped, the cluster does not have the kind")
         present = await self._present(object)
-        if present is not None and type_of(object) is DEPLOYMENT and not _is_ours(present):
+        if present is not None and type_of(object) is DEPLOYMENT and not is_ours(present):
             await self._delete_foreign(object, present)
             present = None
             if self.dry_run:  # the old Deployment still exists, so the API cannot validate the new one
@@ -164,7 +164,7 @@ class Installer:
 
     async def _refuse_foreign(self, object: Object) -> None:
         present = await self._present(object)
-        if present is not None and not _is_ours(present):
+        if present is not None and not is_ours(present):
             raise InstallError(
                 f"{title(object)} belongs to another installation\n"
                 "--force replaces it; sandboxes, pools and claims stay"
@@ -209,7 +209,8 @@ class Installer:
         self.report(f"{len(defined)} kinds are served")
 
 
-def _is_ours(present: SharedObject) -> bool:
+def is_ours(present: SharedObject) -> bool:
+    """Whether ``sandpool install`` has written an object: made it, or taken it over."""
     return any(each["manager"] == FIELD_MANAGER for each in present["metadata"].get("managedFields") or ())
 
 

@@ -30,7 +30,7 @@ from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.resource import Object, ResourceType
 from sandpool.engine.clock import Clock, within
 from sandpool.install.errors import InstallError
-from sandpool.install.installer import Report, title, type_of
+from sandpool.install.installer import Report, is_ours, title, type_of
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
 
@@ -64,12 +64,14 @@ class Remover:
         self.with_claims = with_claims
 
     async def remove(self, objects: Iterable[Object]) -> None:
-        """Delete the objects, given in the order of their installation. Raises ``InstallError``."""
-        objects = list(objects)
-        if not (self.keep_kinds or self.with_claims):
-            await self._refuse_if_used()
+        """Delete the objects, given in the order of their installation. Raises ``InstallError``.
+
+        Objects of these names that another tool has made are kept."""
+        objects = [each for each in objects if await self._is_installed(each)]
         workloads = [each for each in objects if type_of(each) in (DEPLOYMENT, STATEFUL_SET)]
         kinds = [each for each in objects if type_of(each) in (CUSTOM_RESOURCE_DEFINITION, API_SERVICE)]
+        if kinds and not (self.keep_kinds or self.with_claims):
+            await self._refuse_if_used()
         aggregated = any(type_of(each) is API_SERVICE for each in kinds)
         if aggregated and not self.keep_kinds:
             await self._empty()
@@ -88,6 +90,17 @@ class Remover:
                 self.report(f"{title(each)} kept: it contains the volume with the sandboxes")
             else:
                 await self._delete_if_empty(each)
+
+    async def _is_installed(self, object: Object) -> bool:
+        metadata = object["metadata"]
+        try:
+            present = await self.client.get(type_of(object), metadata["name"], metadata.get("namespace"))
+        except NotFound:
+            return False
+        if not is_ours(present):
+            self.report(f"{title(object)} kept: `sandpool install` did not make it")
+            return False
+        return True
 
     async def _refuse_if_used(self) -> None:
         claims = [_title(each) for each in await self._all(SANDBOX_CLAIM)]
