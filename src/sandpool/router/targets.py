@@ -33,7 +33,7 @@ from sandpool.engine.clock import Clock
 from sandpool.engine.ratelimit import RateLimiter
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError
-from sandpool.router.destination import Destination, RequestRejected, invalid_address
+from sandpool.router.destination import ACCEPT_STATE_LOSS, Destination, RequestRejected, invalid_address
 
 #: Sandboxes that do not exist, or cannot be reached, and are read from the API because a watch may be behind: per
 #: second and at once, in all and in one namespace.
@@ -214,7 +214,8 @@ class SandboxResolver:
         when = parse_time(lost["lastTransitionTime"])
         if old is not None or (when is not None and self.clock.now() - when < _RECENT):
             detail = f"{lost['message']} (StateLost: {lost['reason']}, {lost['lastTransitionTime']})"
-            self._unreported[new.uid] = f"Sandbox {new.name} has lost its state. {detail}"
+            advice = f"The next request is forwarded; send {ACCEPT_STATE_LOSS.title()}: true to be forwarded at once."
+            self._unreported[new.uid] = f"Sandbox {new.name} has lost its state. {detail} {advice}"
 
 
 def _wrong_address(destination: Destination) -> RequestRejected:
