@@ -169,6 +169,28 @@ async def test_page_of_a_sandbox_reaches_no_other_sandbox(router: Router, sandbo
     assert (await ask(router, "/", "X-Sandbox-ID: box", host="127.0.0.1"))[0] == 200
 
 
+@pytest.mark.parametrize("site", ["same-site", "cross-site"])
+async def test_page_of_another_site_sends_nothing_with_the_cookie(router: Router, sandbox: Sandbox, site: str) -> None:
+    """Below a DNS name of your own, the pages of two sandboxes are of the same site to a browser."""
+    token = make_token(TOKEN, GRANT)
+    cookie, fetched = f"Cookie: sandpool-url={token}", f"Sec-Fetch-Site: {site}"
+    for mode, destination in (("no-cors", "image"), ("no-cors", "script"), ("navigate", "iframe"), ("cors", "empty")):
+        lines = (cookie, fetched, f"Sec-Fetch-Mode: {mode}", f"Sec-Fetch-Dest: {destination}")
+        assert (await ask(router, "/delete", *lines))[0] == 403
+    assert (await ask(router, "/", cookie, fetched))[0] == 403
+    opened = ("Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document")
+    assert (await ask(router, "/", cookie, fetched, *opened, method="POST"))[0] == 403
+    assert sandbox.seen == []
+    assert (await ask(router, "/", cookie, fetched, *opened))[0] == 200
+    assert (await ask(router, f"/?sandpool-url={token}", fetched, "Sec-Fetch-Mode: cors"))[0] == 200, "it has the URL"
+
+
+@pytest.mark.parametrize("site", ["same-origin", "none"])
+async def test_page_of_a_sandbox_reaches_its_own_server(router: Router, site: str) -> None:
+    cookie = f"Cookie: sandpool-url={make_token(TOKEN, GRANT)}"
+    assert (await ask(router, "/a", cookie, f"Sec-Fetch-Site: {site}", "Sec-Fetch-Mode: no-cors"))[0] == 200
+
+
 async def test_wrong_url_is_refused_before_a_cookie_is_set(router: Router) -> None:
     wrong = make_token(TOKEN, GRANT._replace(port=80))
     status, answer = await ask(router, f"/?sandpool-url={wrong}", "Accept: text/html")

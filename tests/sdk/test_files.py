@@ -13,7 +13,7 @@ from sandpool.service.commands import Commands
 from sandpool.service.errors import FileError
 from sandpool.service.files import Files
 from sandpool.service.sandboxes import Sandbox
-from tests.support.fake_pod_client import FakePodClient
+from tests.support.fake_pod_client import FakePodClient, PlayedSession
 
 BOX = Sandbox.from_object({"metadata": {"name": "box", "namespace": "space"}, "spec": {}})
 
@@ -44,6 +44,21 @@ async def test_missing_files_are_errors(files: AsyncFiles) -> None:
     for failing in (files.read("none"), files.list("none"), files.remove("none"), files.move("none", "x")):
         with pytest.raises(FileError, match="none in the sandbox"):
             await failing
+
+
+async def test_answers_of_a_sandbox_are_limited() -> None:
+    async def endless(session: PlayedSession) -> int:
+        for _ in range(20):
+            session.write(b"name\0" * 200_000)
+        return 0
+
+    commands = Commands(FakePodClient(endless))
+    files = AsyncFiles(commands, Files(commands), BOX)
+    with pytest.raises(FileError, match="cannot list x in the sandbox: its answer is longer than 16777216 bytes"):
+        await files.list("x")
+    with pytest.raises(FileError, match="its answer is longer than 65536 bytes"):
+        await files.stat("x")
+    assert len(await files.read("x")) == 20_000_000
 
 
 async def test_trees_are_copied_both_ways(files: AsyncFiles, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,13 +9,15 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from sandpool.service import filesystem
 from sandpool.service.commands import Commands
 from sandpool.service.errors import FileError
-from sandpool.service.filesystem import EntryType, FileExists, Filesystem, IsDirectory, NoSuchFile, NotDirectory
+from sandpool.service.filesystem import Entry, EntryType, FileExists, Filesystem, IsDirectory, NoSuchFile, NotDirectory
 from sandpool.service.sandboxes import Sandbox
 from tests.support.fake_pod_client import FakePodClient, PlayedSession
 from tests.support.local_commands import LocalCommands
 
+ENTRY = b"\0".join([b"f", b"f", b"644", b"1", b"1", b"a", b"b", b"c", b"", b""])
 BOX = Sandbox.from_object({"metadata": {"name": "box", "namespace": "space"}, "spec": {}})
 
 
@@ -141,3 +144,39 @@ async def test_descriptions_are_not_trusted(said: bytes) -> None:
 
     with pytest.raises(FileError, match="cannot look at x"):
         await Filesystem(Commands(FakePodClient(play))).stat(BOX, "x")
+
+
+async def endless(session: PlayedSession) -> int:
+    session.write(ENTRY * 400_000)
+    return 0
+
+
+async def test_number_of_entries_of_a_directory_is_limited() -> None:
+    """The code in the sandbox decides what the listing says."""
+    with pytest.raises(FileError, match="more than 50000 entries in x"):
+        await Filesystem(Commands(FakePodClient(endless))).list(BOX, "x")
+
+
+async def test_size_of_a_description_is_limited() -> None:
+    files = Filesystem(Commands(FakePodClient(endless)))
+    with pytest.raises(FileError, match="the description of x is longer than 64 KiB"):
+        await files.stat(BOX, "x")
+
+
+async def test_large_directory_is_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    readers: list[bool] = []
+    read = filesystem._sorted_entries
+
+    def noted(described: bytes, path: str) -> list[Entry]:
+        readers.append(threading.current_thread() is threading.main_thread())
+        return read(described, path)
+
+    monkeypatch.setattr(filesystem, "_sorted_entries", noted)
+
+    async def play(session: PlayedSession) -> int:
+        session.write(ENTRY * int(session.options.command[-1]))
+        return 0
+
+    files = Filesystem(Commands(FakePodClient(play)))
+    assert [len(await files.list(BOX, "x", number)) for number in (10, 20_000)] == [10, 20_000]
+    assert readers == [True, False]

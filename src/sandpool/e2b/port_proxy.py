@@ -88,15 +88,17 @@ async def forward(request: web.Request, running: RunningSandbox, port: int) -> w
     try:
         if request.headers.get("Upgrade", "").lower() == "websocket":
             return await _forward_websocket(request, session)
-        return await _forward_request(request, session)
+        return await _forward_request(request, session, port)
     except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
         raise SandboxUnreachable(running.id, f"no server answers at port {port}") from error
     except aiohttp.ClientError as error:
         raise Refusal(502, f"the server at port {port} of the sandbox sent no valid answer: {error}") from error
 
 
-async def _forward_request(request: web.Request, session: aiohttp.ClientSession) -> web.StreamResponse:
+async def _forward_request(request: web.Request, session: aiohttp.ClientSession, port: int) -> web.StreamResponse:
     headers = _forwarded(request.headers)
+    if port in SANDBOXD_PORTS:
+        headers.popall("Host", None)  # sandboxd takes a name with a domain for that of a web page
     if "Content-Encoding" in headers:  # the body has been unpacked here
         del headers["Content-Encoding"]
         headers.popall("Content-Length", None)

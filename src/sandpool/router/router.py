@@ -216,7 +216,7 @@ class Router:
         if not target.startswith(b"/") and target != b"*":
             raise RequestRejected(400, "The target of a request must be a path.")
         if headers.url_label:
-            grant, _ = self._url_grant(target, headers)
+            grant, _ = self._url_grant(method, target, headers)
             timeout = self.options.max_timeout
             return Destination(grant.namespace, grant.sandbox, grant.port, timeout, by_url=True)
         if headers.destination is None:
@@ -235,10 +235,10 @@ class Router:
             return None
         if "text/html" not in headers.text.get("accept", ""):
             return None
-        grant, token = self._url_grant(target, headers)
+        grant, token = self._url_grant(method, target, headers)
         return signed_urls.entrance(target, token, int(grant.until - self.clock.now().timestamp()))
 
-    def _url_grant(self, target: bytes, headers: RequestHeaders) -> tuple[signed_urls.UrlGrant, str]:
+    def _url_grant(self, method: bytes, target: bytes, headers: RequestHeaders) -> tuple[signed_urls.UrlGrant, str]:
         """What the signed URL of a request grants, with its token. Raises ``RequestRejected``."""
         signer = self.authorizer.signer if isinstance(self.authorizer, ScopedTokenAuthorizer) else None
         if signer is None:
@@ -250,7 +250,10 @@ class Router:
         for token in signed_urls.tokens_of(target, headers.text):
             try:
                 now = self.clock.now().timestamp()
-                return signed_urls.check_token(signer, token, headers.url_label, now), token
+                grant = signed_urls.check_token(signer, token, headers.url_label, now)
+                if token not in signed_urls.tokens_of(target, {}):
+                    signed_urls.check_site(method, headers.text)
+                return grant, token
             except RequestRejected as error:
                 rejection = error
         self.metrics.decided(False)

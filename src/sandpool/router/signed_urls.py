@@ -95,6 +95,19 @@ def tokens_of(target: bytes, headers: Mapping[str, str]) -> Iterator[str]:
             yield token
 
 
+def check_site(method: bytes, headers: Mapping[str, str]) -> None:
+    """Raise ``RequestRejected`` if the page of another site made the browser send a request with its cookie.
+
+    A user may follow a link, so navigation of the whole window is allowed. Below a DNS name of your own the pages of
+    two sandboxes are of one site, for which ``SameSite`` does nothing. Browsers send these headers over TLS and to
+    ``*.localhost``."""
+    if headers.get("sec-fetch-site", "none") in ("none", "same-origin"):
+        return
+    is_navigation = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document")
+    if not is_navigation or method not in (b"GET", b"HEAD"):
+        raise RequestRejected(403, "Requests of web pages from other sites are not accepted.")
+
+
 def has_token(target: bytes) -> bool:
     """Whether the query of a request has a token."""
     return next(tokens_of(target, {}), None) is not None

@@ -16,7 +16,14 @@ from errno import EMFILE, ENFILE, ENOBUFS, ENOMEM
 from time import monotonic
 
 from sandpool.sandboxd.encoding import to_json, unquote
-from sandpool.sandboxd.http1 import BodyReader, HeadBuffer, HeadTooLarge, MalformedRequest, RequestHead
+from sandpool.sandboxd.http1 import (
+    BodyReader,
+    HeadBuffer,
+    HeadTooLarge,
+    MalformedRequest,
+    RequestHead,
+    web_page_refusal,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -261,7 +268,8 @@ class _Connection:
                 return
             keep = request.keeps_alive
             try:
-                response = handler(request)
+                why = web_page_refusal(request.headers, self.sock.getpeername()[0], self.sock.getsockname()[0])
+                response = Response.of({"message": why}, 403) if why else handler(request)
                 keep = keep and request.skip_body()
             except MalformedRequest as error:
                 response, keep = Response.of({"message": f"the body is malformed: {error}"}, 400), False

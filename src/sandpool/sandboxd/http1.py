@@ -23,6 +23,8 @@ _LINE_FEED = 0x0A
 _END_OF_HEAD = b"\r\n\r\n"
 _TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _DIGITS = b"0123456789"
+_ADDRESS = "0123456789."
+_LOCALHOST = "localhost"
 _HEXADECIMAL = b"0123456789abcdefABCDEF"
 _TARGET = bytes(range(0x21, 0x7F)) + bytes(range(0x80, 0x100))
 _TEXT = b"\t " + _TARGET
@@ -191,6 +193,30 @@ class BodyReader:
             if self._trailer_budget < 0:
                 raise HeadTooLarge(f"more than {MAX_TRAILER_BYTES} bytes of trailers")
             _field(line)
+
+
+def web_page_refusal(headers: dict[str, str], peer: str, local: str) -> str:
+    """Why a request is refused as one that a web page made a browser send; empty if it is not.
+
+    A page that a browser in the sandbox shows must neither read files nor run commands. Its requests carry an Origin,
+    or say that they are of a page. A page can also have its own DNS name resolve to the sandbox (DNS rebinding). The
+    name stays in the Host header, and only connections from within can be such: ``peer`` and ``local`` are the
+    addresses of the connection.
+    """
+    if "origin" in headers or headers.get("sec-fetch-site", "none") != "none":
+        return "requests of web pages are not accepted"
+    is_from_here = peer == local or peer.startswith("127.")
+    if is_from_here and not _has_no_domain(headers.get("host", "")):
+        return "the Host header names another machine; use an address"
+    return ""
+
+
+def _has_no_domain(host: str) -> bool:
+    """Whether a Host header has an address, localhost, or a single name, which no web site has."""
+    if host.startswith("["):
+        return True
+    name = host.partition(":")[0].lower()
+    return "." not in name or not name.strip(_ADDRESS) or name.endswith("." + _LOCALHOST)
 
 
 def _request_line(line: bytes) -> tuple[bytes, bytes, bytes]:

@@ -27,6 +27,9 @@ _LIST: Final = (
 _STAT: Final = 'stat -c "%f %s %Y %u %g" -- "$0" || exit 1; [ ! -L "$0" ] || exec readlink -- "$0"'
 _TYPES: Final = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 _SHOWN: Final = 2000  # bytes of errors
+#: Bytes of the names in a directory, and of what other operations answer. The sandbox is not trusted to stop.
+MAX_LISTING: Final = 16 << 20
+_MAX_ANSWER: Final = 1 << 16
 
 
 class FileStatus(NamedTuple):
@@ -61,7 +64,7 @@ class AsyncFiles:
 
     async def read(self, path: str) -> bytes:
         """The content of a file."""
-        return await self._shell(_READ, path, "cannot read")
+        return await self._shell(_READ, path, "cannot read", most=None)
 
     async def read_text(self, path: str, encoding: str = "utf-8") -> str:
         """The content of a text file."""
@@ -108,7 +111,7 @@ class AsyncFiles:
 
     async def list(self, path: str = ".") -> list[str]:
         """The names in a directory, sorted."""
-        names = await self._shell(_LIST, path, "cannot list")
+        names = await self._shell(_LIST, path, "cannot list", most=MAX_LISTING)
         return sorted(name.decode(errors="surrogateescape") for name in names.split(b"\0") if name)
 
     async def exists(self, path: str) -> bool:
@@ -150,12 +153,15 @@ class AsyncFiles:
         what: str,
         stdin: bytes | Iterable[bytes] | AsyncIterable[bytes] | None = None,
         *arguments: str,
+        most: int | None = _MAX_ANSWER,
     ) -> bytes:
         command = Command(("sh", "-c", script, path, *arguments))
         async with self._diagnosed():
-            result = await self._commands.run(self._sandbox, command, stdin=stdin)
+            result = await self._commands.run(self._sandbox, command, stdin=stdin, max_output=most)
         if result.exit_code != 0:
             raise _failed(what, path, result.exit_code, result.stderr)
+        if result.truncated:
+            raise FileError(f"{what} {path} in the sandbox: its answer is longer than {most} bytes")
         return result.stdout
 
     def _connect(self, command: Command) -> AsyncCommand:

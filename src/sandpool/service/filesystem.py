@@ -7,6 +7,7 @@ relative to the working directory of the image, and ``~`` is ``HOME``.
 
 from __future__ import annotations
 
+import asyncio
 import posixpath
 import stat
 from collections.abc import AsyncIterable, AsyncIterator, Iterator
@@ -20,8 +21,12 @@ from sandpool.service.commands import Command, Commands, RunningCommand
 from sandpool.service.errors import FileError
 from sandpool.service.sandboxes import Sandbox
 
-#: Bytes of the description of a tree. The sandbox is not trusted to stop.
-MAX_LISTING: Final = 32 << 20
+#: Entries of a tree, and bytes of its description and of that of one entry. The sandbox is not trusted to stop.
+MAX_ENTRIES: Final = 50_000
+MAX_LISTING: Final = 16 << 20
+_MAX_ENTRY: Final = 1 << 16
+# A longer description is read in a thread: in the meantime the event loop serves others.
+_LARGE: Final = 1 << 17
 
 # Exit codes of the scripts.
 _MISSING, _DIRECTORY, _EXISTS, _NO_DIRECTORY = 81, 82, 83, 84
@@ -139,7 +144,12 @@ class Filesystem:
 
     async def list(self, sandbox: Sandbox, path: str, depth: int = 1) -> list[Entry]:
         """Describe the entries of a directory, and of those below it up to ``depth``, sorted by path."""
-        return sorted(_entries(await self._run(sandbox, _LIST, path, str(depth)), path))
+        described = await self._run(sandbox, _LIST, path, str(depth), most=MAX_LISTING)
+        if described.count(b"\0") > MAX_ENTRIES * _FIELDS:
+            raise FileError(f"there are more than {MAX_ENTRIES} entries in {path}", "List less at once.")
+        if len(described) < _LARGE:
+            return _sorted_entries(described, path)
+        return await asyncio.to_thread(_sorted_entries, described, path)
 
     async def make_directory(self, sandbox: Sandbox, path: str) -> Entry:
         """Make a directory and those above it. Raises ``FileExists``."""
@@ -169,7 +179,7 @@ class Filesystem:
     async def write(self, sandbox: Sandbox, path: str, content: AsyncIterable[bytes]) -> Entry:
         """Write a file from pieces as they arrive. Missing directories are made; an existing file is overwritten."""
         command = _command(_WRITE, path)
-        done = await self.commands.run(sandbox, command, stdin=content, max_output=MAX_LISTING)
+        done = await self.commands.run(sandbox, command, stdin=content, max_output=_MAX_ENTRY)
         if done.exit_code != 0:
             _fail(done.exit_code, path, done.stderr)
         return _only(done.stdout, path)
@@ -177,12 +187,12 @@ class Filesystem:
     async def _one(self, sandbox: Sandbox, script: str, path: str, *arguments: str) -> Entry:
         return _only(await self._run(sandbox, script, path, *arguments), path)
 
-    async def _run(self, sandbox: Sandbox, script: str, path: str, *arguments: str) -> bytes:
-        done = await self.commands.run(sandbox, _command(script, path, *arguments), max_output=MAX_LISTING)
+    async def _run(self, sandbox: Sandbox, script: str, path: str, *arguments: str, most: int = _MAX_ENTRY) -> bytes:
+        done = await self.commands.run(sandbox, _command(script, path, *arguments), max_output=most)
         if done.exit_code != 0:
             _fail(done.exit_code, path, done.stderr)
         if done.truncated:
-            raise FileError(f"the description of {path} is longer than {MAX_LISTING >> 20} MiB", "List less at once.")
+            raise FileError(f"the description of {path} is longer than {most >> 10} KiB", "List less at once.")
         return done.stdout
 
 
@@ -206,6 +216,10 @@ async def _content(
             yield piece.data
     if (code := await running.wait()) != 0:
         _fail(code, path, errors)
+
+
+def _sorted_entries(described: bytes, path: str) -> list[Entry]:
+    return sorted(_entries(described, path))
 
 
 def _entries(described: bytes, path: str) -> Iterator[Entry]:
