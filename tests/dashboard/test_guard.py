@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import aiohttp
 import pytest
 
@@ -185,3 +187,23 @@ async def test_paths_cannot_lead_out_of_a_kind(visitor: Visitor, name: str) -> N
     for path in (f"/api/why/pool/default/{name}", f"/api/why/pool/{name}/x", f"/api/sandboxes/default/{name}/activity"):
         status, _ = await visitor.call("GET", path)
         assert status in (400, 404), path
+
+
+async def test_silent_connections_make_room_and_browsers_with_a_session_stay(served: Served, visitor: Visitor) -> None:
+    gate = served.dashboard._gate
+    assert gate is not None
+    (known,) = [each for each in gate._connections if not each.is_stranger]
+    address = ("127.0.0.1", served.dashboard.port)
+    silent = [await asyncio.open_connection(*address) for _ in range(gate.limits.strangers_per_address + 1)]
+    assert await silent[0][0].read() == b"", "the oldest one is closed"
+    await visitor.get("/api/trace/default/x")
+    assert known in gate._connections, "the connection of the session is the same"
+    for _, writer in silent:
+        writer.close()
+
+
+async def test_long_heads_are_refused_before_a_session_is_looked_for(served: Served) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.dashboard.port)
+    writer.write((b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 20_000)[: (64 << 10) + 1])
+    assert (await reader.readline()).split()[1] in (b"400", b"431")
+    writer.close()

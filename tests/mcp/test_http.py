@@ -13,10 +13,12 @@ import pytest_asyncio
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from sandpool.mcp import http as http_module
 from sandpool.mcp import sessions as module
 from sandpool.mcp.http import application, serve
 from sandpool.mcp.server import new_server
 from sandpool.mcp.sessions import Sessions
+from sandpool.server.http.gate import GateLimits
 from sandpool.service.service import Service
 from sandpool.testing.world import World
 from tests.mcp.conftest import call, claims, fails, held
@@ -26,8 +28,9 @@ PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 HEADERS = {"Authorization": f"Bearer {TOKEN}", "Accept": "application/json, text/event-stream"}
 
 
-@pytest_asyncio.fixture
-async def url(sessions: Sessions) -> AsyncIterator[str]:
+@asynccontextmanager
+async def serving_at(sessions: Sessions) -> AsyncIterator[str]:
+    """Serve for the length of the block; yields the URL."""
     listening = socket.create_server(("127.0.0.1", 0))
     app = application(new_server(sessions, over_http=True), sessions, TOKEN, ("known.example",))
     serving = asyncio.create_task(serve(app, listening))
@@ -35,6 +38,12 @@ async def url(sessions: Sessions) -> AsyncIterator[str]:
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
     listening.close()
+
+
+@pytest_asyncio.fixture
+async def url(sessions: Sessions) -> AsyncIterator[str]:
+    async with serving_at(sessions) as url:
+        yield url
 
 
 def connected(url: str, mode: str = "legacy") -> AbstractAsyncContextManager[Client]:
@@ -132,3 +141,33 @@ async def test_an_unused_sandbox_is_released(
 
         await world.until(released)
         assert (await call(model, "list_sandboxes"))["sandbox_claim_names"] == []
+
+
+async def test_a_connection_without_the_token_gets_one_answer(url: str) -> None:
+    host, port = httpx2.URL(url).host, httpx2.URL(url).port
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(b"GET /mcp HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert (await reader.read()).startswith(b"HTTP/1.1 401")
+    writer.close()
+
+
+async def test_connections_without_the_token_make_room_and_sessions_stay(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_module, "LIMITS", GateLimits(strangers_per_address=2))
+    async with serving_at(sessions) as address, held(connected(address)) as client:
+        await call(client, "list_sandboxes")
+        host, port = httpx2.URL(address).host, httpx2.URL(address).port
+        silent = [await asyncio.open_connection(host, port) for _ in range(3)]
+        assert await silent[0][0].read() == b"", "the oldest one is closed"
+        await call(client, "list_sandboxes")
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_long_heads_are_refused(url: str) -> None:
+    host, port = httpx2.URL(url).host, httpx2.URL(url).port
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write((b"GET /mcp HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 20_000)[: (64 << 10) + 1])
+    assert (await reader.readline()).split()[1] in (b"400", b"431")
+    writer.close()

@@ -56,6 +56,13 @@ def e2b() -> None:
 @option("--template", "templates", multiple=True, metavar="TEMPLATE=POOL", callback=_pairs, help="Pool of a template.")
 @option("--max-timeout", type=click.IntRange(1), default=24 * 3600, show_default=True, help="Longest timeout, seconds.")
 @option("--max-connections", type=click.IntRange(1), default=2048, show_default=True, help="Connections of clients.")
+@option(
+    "--max-connections-per-address",
+    type=click.IntRange(1),
+    default=1024,
+    show_default=True,
+    help="Connections from one IP address.",
+)
 @option("--key-namespace", default=KEY_NAMESPACE, show_default=True, help="Namespace of the Secrets of API keys.")
 @target_options
 def serve(
@@ -67,6 +74,7 @@ def serve(
     templates: Mapping[str, str],
     max_timeout: int,
     max_connections: int,
+    max_connections_per_address: int,
     key_namespace: str,
     target: Target,
 ) -> None:
@@ -93,6 +101,7 @@ def serve(
         "templates": templates,
         "max_timeout": max_timeout,
         "max_connections": max_connections,
+        "max_connections_per_address": max_connections_per_address,
     }
     tls = None if tls_cert_file is None or tls_key_file is None else (tls_cert_file, tls_key_file)
     foreground.run(partial(_serve, target.connection(start_home=True), where, domain, tls, key_namespace, settings))

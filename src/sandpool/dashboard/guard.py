@@ -70,6 +70,7 @@ class Guard:
         self.sessions = sessions
         self.options = options
         self._port = port
+        self._on_session: Callable[[web.Request], None] = lambda request: None
 
     @property
     def cookie(self) -> str:
@@ -86,9 +87,16 @@ class Guard:
         self.sessions.end(request.cookies.get(self.cookie, ""))
         response.del_cookie(self.cookie, path="/")
 
+    def on_session(self, call: Callable[[web.Request], None]) -> None:
+        """Have a function called for each request that has a session."""
+        self._on_session = call
+
     def session(self, request: web.Request) -> Session | None:
         """The session of a request."""
-        return self.sessions.find(request.cookies.get(self.cookie, ""))
+        found = self.sessions.find(request.cookies.get(self.cookie, ""))
+        if found is not None:
+            self._on_session(request)
+        return found
 
     @web.middleware
     async def checked(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -143,6 +151,11 @@ class Guard:
         origin = request.headers.get(hdrs.ORIGIN)
         scheme = "https" if self.options.secure else "http"
         return is_reading if origin is None else origin == f"{scheme}://{request.headers.get(hdrs.HOST, '')}"
+
+
+def client_of(request: web.Request) -> object:
+    """The address of the client, as the gate knows it."""
+    return None if request.transport is None else request.transport.get_extra_info("peername")
 
 
 def refusal(status: int, error: str, advice: str = "") -> web.Response:

@@ -20,7 +20,7 @@ from sandpool.dashboard.actions import Actions
 from sandpool.dashboard.board import Board
 from sandpool.dashboard.controller_metrics import ControllerMetrics
 from sandpool.dashboard.execution import Executions
-from sandpool.dashboard.guard import Guard, GuardOptions, Handler, refusal
+from sandpool.dashboard.guard import Guard, GuardOptions, Handler, client_of, refusal
 from sandpool.dashboard.history import History, UsageSampler
 from sandpool.dashboard.inspection import Inspections
 from sandpool.dashboard.pages import Pages
@@ -29,10 +29,16 @@ from sandpool.dashboard.stream import LiveStream
 from sandpool.dashboard.target import DashboardTarget
 from sandpool.engine.clock import Clock
 from sandpool.kube.errors import ApiError
+from sandpool.server.http.gate import Gate, GateLimits
 from sandpool.service.usage import Usage
 
 _log = logging.getLogger(__name__)
 
+# aiohttp logs malformed requests as errors. They are the clients', who must not fill the log.
+_http_log: Final = logging.getLogger("sandpool.dashboard.http")
+_http_log.setLevel(logging.CRITICAL)
+# A browser has six connections to a server, and a person a few browsers.
+_LIMITS: Final = GateLimits(connections=512, per_address=256, strangers=256, strangers_per_address=128)
 #: First segments of the paths of pages. The modules in the browser decide what they show.
 _PAGES: Final = ("pools", "claims", "sandboxes", "nodes", "controllers")
 _STOP_SECONDS: Final = 1.0
@@ -70,6 +76,7 @@ class Dashboard:
         self._tasks: list[asyncio.Task[None]] = []
         self._streams: set[asyncio.Task[Any]] = set()
         self._runner: web.AppRunner | None = None
+        self._gate: Gate | None = None
 
     async def start(self, listening: Sequence[socket.socket]) -> None:
         """Serve on listening sockets."""
@@ -78,10 +85,12 @@ class Dashboard:
             asyncio.create_task(self.board.run(), name="dashboard: board"),
             asyncio.create_task(self._sample(), name="dashboard: history"),
         ]
-        self._runner = web.AppRunner(self._application(), access_log=None, handler_cancellation=True)
+        self._runner = web.AppRunner(self._application(), access_log=None, logger=_http_log, handler_cancellation=True)
         await self._runner.setup()
-        for sock in listening:
-            await web.SockSite(self._runner, sock, ssl_context=self.options.tls).start()
+        assert self._runner.server is not None
+        self._gate = gate = Gate(self._runner.server, _LIMITS, self.options.tls)
+        self.guard.on_session(lambda request: gate.authenticated(client_of(request)))
+        gate.listen(listening)
 
     async def wait(self) -> None:
         """Wait until something that never ends has ended, and raise its failure."""
@@ -95,6 +104,8 @@ class Dashboard:
         await asyncio.gather(*self._tasks, *self._streams, return_exceptions=True)
         await self.stream.close()
         await self.executions.close()
+        if self._gate is not None:
+            await self._gate.close()
         if self._runner is not None:
             await self._runner.shutdown()
             await self._runner.cleanup()

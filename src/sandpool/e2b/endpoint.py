@@ -66,6 +66,7 @@ class Endpoint:
         self.application = web.Application(middlewares=[_answer_errors], client_max_size=options.max_body)
         self.application.router.add_route("*", "/{path:.*}", self._dispatch)
         self._routes = self._control_plane_routes()
+        self._authenticated: Callable[[web.Request], None] = _nobody_asks
 
     @classmethod
     @asynccontextmanager
@@ -93,6 +94,10 @@ class Endpoint:
         """Set the domain of the sandboxes' ports, if it is known only once the endpoint listens."""
         self.control_plane.options = self.options = replace(self.options, domain=domain)
 
+    def on_authenticated(self, call: Callable[[web.Request], None]) -> None:
+        """Have a function called for each request whose credentials were accepted, before it is served."""
+        self._authenticated = call
+
     # -- requests ----------------------------------------------------------------------------------------------------
 
     async def _dispatch(self, request: web.Request) -> web.StreamResponse:
@@ -104,17 +109,22 @@ class Endpoint:
         return await self._serve_control_plane(request)
 
     async def _serve_sandbox(self, request: web.Request, address: Address) -> web.StreamResponse:
-        if not address.is_played:
-            return await port_proxy.forward(request, self.running.get(address.sandbox_id), address.port)
-        if request.path == "/files":
+        if address.is_played and request.path == "/files":
             return await self._serve_files(request, address)
         running = self.running.get(address.sandbox_id)
+        if not address.is_played:
+            port_proxy.check(request, running, address.port)
+            self._authenticated(request)
+            return await port_proxy.forward(request, running, address.port)
         if request.path == "/health":
             await running.sandbox()
             return web.Response(status=204)
         if address.port == INTERPRETER_PORT:
+            interpreter_api.check(request, running)
+            self._authenticated(request)
             return await interpreter_api.serve(request, running)
         running.tokens.check(request.headers)
+        self._authenticated(request)
         service, _, method = request.path.removeprefix("/").partition("/")
         if service in _SERVICES:
             return await _call(request, running, service, method)
@@ -125,6 +135,7 @@ class Endpoint:
         if operation is None:
             raise web.HTTPMethodNotAllowed(request.method, ("GET", "POST"))
         running = self._allowed_for_files(request, address, operation)
+        self._authenticated(request)
         if operation == READ:
             return await files_api.download(request, running)
         return await files_api.upload(request, running, self.options.max_upload)
@@ -150,6 +161,7 @@ class Endpoint:
         if request.path == "/health":
             return web.json_response({"status": "ok"})
         key = await self.authenticator.authenticate(request.headers.get("X-API-Key"))
+        self._authenticated(request)
         parts = tuple(part for part in request.path.split("/") if part)
         if parts[:1] in (("v2",), ("v3",)):
             parts = parts[1:]
@@ -211,6 +223,9 @@ class Endpoint:
 
     async def _metrics(self, request: web.Request, key: ApiKey, sandbox_id: str) -> web.StreamResponse:
         return web.json_response(await self.control_plane.metrics(key, sandbox_id))
+
+
+def _nobody_asks(request: web.Request) -> None: ...
 
 
 async def _call(request: web.Request, running: RunningSandbox, service: str, name: str) -> web.StreamResponse:

@@ -16,11 +16,15 @@ _BODY_SECONDS: Final = 60.0
 _LINES: Final = "application/x-ndjson"
 
 
+def check(request: web.Request, running: RunningSandbox) -> None:
+    """Raise ``Refusal`` for a request without the token that it needs. Code needs the token for commands. For contexts
+    the one for ports is enough, because the packages send no other: they show no state and run no code of theirs."""
+    running.tokens.check(request.headers, traffic=_parts(request) != ("execute",))
+
+
 async def serve(request: web.Request, running: RunningSandbox) -> web.StreamResponse:
-    """Answer a request to the interpreter of a sandbox. Code needs the token for commands. For contexts the one for
-    ports is enough, because the packages send no other: they show no state and run no code of the client."""
-    parts = tuple(part for part in request.path.split("/") if part)
-    running.tokens.check(request.headers, traffic=parts != ("execute",))
+    """Answer a request to the interpreter of a sandbox, after ``check``."""
+    parts = _parts(request)
     match (request.method, *parts):
         case ("POST", "execute"):
             return await _execute(request, running)
@@ -40,6 +44,10 @@ async def serve(request: web.Request, running: RunningSandbox) -> web.StreamResp
                 await running.contexts.get(context_id).restart()
             return web.Response(status=204)
     raise Refusal(404, f"{request.method} {request.path} is not supported by the interpreter")
+
+
+def _parts(request: web.Request) -> tuple[str, ...]:
+    return tuple(part for part in request.path.split("/") if part)
 
 
 async def _execute(request: web.Request, running: RunningSandbox) -> web.StreamResponse:

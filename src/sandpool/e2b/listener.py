@@ -1,27 +1,27 @@
-"""Listens for clients of an endpoint, with a limit on their connections."""
+"""Listens for clients of an endpoint, behind the gate that limits connections before they have authenticated."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 from aiohttp import web
-from aiohttp.web_protocol import RequestHandler
 
 from sandpool.e2b.endpoint import Endpoint, Handler
+from sandpool.server.http.gate import Gate, GateLimits
 
 # aiohttp logs malformed requests as errors. They are the clients', who must not fill the log; failures of the endpoint
 # are logged where they are answered.
 _http_log: Final = logging.getLogger("sandpool.e2b.http")
 _http_log.setLevel(logging.CRITICAL)
 _GRACE: Final = 5.0
-_HEAD_SECONDS: Final = 30.0
 _KEEPALIVE_SECONDS: Final = 75.0
+_BACKLOG: Final = 1024
 
 
 @asynccontextmanager
@@ -29,14 +29,34 @@ async def listening(
     endpoint: Endpoint, host: str, port: int, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[tuple[str, int]]:
     """Serve an endpoint for the length of the block; yields the address it listens at. Raises ``OSError``."""
-    silent: set[object] = set()  # connections on which no request has begun
+    opened = listen(host, port)
+    address: tuple[str, int] = opened.getsockname()[:2]
+    async with serving(endpoint, [opened], tls):
+        yield address
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open a socket for ``serving``. Raises ``OSError``."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+
+
+@asynccontextmanager
+async def serving(
+    endpoint: Endpoint, sockets: Sequence[socket.socket], tls: ssl.SSLContext | None = None
+) -> AsyncIterator[None]:
+    """Serve an endpoint at listening sockets for the length of the block, and close them."""
+    options = endpoint.options
 
     @web.middleware
-    async def hear(request: web.Request, handler: Handler) -> web.StreamResponse:
-        silent.discard(request.protocol)
-        return await handler(request)
+    async def end_strangers(request: web.Request, handler: Handler) -> web.StreamResponse:
+        """A client that shows no credentials gets one answer for each connection."""
+        response = await handler(request)
+        if not response.prepared and gate.is_stranger(_client(request)):
+            response.force_close()
+        return response
 
-    endpoint.application.middlewares.append(hear)
+    endpoint.application.middlewares.insert(0, end_strangers)  # around the one that answers errors
     runner = web.AppRunner(
         endpoint.application,
         access_log=None,
@@ -46,16 +66,20 @@ async def listening(
         shutdown_timeout=_GRACE,
     )
     await runner.setup()
-    server = None
+    assert runner.server is not None
+    limits = GateLimits(connections=options.max_connections, per_address=options.max_connections_per_address)
+    gate = Gate(runner.server, limits, tls)
+    endpoint.on_authenticated(lambda request: gate.authenticated(_client(request)))
+    gate.listen(sockets)
     try:
-        assert runner.server is not None
-        gate = _Gate(runner.server, endpoint.options.max_connections, silent)
-        server = await asyncio.get_running_loop().create_server(gate, host, port, ssl=tls)
-        yield server.sockets[0].getsockname()[:2]
+        yield
     finally:
-        if server is not None:
-            server.close()
+        await gate.close()
         await runner.cleanup()
+
+
+def _client(request: web.Request) -> object:
+    return None if request.transport is None else request.transport.get_extra_info("peername")
 
 
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
@@ -65,36 +89,3 @@ def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
     context.load_cert_chain(certificate, key)
     context.set_alpn_protocols(["http/1.1"])
     return context
-
-
-class _Gate:
-    """Makes the protocol of each connection, and turns away those that are too many."""
-
-    def __init__(self, server: web.Server, most: int, silent: set[object]) -> None:
-        self.server = server
-        self.most = most
-        self.silent = silent
-
-    def __call__(self) -> asyncio.Protocol:
-        if len(self.server.connections) >= self.most:
-            return _Refused()
-        protocol = self.server()
-        self.silent.add(protocol)
-        # The server has no limit of its own on the time until the first request.
-        asyncio.get_running_loop().call_later(_HEAD_SECONDS, self._end_if_silent, protocol)
-        return protocol
-
-    def _end_if_silent(self, protocol: RequestHandler) -> None:
-        """Close a connection on which no request has begun. Later requests of a connection have the keep-alive time."""
-        if protocol in self.silent:
-            self.silent.discard(protocol)
-            protocol.force_close()
-
-
-class _Refused(asyncio.Protocol):
-    """Closes its connection."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.write(b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
-        transport.close()

@@ -22,6 +22,7 @@ class EndpointOptions:
     default_timeout: int = 300
     create_patience: float = 50.0  # clients wait a minute for an answer
     max_connections: int = 2048
+    max_connections_per_address: int = 1024
     max_processes: int = 128  # of one sandbox, at once
     max_contexts: int = 16
     max_watchers: int = 32

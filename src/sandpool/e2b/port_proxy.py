@@ -78,12 +78,16 @@ class ForwardedPorts:
         return await self._stack.enter_async_context(session)
 
 
-async def forward(request: web.Request, running: RunningSandbox, port: int) -> web.StreamResponse:
-    """Answer a request with what a server in the sandbox answers."""
+def check(request: web.Request, running: RunningSandbox, port: int) -> None:
+    """Raise ``Refusal`` for a request without the token that the port needs."""
     if port in SANDBOXD_PORTS and not running.tokens.allows(request.headers):
         raise Refusal(403, f"port {port} runs commands: it needs the sandbox's token in the header X-Access-Token")
     if not running.request.public_ports and not running.tokens.allows(request.headers, traffic=True):
         raise Refusal(403, "the ports of this sandbox need its token, in the header E2B-Traffic-Access-Token")
+
+
+async def forward(request: web.Request, running: RunningSandbox, port: int) -> web.StreamResponse:
+    """Answer a request with what a server in the sandbox answers, after ``check``."""
     session = await running.ports.session(port)
     try:
         if request.headers.get("Upgrade", "").lower() == "websocket":

@@ -16,6 +16,7 @@ import errno
 import logging
 import socket
 import ssl
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
@@ -118,18 +119,26 @@ class Listener:
         self._closed = False
 
     async def start(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        found = await self._loop.getaddrinfo(
+        found = await asyncio.get_running_loop().getaddrinfo(
             self._host or None, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
+        sockets: list[socket.socket] = []
         try:
             for family, kind, protocol, _, address in dict.fromkeys(found):
-                self._sockets.append(_listening(family, kind, protocol, address))
+                sockets.append(_listening(family, kind, protocol, address))
         except BaseException:
-            self._close_sockets()
+            for each in sockets:
+                each.close()
             raise
+        self.listen(sockets)
+
+    def listen(self, sockets: Sequence[socket.socket]) -> None:
+        """Accept the connections of sockets that listen already. ``close`` closes them."""
+        self._loop = asyncio.get_running_loop()
+        self._sockets = list(sockets)
         self.port = self._sockets[0].getsockname()[1]
         for listening in self._sockets:
+            listening.setblocking(False)
             self._loop.add_reader(listening, self._accept, listening)
 
     def close(self) -> None:
@@ -137,16 +146,12 @@ class Listener:
         self._closed = True
         for listening in self._sockets:
             self._loop.remove_reader(listening)
-        self._close_sockets()
+            listening.close()
         for task in self._opening:
             task.cancel()
 
     async def wait_closed(self) -> None:
         await asyncio.gather(*self._opening, return_exceptions=True)
-
-    def _close_sockets(self) -> None:
-        for listening in self._sockets:
-            listening.close()
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(ACCEPTED_PER_TURN):
