@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import io
 import sys
+from pathlib import Path
 
 import pytest
 
 from sandpool.cli import progress as module
+from sandpool.cli.cp import CopyProgress, local_size
 from sandpool.cli.progress import Progress, said_if_slow, steps
 
 
@@ -59,3 +61,32 @@ async def test_only_slow_waiting_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     with said_if_slow(said.put_nowait, "slow"):
         assert await said.get() == "slow"
     assert said.empty()
+
+
+def test_copying_shows_a_bar_that_is_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree/large").write_bytes(bytes(3 << 20))
+    (tmp_path / "tree/link").symlink_to("/etc")
+    (tmp_path / "file").write_bytes(bytes(1 << 20))
+    terminal = as_terminal(monkeypatch)
+    progress = CopyProgress(sum(local_size(str(tmp_path / each)) for each in ("tree", "file", "missing")))
+    progress.add(100)
+    assert terminal.getvalue() == "", "nothing for a small copy"
+    progress.add(2 << 20)
+    progress.end()
+    bar = f"[{'#' * 10}{'.' * 10}] 2.0 MiB of 4.0 MiB copied ..."
+    assert terminal.getvalue() == f"\r\x1b[K{bar}\r\x1b[K"
+
+
+def test_copying_of_unknown_size_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = as_terminal(monkeypatch)
+    progress = CopyProgress()
+    progress.add(2 << 20)
+    assert terminal.getvalue() == "\r\x1b[K2.0 MiB copied ..."
+
+
+def test_copying_writes_nothing_into_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = CopyProgress(4 << 20)
+    progress.add(2 << 20)
+    progress.end()
+    assert capsys.readouterr().err == ""

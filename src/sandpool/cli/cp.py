@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +13,7 @@ import click
 from sandpool.api.printable import one_line
 from sandpool.cli.option_groups import GroupedCommand, option
 from sandpool.cli.output import size
+from sandpool.cli.progress import Progress
 from sandpool.cli.sessions import Target, target_options
 
 if TYPE_CHECKING:
@@ -38,7 +41,7 @@ def cp(source: str, destination: str, quiet: bool, target: Target) -> None:
     remote_source, remote_destination = _remote(source), _remote(destination)
     if (remote_source is None) == (remote_destination is None):
         raise click.UsageError("one of the two paths has to be in a sandbox: NAME:PATH")
-    progress = _Progress(show=not quiet and sys.stderr.isatty())
+    progress = CopyProgress(local_size(source) if remote_source is None else 0, show=not quiet)
 
     def warn(line: str) -> None:
         click.echo(f"warning: {one_line(line)}", err=True)
@@ -67,20 +70,40 @@ def _remote(text: str) -> tuple[str, str] | None:
     return name, path
 
 
-class _Progress:
-    """A counter on the terminal, from the first MiB on."""
+class CopyProgress:
+    """How much of a copy is done, on a terminal and from the first MiB on: a bar if the size is known."""
 
-    def __init__(self, *, show: bool) -> None:
-        self.show = show
+    def __init__(self, total: int = 0, *, show: bool = True) -> None:
+        self.total = total
         self.done = 0
+        self._progress = Progress(in_terminal_only=True)
+        self._show = show and sys.stderr.isatty()
         self._shown = 0
 
     def add(self, count: int) -> None:
         self.done += count
-        if self.show and self.done - self._shown >= _SHOWN_EVERY:
-            self._shown = self.done
-            click.echo(f"\r{size(self.done)} copied\x1b[K", nl=False, err=True)
+        if not self._show or self.done - self._shown < _SHOWN_EVERY:
+            return
+        self._shown = self.done
+        if self.total:
+            self._progress.bar(self.done, self.total, f"{size(self.done)} of {size(self.total)} copied")
+        else:
+            self._progress.step(f"{size(self.done)} copied")
 
     def end(self) -> None:
         if self._shown:
-            click.echo("\r\x1b[K", nl=False, err=True)
+            self._progress.clear()
+
+
+def local_size(path: str) -> int:
+    """The bytes in a file or a tree, as far as they can be read."""
+    if not os.path.isdir(path):
+        return _file_size(path)
+    return sum(_file_size(os.path.join(directory, name)) for directory, _, names in os.walk(path) for name in names)
+
+
+def _file_size(path: str) -> int:
+    with suppress(OSError):
+        found = os.lstat(path)
+        return found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return 0

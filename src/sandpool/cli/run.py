@@ -97,10 +97,21 @@ class RunRequest:
         The claim is released when this is cancelled, too."""
         pool = await choose_pool(service, self.pool, self.template, self.wait, console)
         async with self._sandbox(service, pool, console) as sandbox:
-            for source, destination in self.copies:
-                await service.files.upload(sandbox, source, destination)
+            await self._copy(service, sandbox)
             environment = self.environment
             return await execute(service, sandbox, self.command, env=environment, console=console, **self.execution)
+
+    async def _copy(self, service: Service, sandbox: Sandbox) -> None:
+        if not self.copies:
+            return
+        from sandpool.cli.cp import CopyProgress, local_size
+
+        progress = CopyProgress(sum(local_size(source) for source, _ in self.copies))
+        try:
+            for source, destination in self.copies:
+                await service.files.upload(sandbox, source, destination, progress=progress.add)
+        finally:
+            progress.end()
 
     @asynccontextmanager
     async def _sandbox(self, service: Service, pool: str, console: Console) -> AsyncIterator[Sandbox]:
