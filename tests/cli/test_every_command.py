@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from sandpool.bench.server_process import ServerProcess
 from sandpool.cli.main import main
 from sandpool.cli.output import FORMATS
 from tests.support.command_tree import all_commands
@@ -132,3 +138,100 @@ def test_no_mistake_on_the_command_line_shows_a_traceback(
         if not ended or not told or "Traceback" in result.output:
             wrong.append((words, result.exit_code, result.exception, result.output))
     assert wrong == []
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, Path]]:
+    """A home with a pool and a claim on a simulated node, and a directory for files."""
+    directory = tmp_path_factory.mktemp("up")
+    (directory / "audit").touch()
+    options = ("--simulated-nodes", "1", "--audit-log", str(directory / "audit"))
+    with ServerProcess("up", options=options, user_home=directory) as server:
+        where = ("--kubeconfig", str(server.kubeconfig))
+        for words in (
+            ("template", "create", "python", "--image", "none"),
+            ("pool", "create", "python", "--size", "1", "--wait", "60s"),
+            ("claim", "mine"),
+            ("e2b", "key", "create", "mine"),
+        ):
+            done = sandpool(*words, *where)
+            assert done.returncode == 0, done.stderr
+        (directory / "tree").mkdir()
+        assert (
+            sandpool("image", "import", str(directory / "tree"), "mine", "--data-dir", str(directory)).returncode == 0
+        )
+        yield server, directory
+
+
+def sandpool(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    given: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "timeout": 60}
+    return subprocess.run([sys.executable, "-m", "sandpool.cli.entry", *words], check=False, **given | options)
+
+
+#: Everything that can print more than a line, with what it needs. PLACE is a directory.
+PRINTING = [
+    "ls -A -o yaml",
+    "ls -a",
+    "ls -o json",
+    "ls -o name",
+    "pool ls -o yaml",
+    "pool ls -o wide",
+    "pool rollout python",
+    "template ls -o yaml",
+    "template show python",
+    "context ls -o yaml",
+    "context show",
+    "image ls -o yaml --data-dir PLACE",
+    "image show mine --data-dir PLACE",
+    "e2b key list -o yaml",
+    "top --once",
+    "top -o yaml",
+    "status",
+    "status -o yaml",
+    "why mine",
+    "why pool python",
+    "trace claim mine --audit-log PLACE/audit",
+    "trace claim mine --audit-log PLACE/audit -o yaml",
+    "version -o yaml",
+    "completion bash",
+    "run --help",
+]
+
+
+def test_everything_that_lists_is_among_what_is_piped_into_head() -> None:
+    assert {name for name in COMMANDS if name.split()[-1] in LISTS} <= {
+        name for line in PRINTING for name in COMMANDS if line.startswith(name)
+    }
+
+
+@pytest.mark.parametrize("line", PRINTING)
+def test_output_that_nobody_reads_is_no_error(line: str, up: tuple[ServerProcess, Path]) -> None:
+    """As in ``sandpool ls | head``, when ``head`` is gone before anything is written."""
+    server, directory = up
+    words = line.replace("PLACE", str(directory)).split()
+    environ = {**os.environ, "KUBECONFIG": str(server.kubeconfig), "HOME": str(directory)}
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = sandpool(*words, stdout=writing, env=environ)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("line", ["ls -a", "pool ls", "image ls --data-dir PLACE", "context ls"])
+def test_colours_are_for_terminals_alone(line: str, up: tuple[ServerProcess, Path]) -> None:
+    server, directory = up
+    words = line.replace("PLACE", str(directory)).split()
+    kept = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "NO_COLOR")}
+    environ = {**kept, "KUBECONFIG": str(server.kubeconfig), "HOME": str(directory)}
+    piped = sandpool(*words, env=environ)
+    assert (piped.returncode, "\x1b" in piped.stdout) == (0, False)
+    reading, writing = os.openpty()
+    try:
+        sandpool(*words, stdout=writing, env=environ)
+        shown = os.read(reading, 10_000).decode()
+    finally:
+        os.close(writing)
+        os.close(reading)
+    assert re.match(r"\x1b\[1m *NAME", shown)

@@ -64,6 +64,8 @@ def change(
         raise click.ClickException(f"{error}\nRun this command as an administrator of the cluster") from None
     except ApiError as error:
         raise click.ClickException(f"the API refused: {error}") from None
+    except BrokenPipeError:
+        raise  # most often of standard output, whose reader has what it wanted
     except (OSError, TimeoutError) as error:
         raise click.ClickException(str(error) or f"no answer from {connection.server}") from None
 
