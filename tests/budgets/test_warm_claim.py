@@ -131,6 +131,8 @@ class DistantWorld(World):
         distant = ControllerManager(Client(Distant(self.wire, self.clock)), self.clock, self.rng, self.settings)
         for reflector, near in zip(distant.informers.reflectors, controllers.informers.reflectors, strict=True):
             reflector.client, reflector.clock = near.client, near.clock
+        limits = distant.informers.namespaces
+        limits.client, limits.clock = controllers.informers.namespaces.client, controllers.informers.namespaces.clock
         return distant
 
 

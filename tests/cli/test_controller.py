@@ -87,7 +87,7 @@ def test_flags_set_the_options(kubeconfig: Path, understood: list[tuple[Options,
         "--cluster-domain=example.org --sandbox-concurrent-workers=1 --sandbox-claim-concurrent-workers=2 "
         "--sandbox-warm-pool-concurrent-workers=3 --sandbox-template-concurrent-workers=4 "
         "--sandbox-warm-pool-max-batch-size=5 --sandbox-warm-pool-replenish-delay=6s "
-        "--sandbox-warm-pool-max-refill-rate=7.5 "
+        "--sandbox-warm-pool-max-refill-rate=7.5 --max-claims-per-namespace=11 --max-warm-sandboxes-per-namespace=0 "
         "--sandbox-warm-pool-readiness-grace-period=8m --sandbox-warm-pool-unschedulable-recheck-interval=9m "
         "--enable-warm-pool-eviction=false --sandbox-write-behind-window=10s --disable-claim-events "
         "--disable-claim-observability-annotations --cache-label-selectors"
@@ -106,6 +106,7 @@ def test_flags_set_the_options(kubeconfig: Path, understood: list[tuple[Options,
     assert (pool.max_batch_size, pool.replenish_delay, pool.max_refill_rate) == (5, 6, 7.5)
     assert (pool.readiness_grace_period, pool.unschedulable_recheck_interval) == (480, 540)
     assert (pool.enable_eviction, settings.claim_events, settings.claim.annotate_observability) == (False, False, False)
+    assert (settings.max_claims_per_namespace, settings.max_warm_sandboxes_per_namespace) == (11, 0)
     assert settings.cache_label_selectors
 
 

@@ -72,6 +72,8 @@ ADOPTION_CONFLICT: Final = "AdoptionConflict"
 INVALID_METADATA: Final = "InvalidMetadata"
 ENV_VARS_INJECTION_REJECTED: Final = "EnvVarsInjectionRejected"
 VOLUME_CLAIM_TEMPLATES_ERROR: Final = "VolumeClaimTemplatesError"
+#: Of our own: as many claims of the namespace have a sandbox as may.
+CLAIM_LIMIT_REACHED: Final = "ClaimLimitReached"
 SANDBOX_CREATE_PENDING: Final = ("SandboxCreatePending", "Sandbox already created; waiting for cache to converge")
 CLAIM_EXPIRED: Final = ("ClaimExpired", "Claim expired. Sandbox cleanup initiated.")
 SANDBOX_MISSING: Final = ("SandboxMissing", "Sandbox does not exist")
@@ -105,6 +107,8 @@ ROLLING_OUT: Final = "RollingOut"
 REPLENISHING: Final = "Replenishing"
 OUTDATED_IN_USE: Final = "OutdatedInUse"
 COMPLETE: Final = "Complete"
+#: Of our own: the namespace may not keep as many warm sandboxes as the pool asks for.
+SIZE_LIMITED: Final = "SizeLimited"
 ENOUGH_READY: Final = "MinimumReplicasAvailable"
 TOO_FEW_READY: Final = "MinimumReplicasUnavailable"
 
@@ -127,6 +131,20 @@ def template_not_found_message(name: str) -> str:
 
 def warm_pool_not_found_message(name: str) -> str:
     return f'SandboxWarmPool "{name}" not found'
+
+
+def claim_limit_message(namespace: str, limit: int) -> str:
+    return (
+        f'namespace "{namespace}" has as many claims with a sandbox as it may have ({limit}): this one is served when '
+        "another is released or the limit is raised"
+    )
+
+
+def size_limit_message(namespace: str, limit: int, kept: int, wanted: int) -> str:
+    return (
+        f'namespace "{namespace}" limits the warm sandboxes of all its pools to {limit}: this pool keeps {kept} of '
+        f"{wanted}"
+    )
 
 
 def adoption_conflict_message(detail: str) -> str:

@@ -53,6 +53,16 @@ def duplicates_deleted(sandbox: str, kept: str) -> EventSpec:
     return EventSpec(CLAIM_CONTROLLER, WARNING, "SurplusSandboxDeleted", "Deleting", note)
 
 
+def claim_limit_reached(message: str) -> EventSpec:
+    """A claim waits because of the limit of its namespace. The reference has no such event."""
+    return EventSpec(CLAIM_CONTROLLER, WARNING, "ClaimLimitReached", "Waiting", message)
+
+
+def warm_pool_limited(message: str) -> EventSpec:
+    """A pool is kept smaller than it asks for. The reference has no such event."""
+    return EventSpec(WARM_POOL_CONTROLLER, WARNING, "SizeLimited", "Scaling", message)
+
+
 def claim_expired() -> EventSpec:
     return EventSpec(CLAIM_CONTROLLER, NORMAL, "ClaimExpired", "Claim Expired", "Claim expired")
 

@@ -80,6 +80,10 @@ INJECT_RUNTIME: Final = "sandpool.dev/inject-runtime"
 CLAIM_TTL: Final = "sandpool.dev/claim-ttl"
 CLAIM_TTL_AFTER_FINISHED: Final = "sandpool.dev/claim-ttl-after-finished"
 CLAIM_UNBOUND_TTL: Final = "sandpool.dev/claim-unbound-ttl"
+#: On Namespace: how many of its claims have a sandbox at a time, and how many warm sandboxes all of its pools keep
+#: together. Whole numbers, or "unlimited".
+MAX_CLAIMS: Final = "sandpool.dev/max-claims"
+MAX_WARM_SANDBOXES: Final = "sandpool.dev/max-warm-sandboxes"
 #: On SandboxTemplate: "true" lets a claim with variables have a warm sandbox, to which they are handed before the claim
 #: is Ready. Processes that the template starts do not see them.
 LATE_BINDING: Final = "sandpool.dev/late-binding"

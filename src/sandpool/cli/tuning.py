@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from sandpool.api.labels import MAX_CLAIMS, MAX_WARM_SANDBOXES
 from sandpool.api.names import DEFAULT_CLUSTER_DOMAIN
 from sandpool.cli.flags import duration, switch
 from sandpool.controllers.claim.provisioning import parse_label_domains
@@ -90,6 +91,18 @@ _FLAGS: Final = (
         "Time between checks of an unschedulable sandbox of a pool.",
         positive=True,
     ),
+    click.option(
+        "--max-claims-per-namespace",
+        type=click.IntRange(min=0),
+        help="Claims of a namespace that have a sandbox at a time; further ones wait. The annotation "
+        f"{MAX_CLAIMS} of a Namespace has precedence. [default: no limit]",
+    ),
+    click.option(
+        "--max-warm-sandboxes-per-namespace",
+        type=click.IntRange(min=0),
+        help="Warm sandboxes that all pools of a namespace keep together. The annotation "
+        f"{MAX_WARM_SANDBOXES} of a Namespace has precedence. [default: no limit]",
+    ),
     switch(
         "--enable-warm-pool-eviction", True, "Mark unclaimed sandboxes as safe to evict for the cluster autoscaler."
     ),
@@ -143,6 +156,8 @@ def settings(
     sandbox_warm_pool_max_refill_rate: float,
     sandbox_warm_pool_readiness_grace_period: float,
     sandbox_warm_pool_unschedulable_recheck_interval: float,
+    max_claims_per_namespace: int | None,
+    max_warm_sandboxes_per_namespace: int | None,
     enable_warm_pool_eviction: bool,
     sandbox_write_behind_window: float,
     disable_claim_events: bool,
@@ -158,6 +173,8 @@ def settings(
         warm_pool_workers=sandbox_warm_pool_concurrent_workers,
         cache_label_selectors=cache_label_selectors,
         claim_events=not disable_claim_events,
+        max_claims_per_namespace=max_claims_per_namespace,
+        max_warm_sandboxes_per_namespace=max_warm_sandboxes_per_namespace,
         sandbox=SandboxOptions(
             cluster_domain=cluster_domain,
             write_behind=timedelta(seconds=sandbox_write_behind_window),

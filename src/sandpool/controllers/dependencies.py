@@ -8,6 +8,7 @@ from random import Random
 
 from sandpool.api.resource import Key
 from sandpool.controllers.informers import Caches
+from sandpool.controllers.limits import NamespaceLimits
 from sandpool.controllers.revision import TemplateRevisions
 from sandpool.controllers.writer import ApiWriter
 from sandpool.engine.background import BackgroundGate
@@ -39,6 +40,7 @@ class Dependencies:
     clock: Clock
     rng: Random
     tracing: Tracing
+    limits: NamespaceLimits
     middleware: Sequence[Middleware[Key]] = ()
     binder: Binder | None = None  # None: claims with variables never get a warm sandbox
 
@@ -54,6 +56,7 @@ class Dependencies:
         gate: BackgroundGate | None = None,
         metrics: MetricsRegistry | None = None,
         tracing: Tracing | None = None,
+        limits: NamespaceLimits | None = None,
         middleware: Sequence[Middleware[Key]] = (),
         binder: Binder | None = None,
     ) -> Dependencies:
@@ -72,6 +75,7 @@ class Dependencies:
             clock,
             rng,
             tracing or NoTracing(),
+            limits or NamespaceLimits(caches),
             middleware,
             binder,
         )

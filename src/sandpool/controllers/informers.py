@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 from sandpool.api import labels
 from sandpool.api.kinds import (
+    NAMESPACE,
     NETWORK_POLICY,
     NODE,
     PERSISTENT_VOLUME_CLAIM,
@@ -30,6 +31,7 @@ from sandpool.api.names import name_hash
 from sandpool.api.resource import Key, ResourceType, SharedObject, shared_key
 from sandpool.api.views import (
     ClaimView,
+    NamespaceView,
     NetworkPolicyView,
     NodeView,
     PodView,
@@ -54,6 +56,7 @@ _POOL: Final = "pool"
 _TEMPLATE: Final = "template"
 _POD: Final = "pod"
 _HASH: Final = "hash"
+_NAMESPACE: Final = "namespace"
 
 V = TypeVar("V", bound=View)
 
@@ -74,8 +77,9 @@ class Caches:
         self.services = self._add(SERVICE, ServiceView.from_object)
         self.volume_claims = self._add(PERSISTENT_VOLUME_CLAIM, VolumeClaimView.from_object)
         self.network_policies = self._add(NETWORK_POLICY, NetworkPolicyView.from_object)
-        # Not in ``_by_type``: nodes are cluster-scoped, and the controllers work without permission to read them.
+        # Not in ``_by_type``: these are cluster-scoped, and the controllers work without permission to read them.
         self.nodes: Cache[NodeView] = Cache(NodeView.from_object, name=NODE.plural)
+        self.namespaces: Cache[NamespaceView] = Cache(NamespaceView.from_object, name=NAMESPACE.plural)
 
         self.sandboxes.add_index(_OWNER, _owner)
         self.sandboxes.add_index(_POOL, _pool_label)
@@ -84,6 +88,7 @@ class Caches:
         self.claims.add_index(_POOL, _pool_of)
         self.pools.add_index(_TEMPLATE, _template_of)
         self.templates.add_index(_HASH, _hash_of)
+        self.pools.add_index(_NAMESPACE, _namespace_of)
 
     def __getitem__(self, type: ResourceType) -> Cache[Any]:
         return self._by_type[type]
@@ -125,6 +130,10 @@ class Caches:
         """Templates whose names have this hash, as in the label of a sandbox: one, as a rule."""
         return self.templates.by_index(_HASH, (namespace, ref_hash))
 
+    def namespace_pools(self, namespace: str) -> tuple[WarmPoolView, ...]:
+        """Pools of a namespace."""
+        return self.pools.by_index(_NAMESPACE, namespace)
+
     def _add(self, type: ResourceType, project: Callable[[SharedObject], V]) -> Cache[V]:
         cache = self._by_type[type] = Cache(project, name=type.plural)
         return cache
@@ -134,8 +143,10 @@ class InformerSet:
     """Keeps caches up to date with an API, in one namespace or all. ``labelled`` restricts pods and Services to those
     with the label of a sandbox, since a large cluster has many others.
 
-    Nodes are cluster-scoped, and reading them is a permission that not every installation grants. ``synced`` does not
-    wait for them. Without the permission the reflector retries from time to time, and all nodes count as healthy.
+    Nodes and Namespaces are cluster-scoped, and reading them is a permission that not every installation grants.
+    Without it the reflectors retry from time to time, all nodes count as healthy, and no namespace has limits of its
+    own. ``synced`` does not wait for nodes, and for Namespaces only until the first attempt: claims that are served
+    before would not be held to the limits.
     """
 
     def __init__(
@@ -162,17 +173,20 @@ class InformerSet:
             for type, cache in caches
         )
         self.nodes = Reflector(client, NODE, caches.nodes, clock, rng)
+        only = f"metadata.name={namespace}" if namespace else ""
+        self.namespaces = Reflector(client, NAMESPACE, caches.namespaces, clock, rng, field_selector=only)
 
     async def run(self) -> None:
         """List and watch until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for reflector in (*self.reflectors, self.nodes):
+            for reflector in (*self.reflectors, self.nodes, self.namespaces):
                 group.create_task(reflector.run(), name=f"reflector of {reflector.type}")
 
     async def synced(self) -> None:
         """Wait until the caches contain everything that existed."""
         for reflector in self.reflectors:
             await reflector.synced.wait()
+        await self.namespaces.attempted.wait()
 
 
 def key_of(view: View) -> Key:
@@ -209,3 +223,8 @@ def _template_of(pool: WarmPoolView) -> tuple[tuple[str, str], ...]:
 @reads("name")
 def _hash_of(template: TemplateView) -> tuple[tuple[str, str], ...]:
     return ((template.namespace, name_hash(template.name)),)
+
+
+@reads("namespace")
+def _namespace_of(pool: WarmPoolView) -> tuple[str, ...]:
+    return (pool.namespace,)

@@ -23,6 +23,7 @@ from sandpool.api.resource import Key
 from sandpool.controllers.claim.controller import ClaimController
 from sandpool.controllers.dependencies import Dependencies
 from sandpool.controllers.informers import Caches, InformerSet
+from sandpool.controllers.limits import NamespaceLimits
 from sandpool.controllers.metrics import STATE_LOSSES, SandboxCounts, StateLossCounts
 from sandpool.controllers.middleware import trace_reconciles
 from sandpool.controllers.options import ControllerOptions
@@ -99,6 +100,11 @@ class ControllerManager:
             gate=gate,
             metrics=metrics,
             tracing=tracing,
+            limits=NamespaceLimits(
+                self.caches,
+                claims=options.max_claims_per_namespace,
+                warm_sandboxes=options.max_warm_sandboxes_per_namespace,
+            ),
             middleware=middleware,
             binder=binder,
         )

@@ -14,6 +14,7 @@ from typing import Final
 from sandpool.api.kinds import (
     EVENT,
     LEASE,
+    NAMESPACE,
     NETWORK_POLICY,
     NODE,
     PERSISTENT_VOLUME_CLAIM,
@@ -64,10 +65,12 @@ REQUIRED_PERMISSIONS: Final = (
 
 # For leader election.
 LEASE_PERMISSION: Final = Permission(LEASE, ("get", "create", "patch"))
-# Used where granted: to know unhealthy nodes (see ``informers.InformerSet``), and to hand variables of claims to warm
-# sandboxes (see ``kube.late_binding``). Newer API servers ask for the verb create, older ones for get.
+# Used where granted: to know unhealthy nodes and the limits of namespaces (see ``informers.InformerSet``), and to hand
+# variables of claims to warm sandboxes (see ``kube.late_binding``). Newer API servers ask for the verb create, older
+# ones for get.
 OPTIONAL_PERMISSIONS: Final = (
     Permission(NODE, ("list", "watch")),
+    Permission(NAMESPACE, ("list", "watch")),
     Permission(POD, ("get", "create"), "portforward"),
 )
 

@@ -29,6 +29,9 @@ _UNSUPPORTED: Final = "UnsupportedField"
 _REFUSED: Final = (api.INVALID_METADATA, api.ENV_VARS_INJECTION_REJECTED, api.VOLUME_CLAIM_TEMPLATES_ERROR)
 
 
+_RAISE_LIMIT: Final = "release claims, or ask an administrator for a higher {annotation} on the namespace"
+
+
 class Blocker(NamedTuple):
     cause: str
     advice: str = ""  # empty: wait
@@ -46,6 +49,8 @@ def blocker(observed: Observed) -> Blocker | None:
         return None
     if ready is not None and ready["reason"] in _REFUSED:
         return Blocker(ready["message"], _permission(observed, ready["reason"]))
+    if ready is not None and ready["reason"] == api.CLAIM_LIMIT_REACHED:
+        return Blocker(ready["message"], _RAISE_LIMIT.format(annotation=labels.MAX_CLAIMS))
     if ready is not None and ready["reason"] == api.ENVIRONMENT_NOT_BOUND:
         return Blocker(ready["message"], "wait; if this persists, restart the sandbox or create a new claim")
     if observed.sandbox is not None:
@@ -114,6 +119,7 @@ def _of_pool(observed: Observed, pool: WarmPoolView | None) -> Blocker:
     if progress is not None and progress["status"] == FALSE:
         advice = {
             api.CREATION_FAILING: "fix the cause that the message names; the pool retries by itself",
+            api.SIZE_LIMITED: f"ask an administrator for a higher {labels.MAX_WARM_SANDBOXES} on the namespace",
             api.UNSCHEDULABLE: "add nodes, or request less in the template",
             api.PROGRESS_DEADLINE_EXCEEDED: "find out why sandboxes do not start, and fix the template",
         }.get(progress["reason"], "")

@@ -80,7 +80,8 @@ class World:
         if isinstance(self.clock, ManualClock):
             # The API sends bookmarks and ends watches in real time. On a manual clock a silent hour would look like a
             # dead connection, and the back-off after a watch has ended would never pass.
-            for reflector in (*controllers.informers.reflectors, self.node.reflector):
+            informers = controllers.informers
+            for reflector in (*informers.reflectors, informers.namespaces, self.node.reflector):
                 reflector.clock = SystemClock()
         return controllers
 

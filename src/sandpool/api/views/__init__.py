@@ -10,6 +10,7 @@ from typing import Final
 
 from sandpool.api.views.claim import ClaimView, Lifecycle
 from sandpool.api.views.metadata import Owner, View, adopted_by, controller_reference
+from sandpool.api.views.namespace import NamespaceView
 from sandpool.api.views.network_policy import NetworkPolicyView
 from sandpool.api.views.node import NodeView
 from sandpool.api.views.pod import PodView, Scheduling
@@ -24,6 +25,7 @@ from sandpool.api.views.warmpool import WarmPoolStatus, WarmPoolView
 __all__ = [
     "ClaimView",
     "Lifecycle",
+    "NamespaceView",
     "NetworkPolicyView",
     "NodeView",
     "Owner",

@@ -31,8 +31,10 @@ from sandpool.api.conditions import (
     BINDING_REFUSED,
     BINDING_TIMED_OUT,
     BINDING_UNAVAILABLE,
+    CLAIM_LIMIT_REACHED,
+    READY,
 )
-from sandpool.api.events import duplicates_deleted, late_binding_failed
+from sandpool.api.events import claim_limit_reached, duplicates_deleted, late_binding_failed
 from sandpool.api.kinds import NETWORK_POLICY, SANDBOX, SANDBOX_CLAIM
 from sandpool.api.labels import CLAIM_FIRST_READY_AT
 from sandpool.api.names import network_policy_name
@@ -63,6 +65,7 @@ from sandpool.controllers.claim.plan import (
     plan_creation,
     trace_context,
 )
+from sandpool.controllers.claim.quota import ClaimQuota
 from sandpool.controllers.claim.reporter import AnnotationWriter, StatusReporter, early_annotations, same_claim
 from sandpool.controllers.claim.state import ClaimState, ClaimStates
 from sandpool.controllers.claim.watches import CandidateFeed, ClaimWatches, wrong_reference
@@ -129,6 +132,8 @@ class ClaimController:
         self._annotating: set[asyncio.Task[Observed | None]] = set()  # the loop itself only holds weak references
         self.reporter = StatusReporter(given, self.states, annotation_writer)
         CandidateFeed(given.caches, given.revisions, self.assigner, self.node_health).subscribe()
+        self.quota = ClaimQuota(given.caches, given.limits, self.controller.enqueue)
+        self.quota.subscribe()
         ClaimWatches(given.caches, self.states, clock, self.controller.enqueue, self._own_writes).subscribe()
 
     def _enqueue(self, key: Key) -> None:
@@ -166,6 +171,8 @@ class ClaimController:
                 return DONE
             observed = self._observe(claim, state)
             decision = decide(observed)
+        if isinstance(decision, RequestWarm | Adopt | CreateCold):
+            self.quota.admit(claim)
         match decision:
             case RequestWarm():
                 return await self._request_warm(state, observed, decision)
@@ -174,13 +181,15 @@ class ClaimController:
             case CreateCold():
                 return await self._create_cold(state, observed, decision)
         self.assigner.withdraw(key)
+        if not isinstance(decision, Sync | Reject):
+            self.quota.leave(claim)
         match decision:
             case NoOp():
                 return DONE
             case Sync():
                 return await self._sync(state, observed, decision)
             case Reject():
-                return await self.reporter.report(state, observed, None, decision.error, expired=decision.has_expired)
+                return await self._reject(state, observed, decision)
             case Expire():
                 return await self.reporter.report(state, observed, None, expired=True)
             case DeleteClaim():
@@ -192,6 +201,16 @@ class ClaimController:
                 for delete in decision.deletes:
                     await self.writer.delete(delete, claim.namespace)
                 return await self.reporter.report(state, observed, decision.sandbox, expired=True)
+
+    async def _reject(self, state: ClaimState, observed: Observed, decision: Reject) -> Result:
+        claim, error = observed.claim, decision.error
+        if error.reason == CLAIM_LIMIT_REACHED:
+            self.quota.wait(claim)
+            if claim.reason(READY) != CLAIM_LIMIT_REACHED:
+                self.reporter.record_event(claim, claim_limit_reached(error.message))
+        else:
+            self.quota.leave(claim)
+        return await self.reporter.report(state, observed, None, error, expired=decision.has_expired)
 
     def _observe(self, claim: ClaimView, state: ClaimState) -> Observed:
         namespace = claim.namespace
@@ -213,6 +232,7 @@ class ClaimController:
             trace_context=self.tracing.context(),
             abandoned=state.abandoned,
             binding_obstacle="" if not claim.env else self._binding_obstacle(claim, state, template),
+            claim_limit=self.quota.refusal(claim),
         )
 
     def _template(
@@ -268,12 +288,12 @@ class ClaimController:
             if isinstance(adoption, Adopt):
                 return await self._adopt(state, observed, adoption, lease, is_reference_stale=stale)
             lease.give_back()
-            return await self.reporter.report(state, observed, None, adoption.error)
+            return await self._reject(state, observed, adoption)
         creation = plan_creation(observed, is_reference_stale=stale)
         if isinstance(creation, CreateCold):
             return await self._create_cold(state, observed, creation)
         self.assigner.withdraw(key_of(observed.claim))
-        return await self.reporter.report(state, observed, None, creation.error)
+        return await self._reject(state, observed, creation)
 
     async def _adopt(
         self,

@@ -63,6 +63,12 @@ def pool_not_found(name: str) -> ClaimError:
     return ClaimError(conditions.WARM_POOL_NOT_FOUND, message, Retry.AFTER, seconds=MISSING_RETRY_SECONDS)
 
 
+def claim_limit_reached(namespace: str, limit: int) -> ClaimError:
+    """Too many claims of the namespace have a sandbox. ``ClaimQuota`` enqueues the claim when its turn comes."""
+    message = conditions.claim_limit_message(namespace, limit)
+    return ClaimError(conditions.CLAIM_LIMIT_REACHED, message, Retry.NEVER)
+
+
 def template_not_found(name: str) -> ClaimError:
     message = conditions.template_not_found_message(name)
     return ClaimError(conditions.TEMPLATE_NOT_FOUND, message, Retry.AFTER, seconds=MISSING_RETRY_SECONDS)

@@ -51,6 +51,7 @@ class Observed:
     abandoned: str = ""  # sandbox that the claim's annotation names and that this process failed to adopt
     # Why this process hands no variables to a warm sandbox now, for this claim or at all; see ``late_binding``.
     binding_obstacle: str = ""
+    claim_limit: int | None = None  # of the namespace, if it keeps the claim from getting a sandbox
 
     @property
     def binds_late(self) -> bool:
@@ -177,9 +178,12 @@ def _serve(observed: Observed) -> Decision:
     provisioning.check_metadata(claim.additional_labels, claim.additional_annotations, observed.label_domains)
     binds_late = observed.binds_late
     found = ownership.resolve(claim, observed.owned, observed.named, observed.abandoned, binds_late=binds_late)
+    if found.sandbox is not None and found.source is Source.BOUND:
+        return _sync(observed, found.sandbox)
+    if observed.claim_limit is not None:
+        raise errors.claim_limit_reached(claim.namespace, observed.claim_limit)
     if found.sandbox is not None:
-        is_bound = found.source is Source.BOUND
-        return _sync(observed, found.sandbox) if is_bound else plan_adoption(observed, found.sandbox)
+        return plan_adoption(observed, found.sandbox)
     if observed.pool is None:
         raise errors.pool_not_found(claim.warm_pool)
     if found.source is Source.COLD:

@@ -24,8 +24,10 @@ from sandpool.controllers.own_writes import OwnWriteFilter
 from sandpool.controllers.revision import TemplateRevision
 from sandpool.controllers.warmpool.member_writer import MemberWriter
 from sandpool.controllers.warmpool.plan import Observed, Plan, PoolState, plan
+from sandpool.controllers.warmpool.status import SizeLimit
 from sandpool.controllers.warmpool.watches import DecisionSnapshot, WarmPoolWatches
 from sandpool.controllers.writer import Delete, OwnerLivenessCheck, Patch
+from sandpool.engine.cache.store import reads
 from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.engine.events import ObjectReference
 from sandpool.engine.metrics.controller import ControllerMetrics
@@ -53,6 +55,7 @@ class WarmPoolController:
         self.recorder = given.recorder
         self.clock = given.clock
         self.rng = given.rng
+        self.limits = given.limits
         self.options = options or WarmPoolOptions()
         self.member_writer = MemberWriter(given, enable_eviction=self.options.enable_eviction)
         queue_metrics: QueueMetrics[Key] = QueueMetrics("sandboxwarmpool", given.metrics, given.clock)
@@ -72,6 +75,8 @@ class WarmPoolController:
         self._owner_check = OwnerLivenessCheck(SANDBOX_WARM_POOL, self.writer)
         self._watches = WarmPoolWatches(given.caches, self.controller, self._own_writes, self.member_writer)
         self._watches.subscribe()
+        given.caches.pools.subscribe(self._size_changed, on_change_of=_size)
+        self.limits.subscribe(self._enqueue_pools)
         given.caches.pools.subscribe(self._pool_replaced, on_change_of=lambda pool: pool.uid)
 
     def _pool_replaced(self, key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
@@ -82,6 +87,15 @@ class WarmPoolController:
 
     def _enqueue(self, key: Key) -> None:
         self.controller.enqueue(key)
+
+    def _size_changed(self, key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
+        """A pool that has changed leaves more or less to the others, if their namespace has a limit."""
+        if self.limits.warm_sandboxes(key.namespace) is not None:
+            self._enqueue_pools(key.namespace)
+
+    def _enqueue_pools(self, namespace: str) -> None:
+        for pool in self.caches.namespace_pools(namespace):
+            self.controller.enqueue(key_of(pool))
 
     def _has_work(self, key: Key) -> bool:
         """Whether the pool has another status than the last reconcile left it with."""
@@ -103,8 +117,11 @@ class WarmPoolController:
         revision = self.revisions.of(pool.namespace, pool.template)
         found = self._sandboxes(pool)
         sandboxes = list(found.values())
+        size = self.limits.pool_size(pool)
+        limit = self.limits.warm_sandboxes(pool.namespace) if size < pool.replicas else None
         observed = Observed(
-            pool=pool,
+            pool=pool if limit is None else replace(pool, replicas=size),
+            limit=None if limit is None else SizeLimit(pool.namespace, limit, size, pool.replicas),
             sandboxes=sandboxes,
             revision=revision,
             pod_of=self.caches.pod_of,
@@ -218,6 +235,11 @@ class WarmPoolController:
         """Read a sandbox again after a conflict: it was claimed, or has changed in a field that enqueues no pool."""
         await self.member_writer.refresh_member(pool, name, uid)
         self.controller.enqueue(key_of(pool))
+
+
+@reads("uid", "replicas", "deletion_timestamp")
+def _size(pool: WarmPoolView) -> tuple[object, ...]:
+    return pool.uid, pool.replicas, pool.deleting
 
 
 def _pause_between_reconciles(members: int) -> float:

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Final
 
 from sandpool.api import events
-from sandpool.api.conditions import PROGRESSING, READY, UNSCHEDULABLE, find_condition
+from sandpool.api.conditions import PROGRESSING, READY, SIZE_LIMITED, UNSCHEDULABLE, find_condition
 from sandpool.api.events import EventSpec
 from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.api.views import PodView, SandboxView, WarmPoolStatus, WarmPoolView
@@ -38,7 +38,7 @@ from sandpool.controllers.warmpool.scaling import (
     least_useful,
     refill,
 )
-from sandpool.controllers.warmpool.status import MemberCounts, StatusInputs, next_status, status_patch
+from sandpool.controllers.warmpool.status import MemberCounts, SizeLimit, StatusInputs, next_status, status_patch
 from sandpool.controllers.writer import Delete, Patch
 
 # Members of many pools that were created together exceed their grace period together. Their pools are enqueued apart,
@@ -61,6 +61,7 @@ class Observed:
     created_at: Mapping[str, datetime] = field(
         default_factory=dict
     )  # creation times of members of this process, by UID
+    limit: SizeLimit | None = None  # of the namespace, if ``pool`` has fewer replicas than its object because of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,7 @@ def plan(observed: Observed, options: WarmPoolOptions, state: PoolState) -> Plan
             state,
             refill_state=resized.refill_state,
             has_warned=counts.unschedulable > 0,
+            is_limited=observed.limit is not None,
             status=pool.status,
             status_written=state.status_written if status is None else observed.now,
         ),
@@ -138,7 +140,7 @@ def plan(observed: Observed, options: WarmPoolOptions, state: PoolState) -> Plan
         delete=tuple(deletion(member) for member in (*replaced, *readiness.stuck, *resized.delete)),
         create=resized.create,
         status=status,
-        events=_events(pool, counts, state, options),
+        events=(*_events(pool, counts, state, options), *_limit_events(observed.limit, state)),
         requeue=min(
             (wait for wait in (readiness_recheck, recheck, resized.wait, status_wait) if wait is not None), default=None
         ),
@@ -207,6 +209,7 @@ def _status(
         grace=options.readiness_grace_period,
         needed=pool.replicas - RolloutBounds.of(pool).unavailable,
         problem=problem,
+        limit=observed.limit,
     )
     body = status_patch(pool.status, next_status(pool, counts, inputs, observed.now))
     if body is None:
@@ -228,6 +231,10 @@ def _events(
         return (events.warm_pool_progressing(),)
     grace = options.readiness_grace_period
     return (events.warm_pool_not_progressing(counts.unschedulable, pool.replicas, grace),)
+
+
+def _limit_events(limit: SizeLimit | None, state: PoolState) -> tuple[EventSpec, ...]:
+    return () if limit is None or state.is_limited else (events.warm_pool_limited(limit.message),)
 
 
 def _is_replacing(pool: WarmPoolView) -> bool:
@@ -294,6 +301,7 @@ class PoolState:
     refill_state: RefillState = field(default_factory=RefillState)
     progress: Progress = field(default_factory=Progress)
     has_warned: bool = False  # about unschedulable members
+    is_limited: bool = False  # the limit of the namespace keeps it smaller, which an event has reported
     status: WarmPoolStatus | None = None  # as the last reconcile saw it or wrote it
     status_written: datetime | None = None
 
@@ -302,8 +310,12 @@ class PoolState:
         """The state of a process that sees the pool for the first time. Events that its predecessor emitted show in the
         status of the pool and are not repeated."""
         condition = find_condition(pool.status.conditions, PROGRESSING)
-        has_warned = condition is not None and condition["reason"] == UNSCHEDULABLE
-        return cls(progress=Progress.restored(pool.status), has_warned=has_warned)
+        reason = "" if condition is None else condition["reason"]
+        return cls(
+            progress=Progress.restored(pool.status),
+            has_warned=reason == UNSCHEDULABLE,
+            is_limited=reason == SIZE_LIMITED,
+        )
 
     def attempted(self, attempt: CreationOutcome, now: datetime) -> PoolState:
         return replace(self, refill_state=self.refill_state.attempted(attempt, now))

@@ -44,6 +44,21 @@ class MemberCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeLimit:
+    """A pool is kept smaller than it asks for: ``limit`` warm sandboxes in all pools of the namespace leave it
+    ``kept`` of the ``wanted`` ones."""
+
+    namespace: str
+    limit: int
+    kept: int
+    wanted: int
+
+    @property
+    def message(self) -> str:
+        return conditions.size_limit_message(self.namespace, self.limit, self.kept, self.wanted)
+
+
+@dataclass(frozen=True, slots=True)
 class StatusInputs:
     """Further inputs of the conditions."""
 
@@ -54,6 +69,7 @@ class StatusInputs:
     grace: float  # seconds a member has to become ready
     needed: int  # ready members below which the pool is not available
     problem: str = ""  # why a member is not ready; empty if it is just starting
+    limit: SizeLimit | None = None
 
 
 class _ConditionValue(NamedTuple):
@@ -126,6 +142,8 @@ def _progressing(pool: WarmPoolView, counts: MemberCounts, inputs: StatusInputs)
     if is_replacing:
         message = f"{counts.current_ready} of {pool.replicas} sandboxes are ready and of the current template"
         return _ConditionValue(TRUE, conditions.ROLLING_OUT, _because(message, inputs))
+    if inputs.limit is not None:
+        return _ConditionValue(FALSE, conditions.SIZE_LIMITED, inputs.limit.message)
     if counts.ready < pool.replicas:
         message = f"{counts.ready} of {pool.replicas} sandboxes are ready"
         return _ConditionValue(TRUE, conditions.REPLENISHING, _because(message, inputs))

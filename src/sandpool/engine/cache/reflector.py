@@ -59,7 +59,7 @@ class Unreadable(Exception):
 class Reflector(Generic[V]):
     """Reflects the objects of a type that match the selectors, in one namespace or all.
 
-    Start ``run`` as a task. ``synced`` is set once the first list is in the cache.
+    Start ``run`` as a task. ``synced`` is set once the first list is in the cache, ``attempted`` also if it has failed.
     """
 
     def __init__(
@@ -87,6 +87,7 @@ class Reflector(Generic[V]):
         self.page_size = page_size
         self.silence = silence
         self.synced = asyncio.Event()
+        self.attempted = asyncio.Event()
         self.lists = 0  # begun
         self.watches = 0  # begun
         self.unreadable = 0  # objects our own code failed on
@@ -153,6 +154,7 @@ class Reflector(Generic[V]):
         self._version = version
         self._paged = True
         self.synced.set()
+        self.attempted.set()
 
     async def _page(self, token: str | None) -> SharedObject:
         try:
@@ -238,6 +240,7 @@ class Reflector(Generic[V]):
     # -- recovering ------------------------------------------------------------------------------------------------
 
     async def _recover(self, error: Exception) -> None:
+        self.attempted.set()
         if not _is_transient(error) or self._fruitless >= _FRUITLESS:
             self._version = None
             self._fruitless = 0
