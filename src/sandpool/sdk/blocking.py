@@ -6,12 +6,12 @@ All connections live in an event loop in a thread of its own, so that leases are
 from __future__ import annotations
 
 import asyncio
-import atexit
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, update_wrapper
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, overload
+from weakref import finalize
 
 from sandpool.sdk.attached import AsyncCommand, AsyncShell
 from sandpool.sdk.client import DEFAULT_POOL, LEASE, AsyncClient
@@ -31,7 +31,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class LoopThread:
+class _Worker:
     """An event loop in a daemon thread."""
 
     def __init__(self) -> None:
@@ -62,6 +62,47 @@ class LoopThread:
         for transport in list(getattr(self._loop, "_transports", {}).values()):
             transport.abort()
         await asyncio.sleep(0)  # to close their sockets
+
+
+class LoopThread:
+    """The loop of a client, for the client and everything that comes from it. When the last of them is given up, the
+    client is closed and the thread ends: ``with Client().sandbox()`` leaves nothing behind."""
+
+    def __init__(self) -> None:
+        self._worker = _Worker()
+        self._end: finalize[..., LoopThread] = finalize(self, self._worker.stop)
+
+    def run(self, work: Coroutine[Any, Any, R]) -> R:
+        """Run a coroutine in the loop and return its result. Ctrl-C cancels it and waits for its end."""
+        return self._worker.run(work)
+
+    def serve(self, client: AsyncClient) -> None:
+        """Close this client with the loop."""
+        self._end.detach()
+        self._end = finalize(self, _close_unused, self._worker, client)
+
+    def close(self, client: AsyncClient) -> None:
+        """Close the client and end the thread now. A second call has no effect."""
+        if self._end.detach() is not None:
+            _close(self._worker, client)
+
+    def stop(self) -> None:
+        """End the thread of a client that could not be made."""
+        self._end()
+
+
+def _close(worker: _Worker, client: AsyncClient) -> None:
+    worker.run(client.close())
+    worker.stop()
+
+
+def _close_unused(worker: _Worker, client: AsyncClient) -> None:
+    """Close a client that nothing uses any more. The garbage collector may run anywhere, also in the thread of the loop
+    and where locks are held, so another thread waits for the end. When the program ends, no thread can be started."""
+    if threading.main_thread().is_alive():
+        threading.Thread(target=_close, args=(worker, client), name="close sandpool client").start()
+    else:
+        _close(worker, client)
 
 
 class _Blocking(Generic[W]):
@@ -355,7 +396,8 @@ class Pool(_Blocking[AsyncPool]):
 class Client(_Blocking[AsyncClient]):
     """Claims sandboxes: ``with Client().sandbox() as sb: print(sb.run("uname -a").stdout)``.
 
-    Takes the arguments of ``AsyncClient``. What it still holds when the program ends is released."""
+    Takes the arguments of ``AsyncClient``. It is closed when it, its sandboxes and everything of them are given up, and
+    when the program ends: what it still holds then is released."""
 
     def __init__(
         self,
@@ -384,8 +426,7 @@ class Client(_Blocking[AsyncClient]):
         except BaseException:
             loop.stop()
             raise
-        self._closed = False
-        atexit.register(self.close)
+        loop.serve(self._async)
 
     map = blocking(AsyncClient.map)
 
@@ -444,8 +485,4 @@ class Client(_Blocking[AsyncClient]):
 
     def close(self) -> None:
         """Release the sandboxes that are held, and close all connections."""
-        if not self._closed:
-            self._closed = True
-            atexit.unregister(self.close)
-            self._loop.run(self._async.close())
-            self._loop.stop()
+        self._loop.close(self._async)
