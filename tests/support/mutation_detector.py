@@ -2,7 +2,8 @@
 
 No consumer may change what ``kube.shared_objects`` describes. Like client-go's ``KUBE_CACHE_MUTATION_DETECTOR``, the
 detector takes a fingerprint of every shared object when it is handed out, and compares it when the object is replaced,
-when it is dropped, and at the end of the test. That costs one serialisation per change.
+when it is dropped, and at the end of every test in which its owner handed out an object. That costs one serialisation
+per change, and one more per object and test.
 
 Violations are collected and not raised where they are found, because an informer survives exceptions of its handlers
 and would hide them. ``verify_all`` returns them; the test suite fails on the first one.
@@ -20,7 +21,8 @@ from sandpool.kube import shared_objects
 
 
 class _Registry:
-    """What all detectors of the process share."""
+    """What all detectors of the process share. ``detectors`` are those whose owners handed out an object since the last
+    ``verify_all``: owners of earlier tests stay in memory, and checking all of them would take most of a test run."""
 
     def __init__(self) -> None:
         self.detectors: WeakSet[MutationDetector] = WeakSet()
@@ -36,12 +38,12 @@ class MutationDetector:
     def __init__(self, owner: str) -> None:
         self.owner = owner
         self._handed_out: dict[Hashable, tuple[Any, bytes]] = {}
-        _registry.detectors.add(self)
 
     def remember(self, key: Hashable, shared: object) -> None:
         """Take the fingerprint of an object before it is handed out; check the object that had the key before."""
         self._verify(key)
         self._handed_out[key] = (shared, _fingerprint(shared))
+        _registry.detectors.add(self)
 
     def forget(self, key: Hashable) -> None:
         """Check an object for the last time."""
@@ -76,8 +78,10 @@ def disable() -> None:
 
 
 def verify_all() -> list[str]:
-    """Check the objects of all living owners. Returns and clears the violations found since the last call."""
-    for each in list(_registry.detectors):
+    """Check the objects of all living owners that handed out an object since the last call. Returns and clears the
+    violations found since then."""
+    detectors, _registry.detectors = list(_registry.detectors), WeakSet()
+    for each in detectors:
         each.verify()
     found, _registry.violations = _registry.violations, []
     return found

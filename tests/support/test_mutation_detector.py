@@ -62,11 +62,22 @@ def mutate_behind_a_proxy(shared: Any) -> None:
 def test_changed_object_is_reported_once(shared: Any, mutate: Any) -> None:
     watched = MutationDetector("sandboxes")
     watched.remember("team/a", shared)
-    assert verify_all() == []
+    watched.verify()  # finds nothing yet
     mutate(shared)
     (violation,) = verify_all()
     assert violation.startswith("sandboxes team/a was changed by a consumer:")
+    watched.verify()
     assert verify_all() == []
+
+
+def test_owner_that_handed_out_nothing_since_is_not_checked_again() -> None:
+    watched, shared = MutationDetector("sandboxes"), {"spec": 1}
+    watched.remember("a", shared)
+    assert verify_all() == []
+    shared["spec"] = 2
+    assert verify_all() == []
+    watched.remember("b", {})
+    assert len(verify_all()) == 1
 
 
 def test_change_is_found_when_the_object_is_replaced() -> None:
