@@ -62,3 +62,23 @@ def anchors(page: Path) -> set[str]:
     """The anchors of the headings of a page."""
     headings = _HEADING.findall(_CODE.sub("", page.read_text()))
     return {slugify(re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", each).replace("`", ""), "-") for each in headings}
+
+
+#: Where users read what root is needed for. Other pages send them there, so that none contradicts it.
+_ABOUT_ROOT = "local.md#with-sudo-as-root-as-another-user"
+_ROOT = re.compile(r"needs? (?:no )?root|without\s+root|\bas root\b|\bsudo\b", re.IGNORECASE)
+#: Pages for those who develop or measure Sandpool.
+_FOR_DEVELOPERS = {"development.md", "guarantees.md", "performance.md", "test-worlds.md"}
+
+
+def test_pages_for_users_lead_to_the_one_section_about_root() -> None:
+    pages = [PROJECT / "README.md", *(PROJECT / "docs").glob("*.md"), *(PROJECT / "docs" / "howto").glob("*.md")]
+    local = PROJECT / "docs" / "local.md"
+    assert _ABOUT_ROOT.partition("#")[2] in anchors(local)
+    silent = [
+        page.name
+        for page in pages
+        if page != local and page.name not in _FOR_DEVELOPERS
+        if _ROOT.search(text := page.read_text()) and _ABOUT_ROOT not in text
+    ]
+    assert silent == []
