@@ -20,6 +20,7 @@ from sandpool.bench.server_process import ServerProcess
 from sandpool.dashboard.access import login_url
 from sandpool.engine.clock import SystemClock
 from tests.cli.test_up import NODE, apply, claim, filled, reach, served
+from tests.support.children import children_of
 
 WITHIN = 30.0
 
@@ -54,15 +55,7 @@ def command(*arguments: str) -> list[str]:
 
 def dashboards_of(parent: int) -> dict[str, int]:
     """The dashboards among the children of a process: command lines with their PIDs."""
-    found = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            line = (path.parent / "cmdline").read_text().replace("\0", " ")
-            if "sandpool.dashboard" in line and int(path.read_text().rpartition(")")[2].split()[1]) == parent:
-                found[line] = int(path.parent.name)
-        except OSError:
-            continue
-    return found
+    return children_of(parent, "sandpool.dashboard")
 
 
 def test_the_first_browser_starts_the_dashboard_of_a_home(tmp_path: Path) -> None:

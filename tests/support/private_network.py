@@ -49,6 +49,11 @@ class PrivateHome:
         """The URL of the router, as printed."""
         return self.server.router
 
+    @property
+    def e2b_variables(self) -> str:
+        """The line for clients of E2B, as printed."""
+        return self.server.e2b_variables
+
     def kubectl(self, *arguments: str, stdin: str = "", patience: float = _PATIENCE) -> str:
         """Run kubectl and return its output."""
         done = subprocess.run(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeVar
@@ -15,12 +14,12 @@ import click
 
 from sandpool.cli.addresses import address
 from sandpool.dashboard.access import new_token
-from sandpool.dashboard.process import DashboardProcess
 from sandpool.dashboard.settings import DashboardSettings
 from sandpool.engine.clock import Clock
 from sandpool.engine.health import parse_address
 from sandpool.home.discovery import DASHBOARD_PORT
 from sandpool.kube.connection import is_loopback
+from sandpool.process.on_demand import OnDemandProcess
 from sandpool.server.auth.private_files import write_private
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -58,7 +57,7 @@ class RunningDashboard:
 
     url: str
     token_file: Path
-    process: DashboardProcess
+    process: OnDemandProcess
 
 
 @asynccontextmanager
@@ -98,14 +97,15 @@ async def dashboard(
         read_only=dashboard_read_only,
         allowed_hosts=frozenset(name.lower() for name in dashboard_allowed_host),
     )
-    process = DashboardProcess(clock, Random(), lambda: settings)
+
+    def sent(restarts: int) -> dict[str, Any]:
+        # The predecessor may have accepted codes that the next process does not know.
+        since = clock.now().timestamp() if restarts else settings.not_before
+        return replace(settings, not_before=since).to_json()
+
+    process = OnDemandProcess("dashboard", "sandpool.dashboard", clock, Random(), sent)
     try:
-        try:
-            process.listen(host, port)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE or not replaceable:
-                raise
-            process.listen(host, 0)
+        process.listen(host, port, replaceable=replaceable)
     except OSError as error:
         raise click.ClickException(
             f"the dashboard cannot listen at {dashboard_bind_address}: {error.strerror}"

@@ -21,6 +21,7 @@ def report(home: Home) -> str:
         ("API", home.url, f"export KUBECONFIG={shlex.quote(str(home.kubeconfig))}"),
         ("router", home.router_url or "none", f"token in {home.router_token_file}" if home.router_token_file else ""),
         *_dashboard(home),
+        *_e2b(home),
         ("metrics", home.metrics_url or "none", ""),
         ("node", home.node.replace("\n", f"\n{'':<14}"), ""),
         ("data", str(home.data_dir), ""),
@@ -53,6 +54,15 @@ def _dashboard(home: Home) -> Iterator[tuple[str, str, str]]:
     except OSError:
         url = home.dashboard_url
     yield ("dashboard", url, "")
+
+
+def _e2b(home: Home) -> Iterator[tuple[str, str, str]]:
+    """The endpoint for clients of E2B, with the line to paste."""
+    if home.e2b_url is None or home.e2b_key_file is None:
+        return
+    from sandpool.cli.e2b_of_home import variables
+
+    yield ("e2b", home.e2b_url, variables(home.e2b_url, home.e2b_key_file))
 
 
 def program() -> str:

@@ -73,7 +73,8 @@ def waiting_for_sandbox(pool: str, console: Console = OWN_CONSOLE) -> AbstractCo
     return said_if_slow(console.say, f"waiting for a sandbox of pool {pool} ...")
 
 
-async def _make_default_pool(service: Service, wait: float, console: Console) -> str:
+async def ensure_default_pool(service: Service) -> None:
+    """Make the template and the pool of Python sandboxes, unless they are there."""
     from importlib.resources import files
 
     import yaml
@@ -81,6 +82,10 @@ async def _make_default_pool(service: Service, wait: float, console: Console) ->
     text = (files("sandpool.cli") / "manifests" / "quickstart.yaml").read_text()
     documents = [each for each in yaml.safe_load_all(text) if each["kind"] != "SandboxClaim"]
     await service.pools.ensure(documents)
+
+
+async def _make_default_pool(service: Service, wait: float, console: Console) -> str:
+    await ensure_default_pool(service)
     console.say(f"made template and pool {DEFAULT_POOL}; waiting for its first warm sandbox ...")
     await service.pools.wait_ready(DEFAULT_POOL, 1, wait)
     return DEFAULT_POOL

@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from sandpool.cli import dashboards, nodes, routing, serving
+from sandpool.cli import dashboards, e2b_of_home, nodes, routing, serving
 from sandpool.cli.home_report import program, report, with_sudo
 from sandpool.cli.progress import steps
 from sandpool.cli.tuning import TunedCommand
@@ -40,6 +40,7 @@ _SECTIONS: Final = {
     "Node": (*nodes.NAMES, "keep"),
     "Router": routing.NAMES,
     "Dashboard": dashboards.NAMES,
+    "Clients of E2B": e2b_of_home.NAMES,
     "Metrics, logs and traces": (
         *("metrics_bind_address", "health_probe_bind_address", "log_format", "log_level", "enable_tracing"),
     ),

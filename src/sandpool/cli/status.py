@@ -87,6 +87,7 @@ def _home(home: Home) -> dict[str, Any]:
         "log": None if home.log is None else str(home.log),
         "metrics": home.metrics_url,
         "dashboard": home.dashboard_url,
+        "e2b": home.e2b_url,
         "node": home.node,
     }
 
@@ -143,6 +144,8 @@ def _screen(found: Mapping[str, Any]) -> Iterator[str]:
     if home is not None:
         if home["dashboard"]:
             yield f"dashboard  {home['dashboard']}   log in with: sandpool dashboard"
+        if home["e2b"]:
+            yield f"e2b        {home['e2b']}   make a key with: sandpool e2b key create"
         yield f"data       {home['dataDir']}"
         if home["log"]:
             yield f"log        {home['log']}"

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from sandpool import __version__
-from sandpool.cli import dashboards, foreground, identities, observability, routing, serving, tuning
+from sandpool.cli import dashboards, e2b_of_home, foreground, identities, observability, routing, serving, tuning
 from sandpool.cli.addresses import address
 from sandpool.cli.announcement import Announcement
 from sandpool.cli.home_report import report
@@ -77,6 +77,7 @@ METRICS_ADDRESS = f"127.0.0.1:{METRICS_PORT}"
 @click.option("--ephemeral", is_flag=True, help="End sandboxes on exit, which loses their files; as --keep=false.")
 @routing.router_options
 @dashboards.dashboard_options
+@e2b_of_home.e2b_options
 @tuning.tuning_flags
 @observability.trace_option
 @observability.log_options(TEXT)
@@ -130,12 +131,15 @@ def up(
     way_in = {name: options.pop(name) for name in routing.NAMES}
     browsers = {name: options.pop(name) for name in dashboards.NAMES}
     browsers["replaceable"] = not request.is_given("--dashboard-bind-address")
+    packages = {name: options.pop(name) for name in e2b_of_home.NAMES}
+    packages["replaceable"] = not request.is_given("--e2b-bind-address")
     settings = tuning.settings(**options)
     tuning.warn_of_many_workers(settings)
     tracing = observability.traces(enable_tracing)
     announcement = Announcement(request.settings, listed=not unlisted)
     try:
-        foreground.run(partial(_up, server, settings, process_options, tracing, choice, way_in, browsers, announcement))
+        parts = (choice, way_in, browsers, packages, announcement)
+        foreground.run(partial(_up, server, settings, process_options, tracing, *parts))
     finally:
         if tracing is not None:
             tracing.close()
@@ -149,6 +153,7 @@ async def _up(
     choice: Choice,
     way_in: Mapping[str, Any],
     browsers: Mapping[str, Any],
+    packages: Mapping[str, Any],
     announcement: Announcement,
     stopping: asyncio.Event,
 ) -> None:
@@ -190,7 +195,11 @@ async def _up(
             dashboard = await stack.enter_async_context(
                 dashboards.dashboard(clock, daemon.kubeconfig.absolute(), metrics_url, audit_log, **browsers)
             )
-            home = _home(daemon, process, running.greeting, router, dashboard, clock)
+            service = Service(daemon.server.client(name=FIELD_MANAGER), daemon.server.pod_client(), DEFAULT_NAMESPACE)
+            e2b = await stack.enter_async_context(
+                e2b_of_home.endpoint(clock, service, daemon.kubeconfig.absolute(), **packages)
+            )
+            home = _home(daemon, process, running.greeting, router, dashboard, e2b, clock)
             with announcement.made(home, server.kubeconfig) as sockets:
                 parts = [process.wait, *running.parts, *([] if router is None else [router.router.wait])]
                 async with gc_tuning.tidied(clock), _serving_runs(daemon, sockets):
@@ -239,6 +248,7 @@ def _home(
     node: str,
     router: routing.RunningRouter | None,
     dashboard: dashboards.RunningDashboard | None,
+    e2b: e2b_of_home.RunningE2b | None,
     clock: SystemClock,
 ) -> Home:
     return Home(
@@ -257,6 +267,8 @@ def _home(
         started=clock.now(),
         dashboard_url=None if dashboard is None else dashboard.url,
         dashboard_token_file=None if dashboard is None else dashboard.token_file.absolute(),
+        e2b_url=None if e2b is None else e2b.url,
+        e2b_key_file=None if e2b is None else e2b.key_file.absolute(),
     )
 
 

@@ -66,6 +66,7 @@ class Endpoint:
         self.application = web.Application(middlewares=[_answer_errors], client_max_size=options.max_body)
         self.application.router.add_route("*", "/{path:.*}", self._dispatch)
         self._routes = self._control_plane_routes()
+        self._followers: list[asyncio.Task[None]] = []
         self._authenticated: Callable[[web.Request], None] = _nobody_asks
 
     @classmethod
@@ -75,7 +76,7 @@ class Endpoint:
     ) -> AsyncIterator[Self]:
         """An endpoint that knows all keys and sandboxes, for the length of the block."""
         endpoint = cls(client, pods, keys, await keys.secret(), options, clock)
-        followers = [
+        followers = endpoint._followers = [
             asyncio.create_task(endpoint.authenticator.run(), name="API keys"),
             asyncio.create_task(endpoint.claims.run(), name="claims of the endpoint"),
         ]
@@ -89,6 +90,12 @@ class Endpoint:
                 follower.cancel()
             await asyncio.gather(*followers, return_exceptions=True)
             await endpoint.running.close()
+
+    async def wait(self) -> None:
+        """Wait until something that never ends has ended, and raise its failure."""
+        done, _ = await asyncio.wait(self._followers, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
 
     def set_domain(self, domain: str) -> None:
         """Set the domain of the sandboxes' ports, if it is known only once the endpoint listens."""

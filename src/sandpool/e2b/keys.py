@@ -148,6 +148,11 @@ class Authenticator:
         return found
 
 
+def is_of(key: str, described: ApiKey) -> bool:
+    """Whether this is the key that a description is about."""
+    return hmac.compare_digest(described.digest, _digest(key))
+
+
 def _unknown() -> Refusal:
     return Refusal(401, "the API key is not known or was revoked")
 

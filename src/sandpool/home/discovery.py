@@ -6,8 +6,8 @@ for each home:
 
 - ``home.json`` describes the home. It is replaced atomically and removed when the home stops.
 - ``run.sock`` is the socket at which the home serves ``sandpool run`` (``home.run_socket``).
-- ``kubeconfig``, ``router-token`` and ``dashboard-token`` are copies for the user who called sudo, who cannot read
-  those of root.
+- ``kubeconfig``, ``router-token``, ``dashboard-token`` and ``e2b-key`` are copies for the user who called sudo, who
+  cannot read those of root.
 
 A killed home leaves its description behind. A description therefore carries the identity of its process (pid, start
 time and boot), and one whose process is gone is ignored. It contains no secrets.
@@ -63,6 +63,8 @@ class Home:
     started: datetime
     dashboard_url: str | None = None
     dashboard_token_file: Path | None = None
+    e2b_url: str | None = None
+    e2b_key_file: Path | None = None
 
     @property
     def shortcomings(self) -> list[str]:
@@ -138,8 +140,16 @@ def handed_over(home: Home, user: users.User, *, sockets: list[socket.socket] | 
         dashboard = home.dashboard_token_file
         if dashboard is not None:
             dashboard = directory.write("dashboard-token", dashboard.read_bytes())
+        e2b_key = home.e2b_key_file
+        if e2b_key is not None:
+            e2b_key = directory.write("e2b-key", e2b_key.read_bytes())
     theirs = replace(
-        home, name=name, kubeconfig=kubeconfig, router_token_file=token_file, dashboard_token_file=dashboard
+        home,
+        name=name,
+        kubeconfig=kubeconfig,
+        router_token_file=token_file,
+        dashboard_token_file=dashboard,
+        e2b_key_file=e2b_key,
     )
     with _registered(theirs, user.home, user.uid, user.gid, *_DATA_DIR, sockets=sockets):
         yield theirs
@@ -214,6 +224,8 @@ def _document(home: Home) -> dict[str, Any]:
         "started": home.started.isoformat(),
         "dashboardUrl": home.dashboard_url,
         "dashboardTokenFile": None if home.dashboard_token_file is None else str(home.dashboard_token_file),
+        "e2bUrl": home.e2b_url,
+        "e2bKeyFile": None if home.e2b_key_file is None else str(home.e2b_key_file),
     }
 
 
@@ -221,6 +233,7 @@ def _home(document: Mapping[str, Any]) -> Home:
     process = document["process"]
     token_file, log = document["routerTokenFile"], document["log"]
     dashboard = document.get("dashboardTokenFile")  # a home of an earlier version has none
+    e2b_key = document.get("e2bKeyFile")
     return Home(
         name=document["name"],
         process=ProcessIdentity(int(process["pid"]), int(process["started"]), str(process["boot"])),
@@ -237,4 +250,6 @@ def _home(document: Mapping[str, Any]) -> Home:
         started=datetime.fromisoformat(document["started"]),
         dashboard_url=document.get("dashboardUrl"),
         dashboard_token_file=None if dashboard is None else Path(dashboard),
+        e2b_url=document.get("e2bUrl"),
+        e2b_key_file=None if e2b_key is None else Path(e2b_key),
     )
