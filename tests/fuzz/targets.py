@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import random
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
@@ -20,6 +21,7 @@ import orjson
 from sandpool.api.kinds import POD
 from sandpool.api.schema.core import OBJECT_META, definition
 from sandpool.api.schema.shape import Shape, from_openapi
+from sandpool.cli import run_frames
 from sandpool.e2b import process_api, rpc
 from sandpool.e2b.access import READ, SignedRequest
 from sandpool.e2b.address import address_of
@@ -37,10 +39,15 @@ from sandpool.node.network.cluster_dns import OutsideClusterDomain
 from sandpool.node.network.dns import DnsServer
 from sandpool.router import http1 as router_http1
 from sandpool.router.broker import DIAL, BrokerRequest, MalformedRequest
+from sandpool.router.destination import RequestRejected
 from sandpool.router.headers import RequestHeaders
 from sandpool.router.metrics import RouterMetrics
+from sandpool.router.signed_urls import UrlGrant, check_token, label_of, make_token, tokens_of, without_token
+from sandpool.router.tokens import TokenScope, TokenSigner, token_of
 from sandpool.sandboxd import http1 as sandboxd_http1
 from sandpool.sandboxd import process_messages
+from sandpool.sandboxd.binding import Binding
+from sandpool.sandboxd.encoding import to_json
 from sandpool.server.apply import apply
 from sandpool.server.http.target import parse_query
 from sandpool.server.request import body
@@ -438,6 +445,64 @@ def check_websocket(data: bytes, rng: random.Random) -> None:
     assert len(client.sent) <= len(data) + 4096
 
 
+# --- processes of a home and of a sandbox ----------------------------------------------------------------------------
+
+
+def check_run_request(data: bytes, rng: random.Random) -> None:
+    """A request of ``sandpool run`` to its home is refused, or exactly the bytes that it encodes to."""
+    try:
+        version, console, arguments, variables = run_frames.decode_request(data)
+    except ValueError:
+        return
+    assert run_frames.encode_request(version, console, arguments, variables) == data
+
+
+_BOUND = "uid-of-the-claim"
+
+
+def check_binding(data: bytes, rng: random.Random) -> None:
+    """Lines to a sandbox that is bound already change nothing and reveal nothing without the key; lines to a new one
+    set variables that an environment can have, or nothing."""
+    secret, environ = "canary", {"HOME": "/"}
+    bound = Binding(environ)
+    bound.answer(orjson.dumps({"bind": {"claim": _BOUND, "values": {"A": secret}, "key": "the-key"}}))
+    before, fresh = dict(environ), Binding({})
+    for line in data.split(b"\n"):
+        if b"the-key" not in line:
+            assert secret not in to_json(bound.answer(line))
+        answer = fresh.answer(line)
+        assert orjson.loads(to_json(answer)).keys() in ({"error", "message"}, {"claim", "first"}, {"claim", "values"})
+    assert environ == before
+    for name, value in fresh.environ.items():
+        assert name and not {"=", "\0"} & set(name) and "\0" not in value
+        os.fsencode(name + value)
+
+
+_SIGNER = TokenSigner(b"f" * 32)
+_SCOPE = TokenScope("team", ("box", "other"), 2000)
+_TOKEN = _SIGNER.make(_SCOPE)
+_GRANT = UrlGrant("team", "box", 8000, 1500)
+
+
+def check_tokens(data: bytes, rng: random.Random) -> None:
+    """No text is a token but those that were issued, and a URL grants no more than its token."""
+    text = data.decode("latin-1")
+    for given in (text, token_of(text)):
+        if _SIGNER.read(given) is not None:
+            assert given.partition("=")[0] == _TOKEN, "forged"
+    made = make_token(_TOKEN, _GRANT)
+    for given in (text, *tokens_of(data, {"cookie": text})):
+        try:
+            grant = check_token(_SIGNER, given, _GRANT.label, 0)
+        except RequestRejected:
+            continue
+        assert given.rstrip("=") == made, "forged"
+        assert grant == _GRANT
+    assert not any(pair.startswith(b"sandpool-url=") for pair in without_token(data).partition(b"?")[2].split(b"&"))
+    label = label_of(text)
+    assert not label or (text.lower().startswith(label + ".") and len(label) <= 63)
+
+
 # --- DNS -------------------------------------------------------------------------------------------------------------
 
 
@@ -597,6 +662,17 @@ def _envelopes(pieces: Iterable[bytes]) -> tuple[list[bytes], str]:
     return found, ""
 
 
+_RUN_REQUEST = (b"0.1.0", b"\0", b"\0003\0", b"\0002\0", b"-1", b"0", b"3", b"+1", b"1_0", b" 1", b"run", b"A", b"=")
+_BINDING = (
+    *(b'{"bind":{', b'"claim":', b'"uid-of-the-claim"', b'"values":{', b'"A":"b"', b'"key":"k"', b'{"recall":', b'"k"'),
+    *(b'"the-key"', b"}", b"}}", b"[", b"]", b",", b":", b"\n", b'"\\ud800"', b'"\\u0000"', b"null", b"1e999", b"NaN"),
+)
+_TOKENS = (
+    *(b"v1.", b"u1.", b".", b"=", b"Bearer ", b"Basic ", b"sandpool-url=", b"; ", b"&", b"?", b"e30", b"W10"),
+    *(_TOKEN.encode(), make_token(_TOKEN, _GRANT).encode(), *_TOKEN.encode().split(b".")),
+    *(_GRANT.label.encode(), b".localhost", b":80"),
+)
+
 TARGETS = (
     Target("router-response", check_router_response, _HTTP),
     Target("router-request", check_router_request, _HTTP),
@@ -616,4 +692,7 @@ TARGETS = (
     Target("router-broker", check_router_broker, _BROKER),
     Target("router-metrics", check_router_metrics, _JSON),
     Target("e2b", check_e2b, _E2B),
+    Target("run-request", check_run_request, _RUN_REQUEST),
+    Target("binding", check_binding, _BINDING),
+    Target("tokens", check_tokens, _TOKENS),
 )

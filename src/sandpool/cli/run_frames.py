@@ -53,7 +53,10 @@ def decode_request(payload: bytes) -> tuple[str, int, list[bytes], dict[bytes, b
     """The parts of a request. Raises ``ValueError``."""
     version, console, count, *rest = payload.split(b"\0")
     size = int(count)
-    if size > len(rest) or (len(rest) - size) % 2:
+    if not 0 <= size <= len(rest) or (len(rest) - size) % 2:
         raise ValueError("the request is incomplete")
     pairs = rest[size:]
-    return version.decode(), int(console), rest[:size], dict(zip(pairs[::2], pairs[1::2], strict=True))
+    variables = dict(zip(pairs[::2], pairs[1::2], strict=True))
+    if b"%d\0%d" % (int(console), size) != console + b"\0" + count or len(variables) * 2 != len(pairs):
+        raise ValueError("the request has another form than its client gives it")
+    return version.decode(), int(console), rest[:size], variables

@@ -106,8 +106,9 @@ def encode(data: bytes) -> str:
 
 
 def decode(text: str) -> bytes | None:
-    """The reverse of ``encode``, None for what is not valid."""
+    """The reverse of ``encode``, with or without padding; None for any other text. So a token has one spelling."""
     try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
         return None
+    return data if encode(data) == text.rstrip("=") else None
