@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from sandpool.api.kinds import SANDBOX, SANDBOX_WARM_POOL
+from sandpool.api.kinds import POD, SANDBOX, SANDBOX_WARM_POOL
+from sandpool.api.resource import Object
 from sandpool.explain.claim import Link
 from sandpool.explain.objects import _in_order, explain_pod, explain_pool, explain_sandbox, explain_template
-from sandpool.kube.errors import NotFound
+from sandpool.kube.errors import Forbidden, NotFound
+from sandpool.kube.transport import Request
 from sandpool.node.simulated import NO_NODE, Fate
 from sandpool.service.service import Service
 from sandpool.testing.backend import InProcessBackend
@@ -77,6 +79,63 @@ async def test_members_that_find_no_node_are_the_reason_of_a_pool(world: World, 
     assert sandbox.advice == "add nodes, or request less in the template"
     pod = await explain_pod(world.client, world.namespace, member.pod)
     assert pod.sentence == f'Pod "{member.pod}" has no node: {NO_NODE}.'
+
+
+_IMAGE = {"waiting": {"reason": "ImagePullBackOff", "message": "manifest unknown"}}
+_CRASH = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
+_END = {"reason": "Error", "exitCode": 3, "finishedAt": "2026-01-01T00:00:00Z", "message": "no module named app"}
+_QUOTA = 'pods "x" is forbidden: exceeded quota: small'
+
+
+def _container(**state: object) -> Object:
+    container = {"name": "main", "image": "i", "imageID": "", "ready": False, "restartCount": 1}
+    return {"containerStatuses": [{**container, **state}]}
+
+
+def is_creation_of_a_pod(request: Request) -> bool:
+    return request.method == "POST" and request.path.endswith("/pods")
+
+
+@pytest.mark.parametrize(
+    ("status", "cause", "why"),
+    [
+        (
+            _container(state=_IMAGE),
+            'container "main": ImagePullBackOff: manifest unknown',
+            "an image cannot be pulled: ImagePullBackOff: manifest unknown",
+        ),
+        (
+            _container(state=_CRASH, lastState={"terminated": _END}),
+            'container "main" ended with exit code 3 (Error): "no module named app"',
+            'container "main" ended 1 times: CrashLoopBackOff: it ended with exit code 3: "no module named app"',
+        ),
+        (None, _QUOTA, _QUOTA),
+    ],
+    ids=["image", "crash", "quota"],
+)
+async def test_pool_tells_the_reason_of_its_members_in_its_condition_and_in_why(
+    world: World, service: Service, status: Object | None, cause: str, why: str
+) -> None:
+    if status is None:
+        world.wire.fault = lambda request: Forbidden(cause) if is_creation_of_a_pod(request) else None
+    world.node.fate = lambda pod: Fate.HANGING
+    await world.template()
+    await service.pools.create("python", "python", 1)
+
+    async def pods() -> list[Object]:
+        return await world.all(POD)
+
+    if status is not None:
+        (pod,) = await world.until(pods)
+        await world.patch(POD, pod["metadata"]["name"], {"status": status}, "status")
+
+    async def told() -> bool:
+        conditions = await world.told(SANDBOX_WARM_POOL, "python")
+        return cause in conditions.get("Progressing", ("", "", ""))[2]
+
+    await world.until(told)
+    explanation = await explain_pool(world.client, world.namespace, "python", world.clock.now())
+    assert why in explanation.sentence
 
 
 async def test_a_suspended_sandbox_and_a_pool_without_a_template(world: World, service: Service) -> None:

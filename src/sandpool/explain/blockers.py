@@ -14,13 +14,12 @@ from sandpool.api import labels
 from sandpool.api.conditions import FALSE, TRUE, find_condition
 from sandpool.api.kinds import SANDBOX, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.views import SandboxView, WarmPoolView
-from sandpool.explain.observed import EventView, Observed
+from sandpool.explain.observed import CRASHING, EventView, Observed
 
 #: A running controller observes a claim much sooner.
 UNATTENDED_SECONDS: Final = 10.0
 
 _PULLING: Final = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
-_CRASHING: Final = "CrashLoopBackOff"
 _QUOTA: Final = "exceeded quota"  # in the message of kube-apiserver
 # Reasons of pod events, as written by kubelets, schedulers and our node.
 _FAILED, _BACK_OFF, _UNHEALTHY, _UNSCHEDULED = "Failed", "BackOff", "Unhealthy", "FailedScheduling"
@@ -195,7 +194,7 @@ def pod_blocker(observed: Observed, sandbox: SandboxView, message: str) -> Block
         told = f"{container.reason}: {container.message}" if container.message else container.reason
         if container.reason in _PULLING:
             return _image(told)
-        if container.reason == _CRASHING or container.restarts:
+        if container.reason == CRASHING or container.restarts:
             return _crash(f'container "{container.name}" ended {container.restarts} times: {told}')
         if container.reason not in ("", "ContainerCreating", "PodInitializing"):
             return Blocker(

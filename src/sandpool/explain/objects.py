@@ -50,7 +50,7 @@ async def explain_sandbox(client: Client, namespace: str, name: str, now: dateti
     sandbox = SandboxView.from_object(found)
     pod = await reader.get(POD, sandbox.pod_name)
     events = await _events(reader, sandbox.name, sandbox.pod_name)
-    blocked = _sandbox_blocker(sandbox, _seen(sandbox, pod, events, now, reader))
+    blocked = _sandbox_blocker(sandbox, _seen(sandbox, pod, events, now, reader), has_pod=pod is not None)
     what = f'Sandbox "{name}"'
     sentence = f"{what} is ready{_owned(sandbox)}." if blocked is None else f"{what} is not ready: {_line(blocked)}."
     chain = [Link(sandbox.creation_timestamp, f"created{_made_from(found)}")]
@@ -170,7 +170,7 @@ async def explain_template(client: Client, namespace: str, name: str) -> Explana
 # -- parts -----------------------------------------------------------------------------------------------------------
 
 
-def _sandbox_blocker(sandbox: SandboxView, observed: Observed) -> Blocker | None:
+def _sandbox_blocker(sandbox: SandboxView, observed: Observed, *, has_pod: bool) -> Blocker | None:
     ready = sandbox.status.condition(api.READY)
     if sandbox.deleting:
         return Blocker("it is being deleted")
@@ -178,8 +178,11 @@ def _sandbox_blocker(sandbox: SandboxView, observed: Observed) -> Blocker | None
         return Blocker(asleep_since(sandbox), WAKE_ADVICE)
     if sandbox.suspended:
         return Blocker("it is suspended", f"resume it: sandpool resume {sandbox.name}")
-    if ready is None:
+    if ready is None and not has_pod:
         return Blocker("no controller has reconciled it yet", "check that the controllers run: sandpool status")
+    if ready is None:
+        # The status of a launch under way is written late; the pod says more.
+        return pod_blocker(observed, sandbox, "no status yet")
     if ready["status"] == TRUE:
         return None
     if ready["reason"] == api.SANDBOX_EXPIRED[0]:
@@ -211,7 +214,7 @@ def _seen(
 async def _member_problem(reader: Reader, sandbox: SandboxView, now: datetime) -> str:
     pod = await reader.get(POD, sandbox.pod_name)
     events = await _events(reader, sandbox.pod_name)
-    blocked = _sandbox_blocker(sandbox, _seen(sandbox, pod, events, now, reader))
+    blocked = _sandbox_blocker(sandbox, _seen(sandbox, pod, events, now, reader), has_pod=pod is not None)
     return "" if blocked is None else _line(blocked)
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from sandpool.api.conditions import FINISHED, TRUE, find_condition
 from sandpool.api.events import WARNING
 from sandpool.api.kinds import POD
 from sandpool.api.resource import Object, SharedObject
 from sandpool.api.views import ClaimView, SandboxView, WarmPoolView, parse_time
+from sandpool.api.views.pod import OOM_KILLED, ContainerEnd
+
+CRASHING: Final = "CrashLoopBackOff"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +118,19 @@ def _idle(statuses: Iterable[Object]) -> Iterable[IdleContainer]:
         waiting, ended = state.get("waiting"), state.get("terminated")
         why = waiting or (ended if ended and ended.get("exitCode") else None)
         if why:
-            message = why.get("message") or _last_end(status)
+            back_off = why.get("reason") == CRASHING and _last_end(status)  # says more than "back-off 10s"
+            message = back_off or why.get("message") or _last_end(status)
             yield IdleContainer(status["name"], why.get("reason") or "", message, status.get("restartCount") or 0)
 
 
 def _last_end(status: Object) -> str:
     ended = (status.get("state") or {}).get("terminated") or (status.get("lastState") or {}).get("terminated")
-    return f"it ended with exit code {ended['exitCode']}" if ended else ""
+    if not ended:
+        return ""
+    name = status["name"]
+    reason = OOM_KILLED if ended.get("reason") == OOM_KILLED else ""  # callers have the others
+    end = ContainerEnd(name, reason, ended["exitCode"], "", ended.get("message") or "")
+    return end.describe().replace(f'container "{name}"', "it", 1)
 
 
 def waits_before(other: ClaimView, claim: ClaimView) -> bool:
