@@ -28,6 +28,7 @@ from sandpool.kube import kubeconfig as kubeconfigs
 from sandpool.kube.client import Client
 from sandpool.kube.connection import Connection
 from sandpool.kube.http import HttpTransport
+from sandpool.kube.pod_access import RETRY_DELAYS
 from sandpool.router.authorization import (
     Authorizer,
     ScopedTokenAuthorizer,
@@ -120,7 +121,7 @@ _file = click.Path(path_type=Path, dir_okay=False, exists=True)
 @click.option(
     "--upstream-max-retries",
     type=click.IntRange(min=0),
-    default=6,
+    default=len(RETRY_DELAYS),
     show_default=True,
     help="Connection retries to a sandbox that does not listen yet.",
 )

@@ -5,9 +5,13 @@ from __future__ import annotations
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from sandpool.api.resource import Object, SharedObject
+
+#: Seconds to wait before a port of a pod that refuses connections is dialled again, once for each retry: a pod can be
+#: ready before its program listens.
+RETRY_DELAYS: Final = (0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
 
 
 class Size(NamedTuple):

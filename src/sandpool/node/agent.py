@@ -58,6 +58,8 @@ _PAUSE: Final = 1.0
 _API_SERVICE: Final = Key("default", "kubernetes")
 # Kubernetes' own annotation for it.
 _DESCRIPTION: Final = "kubernetes.io/description"
+#: Seconds that containers have to end when the node stops and takes them along.
+SHUTDOWN_GRACE: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ class NodeAgent:
             if not task.cancelled():
                 task.result()
 
-    async def stop(self, *, keep: bool = False, grace: float = 10.0) -> None:
+    async def stop(self, *, keep: bool = False, grace: float = SHUTDOWN_GRACE) -> None:
         """Stop every container within ``grace`` seconds; with ``keep`` leave them for the next agent to adopt."""
         termination = [*self._running, *self._replacing]
         for task in termination:

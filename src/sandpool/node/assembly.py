@@ -21,7 +21,7 @@ from sandpool.api.resource import Key
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.node import agent
-from sandpool.node.agent import NodeAgent, Parts
+from sandpool.node.agent import SHUTDOWN_GRACE, NodeAgent, Parts
 from sandpool.node.cgroups.environment_groups import EnvironmentGroups
 from sandpool.node.cgroups.group import Groups
 from sandpool.node.cgroups.hierarchy import Cgroups
@@ -127,6 +127,7 @@ class Node:
         self.logs = LogManager(clock)
         self.listener: interfaces.Logs = self.logs if logs is None else logs  # stores the output of containers
         self.launcher = LauncherClient()
+        self._grace = SHUTDOWN_GRACE
         self._running: list[asyncio.Task[None]] = []
         self._cgroups: Groups | None = None
         self._simulated = SimulatedRuntime(settings.directory / PODS)
@@ -228,7 +229,7 @@ class Node:
         finally:
             waiting[-1].cancel()
 
-    async def stop(self, *, keep: bool = False, grace: float = 10.0) -> None:
+    async def stop(self, *, keep: bool = False, grace: float = SHUTDOWN_GRACE) -> None:
         self._grace = grace
         while self._ends:
             await self._ends.pop()(keep)

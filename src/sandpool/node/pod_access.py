@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from sandpool.api.resource import Object, SharedObject
 from sandpool.kube import late_binding
-from sandpool.kube.pod_access import LogQuery, PodAccessError, StreamClient
+from sandpool.kube.pod_access import RETRY_DELAYS, LogQuery, PodAccessError, StreamClient
 from sandpool.node.agent import NodeAgent
 from sandpool.node.descriptors import readable, writable
 from sandpool.node.logs.manager import LogManager
@@ -29,8 +29,7 @@ from sandpool.node.runtimes.runtime import Command, Container, NoSuchCommand, Pr
 from sandpool.node.runtimes.terminal import Terminal, resize
 
 _CHUNK: Final = 1 << 16
-# Delays before a port of a pod that has just been started for its client is dialled again, and what just means.
-_RETRY_DELAYS: Final = (0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
+# A port of a pod that was started for its client less than this ago is dialled again.
 _STARTED_SECONDS: Final = 5.0
 # Maximum backlog of an attached client, in bytes.
 MOST_BEHIND: Final = 16 << 20
@@ -103,7 +102,7 @@ class NodePodAccess:
 
     async def _dial_patiently(self, worker: PodWorker, pod: SharedObject, port: int) -> socket.socket:
         """A pod that was made for this client, because its sandbox slept, can be ready before its program listens."""
-        for delay in _RETRY_DELAYS:
+        for delay in RETRY_DELAYS:
             try:
                 return await self._dial(worker, pod, port)
             except ConnectionRefusedError:

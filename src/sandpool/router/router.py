@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from sandpool.engine.clock import Clock
+from sandpool.kube.pod_access import RETRY_DELAYS
 from sandpool.router import signed_urls
 from sandpool.router.authorization import Authorizer, Pending, ScopedTokenAuthorizer, allow_all
 from sandpool.router.destination import AUTHORIZATION, DEFAULT_TIMEOUT, Destination, RequestRejected, parse_destination
@@ -21,9 +22,6 @@ from sandpool.router.metrics import RouterMetrics
 from sandpool.router.targets import SandboxAsleep, Target
 from sandpool.router.tokens import ALL
 from sandpool.router.upstream import Dial, Upstream, UpstreamPool
-
-#: Delays before a port that refuses connections is dialled again: a pod can be ready before its program listens.
-RETRY_DELAYS: Final = (0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
 
 #: Connections that wait to be accepted.
 BACKLOG: Final = 1024

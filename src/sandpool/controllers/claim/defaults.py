@@ -27,9 +27,9 @@ _LONGEST: Final = 100 * 365 * 24 * 3600.0
 class ClaimDefaults(NamedTuple):
     """Seconds; None: without end."""
 
-    ttl: float | None = None
-    ttl_after_finished: float | None = None
-    unbound_ttl: float | None = None
+    ttl: float | None
+    ttl_after_finished: float | None
+    unbound_ttl: float | None
 
     @classmethod
     def of(cls, pool: WarmPoolView) -> ClaimDefaults:
@@ -39,7 +39,8 @@ class ClaimDefaults(NamedTuple):
         return cls(*(_seconds(name, given.get(name)) for name in _ANNOTATIONS))
 
 
-NO_DEFAULTS: Final = ClaimDefaults()
+#: Of a pool without annotations: its claims stay as they are.
+NO_DEFAULTS: Final = ClaimDefaults(None, None, None)
 
 
 def with_defaults(claim: ClaimView, pool: WarmPoolView | None, *, had_sandbox: bool) -> ClaimView:

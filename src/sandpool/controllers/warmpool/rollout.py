@@ -4,10 +4,10 @@ Two bounds hold at every step, whatever claims do meanwhile:
 
 * There are never more than ``replicas + maxSurge`` members, including terminating ones. The surge serves to create
   current members while outdated ones still exist, and nothing else.
-* The rollout never deletes a ready member if fewer than ``replicas - maxUnavailable`` ready ones would be left, nor an
-  unready one if fewer than that would be left that are ready or may become so without the new template. A template that
-  never becomes ready therefore stops the rollout: current members do not become ready, so no further outdated one may
-  be deleted.
+* The rollout deletes a ready member only if at least ``replicas - maxUnavailable`` ready ones are left. It deletes an
+  unready member only if at least that many are left that are ready, or that may become ready without the new template.
+  A template that never becomes ready therefore stops the rollout: current members do not become ready, so no further
+  outdated one may be deleted.
 
 Unready outdated members are deleted first. They are of no use to claims and make room for current ones.
 """

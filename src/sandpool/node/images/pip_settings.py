@@ -1,7 +1,8 @@
 """The package index that pip uses on this machine, for builds and for sandboxes.
 
-pip reads settings from files and from variables ``PIP_*``. A build gets all that say where packages come from, with
-passwords, in a file that does not become part of the image. A running sandbox gets what is no secret.
+pip reads settings from files and from variables ``PIP_*``. A build gets those that name package indexes and the way to
+them, with passwords, in a file that does not become part of the image. A running sandbox gets those of them that have
+no password and name no file of the host.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Runs runc so that it leaves the cgroups alone and exits once the container runs.
 
 **Cgroups.** runc makes cgroups for its container in every hierarchy it finds, and fails where it finds none. The option
-``--rootless`` makes that failure acceptable, as long as runc has no limits to set and no cgroup path. At the place of
-the unified hierarchy it therefore finds a cgroup that it cannot write to (``Rootfs.cgroup``), gives up, and the
+``--rootless`` makes that failure acceptable, as long as runc has no limits to set and no cgroup path. So runc is shown
+a cgroup that it cannot write to where it looks for the unified hierarchy (``Rootfs.cgroup``). It gives up, and the
 container stays in the cgroups of this process.
 
 **Watching.** crun waits for its container. runc could, too, but it is written in Go: its nine threads would count as

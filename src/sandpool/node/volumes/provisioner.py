@@ -108,7 +108,7 @@ class Provisioner:
         if claim is None or claim["metadata"].get("deletionTimestamp"):
             return DONE
         ours = self._is_ours(claim)
-        if why := _not_offered(claim["spec"]) if ours else await self._missing_class(claim["spec"]):
+        if why := _not_offered(claim["spec"]) if ours else await self._why_no_class(claim["spec"]):
             type = PERSISTENT_VOLUME_CLAIM
             about = ObjectReference(type.api_version, type.kind, key.name, key.namespace, claim["metadata"]["uid"])
             self.recorder.event(about, EventSpec(PROVISIONER, WARNING, "ProvisioningFailed", "Provisioning", why))
@@ -141,9 +141,9 @@ class Provisioner:
         # A claim from before there was a default class has none; "" asks for none to be provisioned.
         return wanted in (None, CLASS) and named in ("", volume_name(claim))
 
-    async def _missing_class(self, spec: Object) -> str:
-        """Return why a claim of another class stays unbound; empty if another provisioner may serve it, if it wants
-        none, or if another controller binds claims and reports this itself."""
+    async def _why_no_class(self, spec: Object) -> str:
+        """Return that the class of a claim does not exist. Empty if it exists, if the claim wants no class or names its
+        volume, and where another controller binds claims and reports this itself."""
         wanted = spec.get("storageClassName")
         if not self.binds or not wanted or spec.get("volumeName"):
             return ""

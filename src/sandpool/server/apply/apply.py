@@ -51,9 +51,10 @@ def apply(
 ) -> Object:
     """Apply the configuration ``applied`` to ``live``, or to a new object if ``live`` is None.
 
-    The arguments are those of ``track_update``. Raises Conflict if fields of other managers would change, BadRequest
-    if the configuration has managedFields, and a plain error 500, as kube-apiserver does, if it does not fit the
-    schema. The result is not defaulted: defaults have no owner.
+    ``manager``, ``subresource``, ``now`` and ``reset`` are as for ``track_update``. Without ``force``, raises Conflict
+    if fields of other managers would change. Raises BadRequest if the configuration has managedFields, and a plain
+    error 500, as kube-apiserver does, if it does not fit the schema. The result is not defaulted: defaults have no
+    owner.
     """
     _check(applied, shape)
     writer = entry(manager, APPLY, applied["apiVersion"], subresource, now)

@@ -7,7 +7,7 @@ computed, too: there is no second form of it.
 
 Three things in that text differ from object to object although nothing depends on them but their equality and their
 order: times, the uids of owners and the addresses of pods. They are *variables*. Each is replaced by a placeholder
-with its rank among those of its kind before the result is looked up, and put back into the result.
+with its rank among all variables of the write before the result is looked up, and put back into the result.
 """
 
 from __future__ import annotations

@@ -115,8 +115,8 @@ _valid: Final = JsonCache[bool]()
 
 
 def _validate_spec_once(pod: Object) -> list[Cause]:
-    """Validate the spec of a pod, unless an equal one is known to be valid. The names of ephemeral volumes contain that
-    of the pod, so specs with such volumes are always validated."""
+    """Validate the spec of a pod, unless an equal one is known to be valid. The claims that
+    are made for ephemeral volumes are named after the pod, so specs with such volumes are always validated."""
     spec = pod["spec"]
     text = text_of(spec)
     if _valid.get(text):

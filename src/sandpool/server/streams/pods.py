@@ -36,8 +36,12 @@ async def _same(pod: SharedObject) -> SharedObject:
 
 
 class PodStreams:
-    """``awake`` returns the pod that takes over from one whose sandbox fell asleep, once it is ready. Raises
-    ``ApiError``."""
+    """Answers the streaming subresources of pods: with ``pod_access`` for pods of this process's node, and through
+    ``kubelets`` for those of other nodes.
+
+    ``awake`` returns the pod that takes over from one whose sandbox fell asleep, once it is ready. It raises
+    ``ApiError``.
+    """
 
     def __init__(
         self,
