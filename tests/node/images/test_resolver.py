@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event
 
 import pytest
 
@@ -66,6 +66,27 @@ async def test_image_is_pulled_once(images: ImageResolver, registry: Registry) -
 async def test_concurrent_requests_pull_once(images: ImageResolver, registry: Registry) -> None:
     await asyncio.gather(*(images.resolve("example.com/a", "IfNotPresent", {}) for _ in range(20)))
     assert len(registry.asked) == 1
+
+
+async def test_pulls_of_one_namespace_leave_room_for_others(
+    images: ImageResolver, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A registry that never answers holds neither other namespaces' pulls nor the threads of the event loop."""
+    answers = Event()
+
+    def unpack(source: str, directory: Path, credentials_file: bytes = b"") -> Unpacked:
+        if "tarpit" in source:
+            answers.wait(60)
+        return registry.unpack(source, directory, credentials_file)
+
+    monkeypatch.setattr(sources, "unpack", unpack)
+    hostile = {"metadata": {"namespace": "hostile"}}
+    pulls = [asyncio.create_task(images.resolve(f"tarpit.example/{n}", "IfNotPresent", hostile)) for n in range(50)]
+    other = {"metadata": {"namespace": "other"}}
+    assert (await images.resolve("example.com/a", "IfNotPresent", other)).pulled
+    await asyncio.to_thread(lambda: None)
+    answers.set()
+    assert all(image.pulled for image in await asyncio.gather(*pulls))
 
 
 async def test_image_stored_meanwhile_is_not_pulled_again(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sandpool.node.images import sources
 from sandpool.node.images.config import ImageConfig
 from sandpool.node.images.sources import SourceFailure, unpack
 
@@ -100,3 +101,46 @@ def test_unreachable_registry_is_reported(target: Path) -> None:
         pytest.skip("skopeo is not installed")
     with pytest.raises(SourceFailure, match="skopeo: "):
         unpack("docker://127.0.0.1:1/missing/image:latest", target)
+
+
+@pytest.fixture
+def endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A skopeo that downloads until it is ended. Returns the file that says so."""
+    tools, told = tmp_path / "tools", tmp_path / "told"
+    tools.mkdir()
+    tool = tools / "skopeo"
+    tool.write_text(f"#!/bin/sh\necho $$ >{told}\nexec sleep 1000\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tools), prepend=":")
+    return told
+
+
+def has_ended(told: Path) -> bool:
+    return not Path("/proc", told.read_text().strip()).exists()
+
+
+def test_image_that_fills_the_disk_is_given_up(endless: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may create a pod decides which image it has: the sizes in its manifest are not trusted."""
+    real = os.statvfs(target)
+    blocks = list(real)
+    full = list(real)
+    blocks[2:5] = 1 << 30, 1 << 29, 1 << 29
+    full[2:5] = 1 << 30, 1000, 1000
+
+    def statvfs(path: Path) -> os.statvfs_result:
+        return os.statvfs_result(full if endless.exists() and endless.read_text() else blocks)
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    with pytest.raises(SourceFailure, match="MiB free, which are kept for other purposes"):
+        unpack("docker://example.com/bomb", target)
+    assert has_ended(endless)
+
+
+def test_registry_that_does_not_answer_is_given_up(
+    endless: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "LONGEST", 0.0)
+    monkeypatch.setattr(sources, "_check_space", lambda _: None)
+    with pytest.raises(SourceFailure, match="skopeo: not done within 0 s"):
+        unpack("docker://example.com/tarpit", target)
+    assert not endless.exists() or not endless.read_text() or has_ended(endless)

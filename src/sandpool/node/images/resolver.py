@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
+from weakref import WeakValueDictionary
 
 from sandpool.api.resource import SharedObject
 from sandpool.node.images import sources
@@ -22,6 +25,9 @@ from sandpool.node.runtimes.runtime import HostToolchain, ImageLayers
 
 _log = logging.getLogger(__name__)
 
+#: Pulls at the same time, and those that one namespace may cause. A registry may take as long as it likes to answer.
+PULLS: Final = 8
+PULLS_PER_NAMESPACE: Final = 2
 _ALWAYS: Final = "Always"
 _NEVER: Final = "Never"
 _DEFAULT_HOST: Final = "docker.io"
@@ -40,6 +46,9 @@ class ImageResolver:
         self.injected = InjectedRuntime(directory / "runtime")
         # By image, credentials, and whether to pull a stored image again.
         self._pulls: dict[tuple[Reference, bytes, bool], asyncio.Task[StoredImage]] = {}
+        # Threads of its own: those of the event loop must not wait for registries.
+        self._pullers = ThreadPoolExecutor(PULLS, "pull images")
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()  # by namespace
 
     async def resolve(self, name: str, pull_policy: str, pod: SharedObject) -> Image:
         try:
@@ -61,7 +70,7 @@ class ImageResolver:
         if pull_policy == _NEVER:
             raise ImageFailure("ErrImageNeverPull", f'image "{name}" is not present with pull policy of Never')
         mine = await credentials(pod, reference.host or _DEFAULT_HOST, self.secrets)
-        return await self._image(await self._fetch(reference, mine, pull_policy == _ALWAYS), pulled=True)
+        return await self._image(await self._fetch(pod, reference, mine, pull_policy == _ALWAYS), pulled=True)
 
     async def _image(self, stored: StoredImage, *, pulled: bool) -> Image:
         config = stored.config
@@ -97,11 +106,12 @@ class ImageResolver:
             _log.warning("%s", error)
             return None
 
-    async def _fetch(self, reference: Reference, mine: Credentials, anew: bool) -> StoredImage:
+    async def _fetch(self, pod: SharedObject, reference: Reference, mine: Credentials, anew: bool) -> StoredImage:
         key = reference, mine.file, anew
         task = self._pulls.get(key)
         if task is None:
-            task = asyncio.create_task(asyncio.to_thread(self._pull, *key), name=f"pull {reference}")
+            namespace = pod.get("metadata", {}).get("namespace", "")
+            task = asyncio.create_task(self._pull_in_turn(namespace, *key), name=f"pull {reference}")
             self._pulls[key] = task
             task.add_done_callback(lambda _: self._pulls.pop(key, None))
         try:
@@ -111,6 +121,14 @@ class ImageResolver:
             if mine.problems:
                 message += f"; {mine.problems}"
             raise ImageFailure("ErrImagePull", message) from error
+
+    async def _pull_in_turn(
+        self, namespace: str, reference: Reference, credentials_file: bytes, anew: bool
+    ) -> StoredImage:
+        turns = self._turns.setdefault(namespace, asyncio.Semaphore(PULLS_PER_NAMESPACE))
+        async with turns:
+            work = partial(self._pull, reference, credentials_file, anew)
+            return await asyncio.get_running_loop().run_in_executor(self._pullers, work)
 
     def _pull(self, reference: Reference, credentials_file: bytes, anew: bool) -> StoredImage:
         # Another pull may have stored it meanwhile.

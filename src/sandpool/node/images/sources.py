@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import tarfile
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -21,6 +22,12 @@ from sandpool.node.images.config import ImageConfig, parse_oci_config
 from sandpool.node.images.store import ROOTFS
 from sandpool.node.launcher.messages import memfd
 
+#: A download or an unpacking is ended if less of the disk is free than this share and this many bytes, or if it takes
+#: more seconds. The author of a pod decides how large its image is, and how fast its registry answers.
+RESERVED_SHARE: Final = 10
+RESERVED_BYTES: Final = 10 << 30
+LONGEST: Final = 1800.0
+_WATCH_SECONDS: Final = 0.2
 _LAYOUT: Final = "layout"
 _BUNDLE: Final = "bundle"
 _TAG: Final = "image"
@@ -64,13 +71,14 @@ def unpack(source: str, directory: Path, credentials_file: bytes = b"") -> Unpac
 
 
 def _from_directory(path: Path, directory: Path) -> Unpacked:
-    _run("cp", "-a", "--reflink=auto", f"{path}/.", f"{directory / ROOTFS}")
+    _run(directory, "cp", "-a", "--reflink=auto", f"{path}/.", f"{directory / ROOTFS}")
     return Unpacked(_digest(str(path.resolve()), os.fsencode(directory.name)), ImageConfig())
 
 
 def _from_tar(path: Path, directory: Path) -> Unpacked:
     (directory / ROOTFS).mkdir()
     _run(
+        directory,
         "tar",
         "--extract",
         "--numeric-owner",
@@ -88,12 +96,12 @@ def _fetch(source: str, directory: Path, credentials_file: bytes = b"") -> Path:
     layout = directory / _LAYOUT
     command = ["--insecure-policy", "copy", "--quiet", source, f"oci:{layout}:{_TAG}"]
     if not credentials_file:
-        _run("skopeo", *command)
+        _run(directory, "skopeo", *command)
         return layout
     # In memory: credentials are never written to disk, and the directory becomes the image.
     file = memfd(credentials_file)
     try:
-        _run("skopeo", *command, "--src-authfile", f"/proc/self/fd/{file}", inherited=(file,))
+        _run(directory, "skopeo", *command, "--src-authfile", f"/proc/self/fd/{file}", inherited=(file,))
     finally:
         os.close(file)
     return layout
@@ -113,7 +121,7 @@ def _from_layout(layout: Path, directory: Path) -> Unpacked:
     bundle = directory / _BUNDLE
     # Without root, files cannot be given owners; umoci then stores owners in extended attributes.
     rootless = [] if os.geteuid() == 0 else ["--rootless"]
-    _run("umoci", "unpack", *rootless, "--image", f"{layout}:{tag}", str(bundle))
+    _run(directory, "umoci", "unpack", *rootless, "--image", f"{layout}:{tag}", str(bundle))
     (bundle / "rootfs").rename(directory / ROOTFS)
     shutil.rmtree(bundle)
     if layout.parent == directory:
@@ -135,20 +143,45 @@ def _digest(*parts: str | bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def _run(tool: str, *arguments: str, inherited: tuple[int, ...] = ()) -> None:
+def _run(directory: Path, tool: str, *arguments: str, inherited: tuple[int, ...] = ()) -> None:
+    """Run a tool that writes below ``directory``, and end it if it fills the disk or takes too long."""
     program = shutil.which(tool)
     if program is None:
         raise SourceFailure(f"{tool} is not installed; as root run: apt-get install {tool}, or import a directory")
-    done = subprocess.run(
+    end = monotonic() + LONGEST
+    with subprocess.Popen(
         [program, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
         stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
         pass_fds=inherited,
-    )
-    if done.returncode != 0:
-        raise SourceFailure(f"{tool}: {_last_error(done.stderr)}")
+    ) as running:
+        try:
+            while True:
+                _check_space(directory)
+                try:
+                    _, errors = running.communicate(timeout=_WATCH_SECONDS)
+                    break
+                except subprocess.TimeoutExpired:
+                    if monotonic() > end:
+                        raise SourceFailure(f"{tool}: not done within {LONGEST:g} s") from None
+        finally:
+            running.kill()  # unless it has ended
+    if running.returncode != 0:
+        raise SourceFailure(f"{tool}: {_last_error(errors)}")
+
+
+def _check_space(directory: Path) -> None:
+    """Raise ``SourceFailure`` if the disk has less free space, or fewer free inodes, than is reserved."""
+    disk = os.statvfs(directory)
+    free, reserved = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize // RESERVED_SHARE
+    if free < min(reserved, RESERVED_BYTES) or (disk.f_files and disk.f_favail < disk.f_files // RESERVED_SHARE):
+        raise SourceFailure(
+            f"the disk of {directory.parent} has {free >> 20} MiB free, which are kept for other purposes; remove "
+            "images with: sandpool image rm"
+        )
 
 
 def _last_error(text: str) -> str:
