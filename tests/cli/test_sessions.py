@@ -7,7 +7,9 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from sandpool.cli.main import main
 from sandpool.cli.sessions import Target
 from sandpool.home import start
 from sandpool.home.discovery import Home, announced
@@ -40,6 +42,33 @@ def test_a_home_of_root_lacks_nothing(starting: Callable[[str], None], capsys: p
     starting("vm runs pods confined by bwrap")
     NOWHERE.connection(start_home=True)
     assert capsys.readouterr().err == "starting the local home\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("run", "true"), ("claim",), ("template", "create", "data", "--image", "data"), ("pool", "create", "data")],
+)
+def test_whatever_makes_something_starts_the_home(
+    words: tuple[str, ...],
+    starting: Callable[[str], None],
+    user: dict[str, str],  # noqa: F811
+) -> None:
+    starting("vm runs pods confined by bwrap")
+    result = CliRunner().invoke(main, words)
+    # The home of this test does not answer.
+    assert (result.exit_code, result.output.splitlines()[0]) == (1, "starting the local home")
+
+
+@pytest.mark.parametrize("words", [("ls",), ("pool", "ls"), ("release", "mine"), ("exec", "mine", "true")])
+def test_whatever_needs_something_that_was_made_starts_nothing(
+    words: tuple[str, ...],
+    starting: Callable[[str], None],
+    user: dict[str, str],  # noqa: F811
+) -> None:
+    starting("vm runs pods confined by bwrap")
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 1
+    assert "start a home with `sandpool up`" in result.output
 
 
 def test_run_without_root_says_once_what_is_missing(

@@ -55,7 +55,7 @@ def create(
         click.echo(f"created pool {made.name} with {replicas} {_sandboxes(replicas)} of template {made.template}")
         await _filled(service, name, replicas, wait)
 
-    target.run(work)
+    target.run(work, start_home=True)
 
 
 @pool.command(cls=GroupedCommand)

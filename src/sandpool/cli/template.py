@@ -144,7 +144,7 @@ def create(
             click.echo(f'warning: volume "{one_line(volume)}" is mounted in no container', err=True)
         return made
 
-    made = target.run(work)
+    made = target.run(work, start_home=True)
     click.echo(f"created template {made.name}; make a pool of it with: sandpool pool create {made.name}")
 
 
