@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from random import Random
 
@@ -40,9 +41,9 @@ async def up(tmp_path: Path) -> AsyncIterator[ServerProcess]:
         yield process
 
 
-async def start(*arguments: str | Path) -> Process:
+async def start(*arguments: str | Path, env: Mapping[str, str] | None = None) -> Process:
     command = (sys.executable, "-m", "sandpool.cli.main", "bench", "claims", *map(str, arguments))
-    return await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
+    return await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE, env=env)
 
 
 async def finish(process: Process) -> tuple[str, str]:
@@ -72,6 +73,20 @@ async def test_run_reports_requests_and_reconciles(up: ServerProcess, tmp_path: 
     assert run["memory_bytes"]["controller"] > 0
     assert "| burst    | cluster |" in output
     assert await namespaces(up.kubeconfig) == set()
+
+
+async def test_running_home_is_found_and_measured(tmp_path: Path) -> None:
+    """Without a kubeconfig, as its user starts it."""
+    target = tmp_path / "run.json"
+    async with ServerProcess("up", options=("--simulated-nodes", "1"), user_home=tmp_path) as home:
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(("KUBE", "XDG_", "SUDO_"))}
+        size = ("--burst-size", "2", "--warmpool-size", "2", "--json", target)
+        run = await start("burst", "--home", "local", *size, env={**environ, "HOME": str(tmp_path)})
+        _, errors = await finish(run)
+        assert "removing namespace sandpool-bench-" in errors
+        (result,) = json.loads(target.read_text())["runs"]
+        assert (result["claims"], result["served"]) == (2, 2)
+        assert await namespaces(home.kubeconfig) == set()
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import subprocess
 
 import pytest
 import yaml
 
+from sandpool.api.kinds import EVENT
+from sandpool.kube import kubeconfig
+from sandpool.service.service import Service
 from tests.support.playground import WITHIN, Playground
 
 pytestmark = pytest.mark.isolation
@@ -34,6 +39,32 @@ def test_claim_ls_and_release(home: Playground) -> None:
     result = home.run("ls")
     assert (result.returncode, result.stdout) == (0, b"")
     assert b"make one with: sandpool claim" in result.stderr
+
+
+async def test_events_of_a_healthy_warm_start_contain_no_warning(home: Playground) -> None:
+    def healthy() -> str:
+        home.works("pool", "create", "healthy", "--template", "python", "--size", "1", "--wait", "60s")
+        name = home.works("claim", "--pool", "healthy").strip()
+        home.works("exec", name, "--", "true")
+        return name
+
+    name = await asyncio.to_thread(healthy)
+    async with Service.connect(kubeconfig.load(home.kubeconfig)) as service:
+        sandbox = (await service.sandboxes.find(name)).name
+        events = (await service.client.list(EVENT, service.namespace))["items"]
+    await asyncio.to_thread(home.works, "release", name)
+    await asyncio.to_thread(home.works, "pool", "rm", "healthy")
+    about = [each for each in events if each["regarding"]["name"] in (name, sandbox, "healthy")]
+    assert about, "there are events"
+    assert [(each["reason"], each["note"]) for each in about if each["type"] != "Normal"] == []
+
+
+def test_missing_runtimes_are_told_by_doctor_alone(home: Playground) -> None:
+    said, found, _ = home.log().partition(" is running, pid ")
+    assert found
+    assert not {"runc", "runsc", "gvisor", "gVisor"} & set(re.findall(r"\w+", said))
+    checks = {each["name"] for each in json.loads(home.run("doctor", "-o", "json").stdout)["findings"]}
+    assert {"runc", "gvisor"} <= checks
 
 
 def test_a_list_piped_into_head_ends_without_an_error(home: Playground) -> None:

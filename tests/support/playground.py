@@ -7,7 +7,7 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -43,6 +43,7 @@ class Playground:
         self.directory = directory
         self.program = program
         self.router = ""  # its URL
+        self.log: Callable[[], str] = str  # what ``sandpool up`` has said so far
         self.environ = {
             **{name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "CLICOLOR_FORCE")},
             "KUBECONFIG": str(kubeconfig),
@@ -114,6 +115,7 @@ def playground(directory: Path) -> Iterator[Playground]:
             asyncio.run(_fill(server.kubeconfig))
             running = Playground(server.kubeconfig, user)
             running.router = server.router
+            running.log = server.process.log.read_text
             yield running
     finally:
         host.remove()
