@@ -124,7 +124,7 @@ def test_roles_grant_what_the_controllers_need() -> None:
     assert not any("*" in part for rule in granted for part in rule)
 
 
-def test_aggregated_storage_may_ask_about_users_and_publish_its_ca_besides() -> None:
+def test_aggregated_storage_may_ask_about_users_publish_its_ca_and_move_besides() -> None:
     objects = core(AGGREGATED)
     rules = [rule for each in objects if each["kind"] in ("ClusterRole", "Role") for rule in each["rules"]]
     needed = [
@@ -139,6 +139,12 @@ def test_aggregated_storage_may_ask_about_users_and_publish_its_ca_besides() -> 
             "apiGroups": ["apiregistration.k8s.io"],
             "resources": ["apiservices"],
             "resourceNames": ["v1beta1.agents.x-k8s.io", "v1beta1.extensions.agents.x-k8s.io"],
+            "verbs": ["get", "list", "watch", "patch"],
+        },
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": ["agent-sandbox-storage-move"],
             "verbs": ["get", "list", "watch", "patch"],
         },
     ]

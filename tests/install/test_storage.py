@@ -67,5 +67,5 @@ async def test_registration_of_custom_resources_is_not_mistaken_for_ours(client:
 @pytest.mark.parametrize(("present", "wanted"), [("crd", "aggregated"), ("aggregated", "crd")])
 async def test_other_storage_is_refused(client: Client, present: Storage, wanted: Storage) -> None:
     await (aggregated if present == "aggregated" else with_custom_resources)(client)
-    with pytest.raises(InstallError, match=f"--storage {present}.*\n.*uninstall"):
+    with pytest.raises(InstallError, match=f"--storage {present}\nTo change that: .*storage move --to {wanted}"):
         await choose_storage(client, wanted)

@@ -15,7 +15,6 @@ from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import (
     API_SERVICES,
     CLUSTER_ROLE,
-    CONFIG_MAP,
     NAMESPACE,
     POD,
     ROLE_BINDING,
@@ -24,7 +23,7 @@ from sandpool.api.kinds import (
     SANDPOOL,
     SERVICE,
 )
-from sandpool.api.resource import Object, ResourceType, SharedObject
+from sandpool.api.resource import Object, SharedObject
 from sandpool.bench.child_process import Component
 from sandpool.cli.install import chosen
 from sandpool.engine.clock import SystemClock
@@ -38,11 +37,12 @@ from sandpool.kube.client import Client
 from sandpool.kube.errors import Forbidden, NotFound, ServiceUnavailable
 from sandpool.node.simulated import SimulatedNode
 from sandpool.server.serving.pki import Authority
-from sandpool.testing.objects import new, owner_reference
+from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
 from tests.support.aggregated_cluster import AggregatedApi
 from tests.support.api_access import HttpEndpoint
 from tests.support.assets import Assets
+from tests.support.cluster_collector import collected_something, is_gone
 from tests.support.control_plane import ControlPlane, aggregation_flags
 from tests.support.kubectl import OLDEST_MINOR, Kubectl, find_kubectls
 from tests.support.persistent_clients import POOL, PersistentClients
@@ -120,14 +120,6 @@ def kubectl(api: AggregatedApi, clients: PersistentClients, tmp_path: Path) -> K
     return Kubectl(next(iter(found.values())), api.plane.kubeconfig, tmp_path / "discovery", clients.namespace)
 
 
-async def is_gone(client: Client, type: ResourceType, name: str, namespace: str | None = None) -> bool:
-    try:
-        await client.get(type, name, namespace)
-    except NotFound:
-        return True
-    return False
-
-
 async def pods_by_uid(client: Client, namespace: str) -> dict[str, str]:
     return {each["metadata"]["uid"]: each["metadata"]["name"] for each in (await client.list(POD, namespace))["items"]}
 
@@ -137,16 +129,6 @@ async def sandbox_of(client: Client, name: str, namespace: str) -> SharedObject:
     claim = await client.get(SANDBOX_CLAIM, name, namespace)
     assert is_ready(claim)
     return await client.get(SANDBOX, claim["status"]["sandbox"]["name"], namespace)
-
-
-async def collected_something(client: Client, namespace: str) -> None:
-    """Return when the garbage collector has deleted an object whose owner is gone: it works."""
-    owner = await client.create(CONFIG_MAP, new(CONFIG_MAP, f"owner-{secrets.token_hex(3)}"), namespace)
-    metadata = {"ownerReferences": [owner_reference(owner)]}
-    name = f"owned-{secrets.token_hex(3)}"
-    await client.create(CONFIG_MAP, new(CONFIG_MAP, name, metadata=metadata), namespace)
-    await client.delete(CONFIG_MAP, owner["metadata"]["name"], namespace)
-    await until(lambda: is_gone(client, CONFIG_MAP, name, namespace), within=_PATIENCE)
 
 
 def template(name: str = "applied") -> str:

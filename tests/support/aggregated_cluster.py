@@ -61,10 +61,14 @@ class AggregatedApi:
     async def start(self, client: Client) -> None:
         """Register and start the process."""
         await self.register(client)
+        await self.run(client)
+        await self.available(client)
+
+    async def run(self, client: Client) -> None:
+        """Start the process with the installed service account."""
         token = await account_token(client, names.APISERVER)
         self.plane.write_kubeconfig(self._kubeconfig, names.APISERVER, names.NAMESPACE, token=token)
         self.process.start()
-        await self.available(client)
 
     def close(self) -> None:
         """Stop the process and release its port."""
@@ -73,6 +77,10 @@ class AggregatedApi:
 
     async def register(self, client: Client) -> None:
         """Install everything but the workload."""
+        await apply(client, [manifests.namespace(), *apiserver.permissions(), *self.registration()])
+
+    def registration(self) -> list[Object]:
+        """The Service and the APIServices."""
         port = self._port.number
         service = manifest(
             SERVICE,
@@ -84,7 +92,7 @@ class AggregatedApi:
             {**each, "spec": {**each["spec"], "service": {**each["spec"]["service"], "port": port}}}
             for each in apiserver.api_services()
         ]
-        await apply(client, [manifests.namespace(), *apiserver.permissions(), service, *registered])
+        return [service, *registered]
 
     async def available(self, client: Client, expected: bool = True) -> None:
         """Wait until kube-apiserver passes requests on to the process, or does no longer."""

@@ -134,7 +134,7 @@ def apiserver(
     namespace = leader_election_namespace or connection.namespace
     names = (f"{service_name}.{namespace}.svc",)
     options = ApiServerOptions(
-        ServingOptions(data_dir.absolute(), host, secure_port, names, accept_lost),
+        ServingOptions(data_dir.absolute(), host, secure_port, names, namespace, accept_lost),
         LEASE,
         namespace,
         health_address=address("--health-probe-bind-address", health_probe_bind_address),

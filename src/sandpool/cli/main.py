@@ -59,6 +59,7 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "Kubernetes clusters": {
         "install": ("sandpool.cli.install", "Install into a Kubernetes cluster."),
         "uninstall": ("sandpool.cli.uninstall", "Remove an installation from a Kubernetes cluster."),
+        "storage": ("sandpool.cli.storage", "Move sandboxes and claims of a cluster to another storage."),
         "token": ("sandpool.cli.token", "Issue a token for sandboxes behind the router."),
     },
     "This program": {

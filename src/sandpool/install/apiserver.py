@@ -30,6 +30,7 @@ from sandpool.install.names import (
     METRICS_PORT,
     NAMESPACE,
 )
+from sandpool.server.aggregated.storage_move import RECORD
 
 #: Room for about a million sandboxes; a sandbox with its claim takes some 10 KB.
 VOLUME_SIZE: Final = "10Gi"
@@ -45,6 +46,13 @@ _VERSION_PRIORITY: Final = 100
 _SYSTEM: Final = "kube-system"
 _VOLUME: Final = "data"
 _SERVICE_PORT: Final = 443
+# The record of a move of the storage, which the process follows and reports in.
+_MOVE_RULE: Final[Object] = {
+    "apiGroups": [""],
+    "resources": ["configmaps"],
+    "verbs": ["get", "list", "watch", "patch"],
+    "resourceNames": [RECORD],
+}
 #: Roles that every cluster has: asking what users may do, and reading how kube-apiserver names them.
 _AUTH_DELEGATOR: Final = "system:auth-delegator"
 _AUTHENTICATION_READER: Final = "extension-apiserver-authentication-reader"
@@ -88,7 +96,7 @@ def permissions() -> list[Object]:
         *roles.cluster_role(APISERVER, NAMESPACE, labels, granted, APISERVER),
         roles.cluster_role_binding(delegator, NAMESPACE, labels, _AUTH_DELEGATOR, APISERVER),
         workload.manifest(ROLE_BINDING, f"{APISERVER}-{_AUTHENTICATION_READER}", _SYSTEM, labels, **reader),
-        *roles.role(APISERVER, NAMESPACE, labels, roles.lease_rules(), APISERVER),
+        *roles.role(APISERVER, NAMESPACE, labels, [*roles.lease_rules(), _MOVE_RULE], APISERVER),
     ]
 
 

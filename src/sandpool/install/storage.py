@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from sandpool.api.kinds import API_SERVICE, API_SERVICES, CUSTOM_RESOURCE_DEFINITION, SANDPOOL
+from sandpool.api.kinds import API_SERVICE, API_SERVICES, CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, SANDPOOL
 from sandpool.install.errors import InstallError
+from sandpool.install.names import NAMESPACE
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
+from sandpool.server.aggregated.storage_move import RECORD, TO
 
 Storage = Literal["crd", "aggregated"]
 DEFAULT_STORAGE: Final[Storage] = "crd"
@@ -38,10 +40,21 @@ async def present_storage(client: Client) -> Storage | None:
 
 async def choose_storage(client: Client, wanted: Storage | None) -> Storage:
     """The storage to install: the wanted one, else the present one. Raises ``InstallError`` if they differ."""
+    await _refuse_during_move(client)
     present = await present_storage(client)
     if wanted is not None and present is not None and wanted != present:
         raise InstallError(
-            f"this cluster keeps its sandboxes with --storage {present}, which cannot change while it is installed\n"
-            f"`sandpool uninstall` deletes the sandboxes; install with --storage {wanted} afterwards"
+            f"this cluster keeps its sandboxes with --storage {present}\n"
+            f"To change that: `sandpool storage move --to {wanted}`"
         )
     return wanted or present or DEFAULT_STORAGE
+
+
+async def _refuse_during_move(client: Client) -> None:
+    try:
+        data = (await client.get(CONFIG_MAP, RECORD, NAMESPACE)).get("data") or {}
+    except NotFound:
+        return
+    raise InstallError(
+        f"a move of the storage is under way: finish it first, `sandpool storage move --to {data.get(TO, '')}`"
+    )

@@ -28,6 +28,7 @@ from sandpool.server.aggregated.kinds_server import GROUPS, KindsServer
 from sandpool.server.aggregated.namespaces import NamespaceMirror
 from sandpool.server.aggregated.registration import ApiServiceRegistration
 from sandpool.server.aggregated.request_header import RequestHeaderAuthenticator, RequestHeaderConfig
+from sandpool.server.aggregated.storage_move import CRD, FROZEN, TO, MoveRecord
 from sandpool.server.aggregated.subject_access import SubjectAccess
 from sandpool.server.aggregated.volume import check_volume
 from sandpool.server.auth.impersonation import NoImpersonation
@@ -50,6 +51,7 @@ class ServingOptions:
     host: str = ""  # all addresses
     port: int = 6443
     names: tuple[str, ...] = ()
+    namespace: str = ""  # in which a move of the storage is recorded; empty: it never moves
     accept_lost: bool = False  # serve although the cluster has pods whose sandboxes are not on the volume
 
 
@@ -80,8 +82,14 @@ class AggregatedServer:
         self._audit = audit
         self._config = AuthenticationConfig(client, clock, rng)
         self._namespaces = NamespaceMirror(client, clock, rng)
+        self._move = MoveRecord(client, options.namespace, clock, rng) if options.namespace else None
         self._certificate = ServingCertificate(options.data_dir / "pki", options.names, clock)
         self._kinds = KindsServer(store, self._namespaces.find, clock, rng, audit=audit)
+        #: What kube-apiserver passes on goes here.
+        self.handler = ForwardedHandler(
+            self._kinds.handler, SubjectAccess(client, clock), self._namespaces, self._leads
+        )
+        self._frozen = False
         self._stack = AsyncExitStack()
         self._parts: list[asyncio.Task[None]] = []
 
@@ -93,9 +101,12 @@ class AggregatedServer:
         await self._config.found.wait()
         self.waits_for = "kube-apiserver: its namespaces"
         await self._namespaces.synced.wait()
+        await self._take_in()
         self.waits_for = "kube-apiserver: which pods of sandboxes there are"
         await self._check_volume()
-        await self._kinds.start()
+        await self._kinds.start(collecting=not self.leaves)
+        if self.leaves:  # a process before this one may have said that writes have ended
+            await self.handler.freeze()
         self._stack.push_async_callback(self._kinds.stop)
         http = self._http()
         await http.start()
@@ -114,7 +125,30 @@ class AggregatedServer:
         for part in done:
             part.result()
 
+    @property
+    def leaves(self) -> bool:
+        """Whether the storage moves away from here, so that nothing may be written."""
+        return self._move is not None and self._move.data.get(TO) == CRD
+
+    async def leaving(self) -> None:
+        """Return when the storage begins to move away from here."""
+        if self._move is None:
+            await asyncio.Event().wait()
+        else:
+            await self._move.until(lambda data: data.get(TO) == CRD)
+
+    async def freeze(self) -> None:
+        """Refuse writes, and report when none is under way. The controllers have stopped."""
+        self._frozen = True
+        await self._kinds.stop_collecting()
+        await self.handler.freeze()
+        if self._move is not None:
+            _log.info("writes have ended at revision %d, because the storage moves", self._store.revision)
+            await self._move.report(FROZEN, str(self._store.revision))
+
     async def stop(self) -> None:
+        if self._frozen:
+            self._store.expire_watches()
         self.waits_for = "the process is stopping"
         await self._stack.aclose()
 
@@ -126,6 +160,16 @@ class AggregatedServer:
         task = asyncio.create_task(part)
         self._parts.append(task)
         self._stack.push_async_callback(_end, task)
+
+    async def _take_in(self) -> None:
+        """Take the objects in if the storage moves here."""
+        if self._move is None:
+            return
+        self._run(self._move.run())
+        self.waits_for = "kube-apiserver: whether the storage moves"
+        await self._move.synced.wait()
+        self.waits_for = "`sandpool storage move`: the custom resources to take in"
+        await self._move.take_in(self._store, self.options.data_dir)
 
     async def _check_volume(self) -> None:
         """Check the volume as soon as kube-apiserver answers."""
@@ -142,9 +186,8 @@ class AggregatedServer:
         config, certificate = self._config, self._certificate
         assert config.current is not None
         authenticator = RequestHeaderAuthenticator(config.current, self._clock)
-        access = SubjectAccess(self._client, self._clock)
         http = HttpServer(
-            ForwardedHandler(self._kinds.handler, access, self._namespaces, self._leads),
+            self.handler,
             authenticator,
             authorizer=NoImpersonation(),
             tls=certificate.tls(config.current.client_ca),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, Protocol
@@ -17,6 +18,7 @@ from sandpool.server.request.request_info import RequestInfo, parse
 
 # An update and a patch create an object that does not exist, if they may.
 _CREATING: Final = frozenset({"create", "update", "patch"})
+_MOVES: Final = "the storage of these objects moves; try again in a moment"
 _READING: Final = frozenset({"get", "list", "watch"})
 
 
@@ -34,12 +36,23 @@ class ForwardedHandler:
         self._access = access
         self._namespaces = namespaces
         self._leads = leads
+        self._frozen = False
+        self._writing = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def freeze(self) -> None:
+        """Refuse writes from now on; return when none is under way."""
+        self._frozen = True
+        await self._idle.wait()
 
     async def handle(self, request: ServerRequest) -> Response:
         """See ``http.server.RequestHandler``."""
         info = parse(request.method, request.path, request.query)
         await self._access.require(request.user, info)
         if info.is_resource and info.verb not in _READING:
+            if self._frozen:
+                raise ServiceUnavailable(_MOVES, details={"retryAfterSeconds": 1})
             if not self._leads():
                 why = "this server does not hold the leader lease and must not write; try again"
                 raise ServiceUnavailable(why, details={"retryAfterSeconds": 1})
@@ -50,7 +63,20 @@ class ForwardedHandler:
                     request.create_refusal = error
             if info.namespace and info.verb in _CREATING:
                 await self._namespaces.ensure(info.namespace)
+            return await self._write(request)
         return await self._handler.handle(request)
+
+    async def _write(self, request: ServerRequest) -> Response:
+        if self._frozen:  # meanwhile
+            raise ServiceUnavailable(_MOVES, details={"retryAfterSeconds": 1})
+        self._writing += 1
+        self._idle.clear()
+        try:
+            return await self._handler.handle(request)
+        finally:
+            self._writing -= 1
+            if not self._writing:
+                self._idle.set()
 
 
 class Authorized:

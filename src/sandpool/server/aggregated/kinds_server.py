@@ -80,17 +80,22 @@ class KindsServer:
         )
         self._collecting: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
+    async def start(self, *, collecting: bool = True) -> None:
         self.collector.start()
         self.store.observe(self._notice)
-        self._collecting = asyncio.create_task(self.collector.controller.run(), name="garbage collector")
+        if collecting:
+            self._collecting = asyncio.create_task(self.collector.controller.run(), name="garbage collector")
         self.ready = True
 
-    async def stop(self) -> None:
-        self.ready = False
+    async def stop_collecting(self) -> None:
+        """End the collector, which writes."""
         if self._collecting is not None:
             self._collecting.cancel()
             await asyncio.gather(self._collecting, return_exceptions=True)
+
+    async def stop(self) -> None:
+        self.ready = False
+        await self.stop_collecting()
         self.handler.close()
 
     def transport(self, name: str) -> InProcessTransport:

@@ -162,12 +162,18 @@ class AggregatedProcess:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(server.stop)
             await server.start()
-            controllers = self._controllers(server)
-            await controllers.start()
-            stack.push_async_callback(controllers.stop)
-            self.serving.set()
             stack.callback(self.serving.clear)
-            await _first_of(server.wait(), controllers.wait())
+            if not server.leaves:
+                controllers = self._controllers(server)
+                await controllers.start()
+                try:
+                    self.serving.set()
+                    await _first_of(server.wait(), controllers.wait(), server.leaving())
+                finally:
+                    await controllers.stop()
+            await server.freeze()
+            self.serving.set()
+            await server.wait()
 
     def _missing(self) -> str:
         """What keeps the process from serving; empty while it serves."""

@@ -17,7 +17,7 @@ from sandpool.server.request.options import WatchOptions
 from sandpool.server.resources import Resource
 from sandpool.server.store.entry import Change, Entry, Overrun
 from sandpool.server.store.history import Compacted
-from sandpool.server.store.watch import Subscription
+from sandpool.server.store.watch import Subscription, SubscriptionExpired
 
 # Clients reconnect from their last resourceVersion; ending watches after a while spreads reconnects.
 _DEFAULT_TIMEOUT = 1800.0
@@ -157,6 +157,9 @@ class _Stream:
                     yield [self._bookmark(seen)]
         except Overrun:
             return
+        except SubscriptionExpired:
+            status = Expired("the objects have moved; list them again").status()
+            yield [WatchLine("ERROR", status, orjson.dumps(status))]
         finally:
             subscription.close()
 

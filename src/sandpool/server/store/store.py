@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -216,6 +216,26 @@ class Store:
         entry = Entry.of(key, revision, row, object, encoded)
         change = Change("ADDED" if previous is None else "MODIFIED", entry, previous)
         return self._accept(resource, change, object)
+
+    async def fill(self, objects: Iterable[tuple[str, Key, Object]], revision: int) -> None:
+        """Put objects into an empty store, all in one commit. Their revisions are above ``revision``, and watches from
+        earlier ones must start over."""
+        if self._head_revision:
+            raise RuntimeError("the store is not empty")
+        self._head_revision = revision
+        # Nothing else runs meanwhile, so they are in one batch.
+        writes = [self.put(resource, key, object) for resource, key, object in objects]
+        if not writes:
+            self._head_revision = self.revision
+        for write in writes:
+            await write.durable
+        for resource in self.resources():
+            self.compact(resource)
+
+    def expire_watches(self) -> None:
+        """End all watches with the error that makes a client list again."""
+        for resource_store in self._resource_stores.values():
+            resource_store.hub.close(expired=True)
 
     def remove(self, resource: str, key: Key, final: Object) -> Write:
         """Accept the removal of an object; ``final`` is its last state, as watches will see it."""

@@ -18,6 +18,10 @@ from sandpool.server.store.entry import Change, Overrun
 MAX_BACKLOG = 20_000
 
 
+class SubscriptionExpired(Exception):
+    """The subscriber must start over: the objects continue elsewhere."""
+
+
 class Subscription:
     """Changes of one scope, in order, from the moment of subscribing on."""
 
@@ -29,6 +33,7 @@ class Subscription:
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
         self._overrun = False
+        self._expired = False
 
     def deliver(self, change: Change) -> None:
         changes = self._changes
@@ -39,10 +44,10 @@ class Subscription:
             changes.append(change)
         self._notify()
 
-    def close(self) -> None:
-        """End the subscription: the reader gets the remaining changes, then None."""
+    def close(self, *, expired: bool = False) -> None:
+        """End the subscription: the reader gets the remaining changes, then None, or ``SubscriptionExpired``."""
         if not self._closed:
-            self._closed = True
+            self._closed, self._expired = True, expired
             self._hub.leave(self)
             self._notify()
 
@@ -68,6 +73,8 @@ class Subscription:
         if self._changes:
             changes, self._changes = self._changes, []
             return changes
+        if self._expired:
+            raise SubscriptionExpired
         return None if self._closed else []
 
 
@@ -130,8 +137,8 @@ class WatchHub:
                     subscription.deliver(change)
         return delivered
 
-    def close(self) -> None:
+    def close(self, *, expired: bool = False) -> None:
         groups = [self._everything, *self._by_namespace.values(), *self._by_key.values(), *self._by_name.values()]
         for group in groups:
             for subscription in list(group):
-                subscription.close()
+                subscription.close(expired=expired)
