@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cryptography import x509
+
 from sandpool.server.aggregated.certificates import CHECK_SECONDS, ServingCertificate
 from sandpool.testing.clock import ManualClock
 
@@ -30,3 +32,31 @@ async def test_certificate_is_kept_over_a_restart(tmp_path: Path) -> None:
     assert (tmp_path / "server.crt").read_bytes() == before
     ServingCertificate(tmp_path, ["another.system.svc"], clock)
     assert (tmp_path / "server.crt").read_bytes() != before
+
+
+async def test_ca_is_replaced_without_a_moment_in_which_clients_distrust_the_server(tmp_path: Path) -> None:
+    """For ten years and a half, with a restart at every check: what serves was issued by a CA that clients trust, also
+    by those that have the bundle of the check before."""
+    clock = ManualClock()
+    certificate = ServingCertificate(tmp_path, ["name"], clock)
+    bundles, used = [certificate.ca], set[str]()
+
+    def check() -> None:
+        serving = x509.load_pem_x509_certificate(certificate._read())
+        for bundle in bundles[-2:]:
+            found = x509.load_pem_x509_certificates(bundle.encode())
+            assert any(ca.subject == serving.issuer for ca in found)
+            assert all(ca.not_valid_after_utc > clock.now() for ca in found)
+        used.add(serving.issuer.rfc4514_string())
+
+    for day in range(int(10.5 * 365)):
+        await clock.advance(24 * 3600)
+        # The bundle is not published for a week, because kube-apiserver is away.
+        certificate.replace_ca(published=day % 14 < 7)
+        bundles.append(certificate.ca)
+        if day % 100 == 0 or len(x509.load_pem_x509_certificates(certificate.ca.encode())) > 1:
+            check()
+            certificate = ServingCertificate(tmp_path, ["name"], clock)
+    check()
+    assert len(used) == 2
+    assert len(x509.load_pem_x509_certificates(certificate.ca.encode())) == 1

@@ -112,10 +112,9 @@ class AggregatedServer:
         await http.start()
         self._stack.push_async_callback(http.stop)
         self.port = http.port
-        self._run(
-            ApiServiceRegistration(self._client, API_SERVICES, self._certificate.ca, self._clock, self._rng).run()
-        )
-        self._run(self._renew(http))
+        registration = ApiServiceRegistration(self._client, API_SERVICES, self._certificate.ca, self._clock, self._rng)
+        self._run(registration.run())
+        self._run(self._renew(http, registration))
         self.waits_for = ""
         _log.info("serving %s on port %d", " and ".join(GROUPS), http.port)
 
@@ -208,10 +207,14 @@ class AggregatedServer:
         config.on_change = follow
         return http
 
-    async def _renew(self, http: HttpServer) -> None:
+    async def _renew(self, http: HttpServer, registration: ApiServiceRegistration) -> None:
         while True:
             await self._clock.sleep(CHECK_SECONDS)
-            config = self._config.current
+            config, trusted = self._config.current, self._certificate.ca
+            self._certificate.replace_ca(published=registration.published)
+            if self._certificate.ca != trusted:
+                _log.info("replacing the CA of this server")
+                registration.publish(self._certificate.ca)
             if self._certificate.renewed() and config is not None:
                 _log.info("renewed the serving certificate")
                 http.replace_tls(self._certificate.tls(config.client_ca), distrust=False)

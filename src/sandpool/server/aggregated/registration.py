@@ -29,7 +29,7 @@ class ApiServiceRegistration:
 
     def __init__(self, client: Client, names: Sequence[str], bundle: str, clock: Clock, rng: Random) -> None:
         self._client = client
-        self._bundle = base64.b64encode(bundle.encode()).decode()
+        self._bundle = _encoded(bundle)
         self._controller = Controller("apiservice", self._reconcile, clock, rng, quiet_failures=4)
         self._caches: dict[str, Cache[str]] = {}
         self._reflectors = []
@@ -39,6 +39,17 @@ class ApiServiceRegistration:
             self._reflectors.append(
                 Reflector(client, API_SERVICE, cache, clock, rng, field_selector=f"metadata.name={name}")
             )
+
+    def publish(self, bundle: str) -> None:
+        """Publish another bundle from now on."""
+        self._bundle = _encoded(bundle)
+        for name in self._caches:
+            self._controller.enqueue(name)
+
+    @property
+    def published(self) -> bool:
+        """Whether all APIServices have the bundle."""
+        return all(cache.get(Key("", name)) == self._bundle for name, cache in self._caches.items())
 
     async def run(self) -> None:
         """Follow the APIServices until cancelled."""
@@ -62,6 +73,10 @@ class ApiServiceRegistration:
             return DONE
         _log.info("published the CA of this server in the APIService %s", name)
         return DONE
+
+
+def _encoded(bundle: str) -> str:
+    return base64.b64encode(bundle.encode()).decode()
 
 
 def _ca_bundle(api_service: SharedObject) -> str:

@@ -70,6 +70,10 @@ class Authority:
     def ca_pem(self) -> str:
         return _pem(self._ca).decode()
 
+    @property
+    def ca_expires(self) -> datetime:
+        return self._ca.not_valid_after_utc
+
     def server(self, names: Iterable[str] = ()) -> Identity:
         """The serving certificate, valid for loopback, the cluster names and these names."""
         return self._serving("server", _name("kube-apiserver"), {*LOOPBACK_NAMES, *CLUSTER_NAMES, *names})

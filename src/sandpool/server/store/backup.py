@@ -20,6 +20,7 @@ import errno
 import gzip
 import hashlib
 import os
+import re
 import shutil
 import sqlite3
 import threading
@@ -63,6 +64,7 @@ _Json = dict[str, Any]
 
 _KIND: Final = "sandpool backup"
 _FORMAT: Final = 1
+_PKI: Final = re.compile(r"pki(/ca-\d+)?")
 _DRAFT: Final = "restore-draft"
 _ROWS: Final = 500  # per transaction, and per report of the progress
 _LEVEL: Final = 1  # of compression: the best one takes ten times as long for a fifth less
@@ -325,7 +327,7 @@ def _snapshot(data_dir: Path) -> Iterator[tuple[sqlite3.Connection, bytes]]:
 
 def _identity(data_dir: Path) -> Iterator[tuple[str, bytes]]:
     """The files that make clients recognise a server: keys, certificates, tokens, and the mark of its cluster."""
-    for path in (*sorted(data_dir.glob("*")), *sorted(data_dir.glob("pki/*"))):
+    for path in (*sorted(data_dir.glob("*")), *sorted(data_dir.glob("pki/**/*"))):
         name = str(path.relative_to(data_dir))
         if _is_identity(name) and path.is_file() and not path.is_symlink():
             yield name, path.read_bytes()
@@ -335,8 +337,8 @@ def _is_identity(name: str) -> bool:
     directory, _, file = name.rpartition("/")
     if not file or file.startswith("."):
         return False
-    if directory == "pki":
-        return file.endswith((".crt", ".key"))
+    if _PKI.fullmatch(directory):
+        return file.endswith((".crt", ".key")) or file == "authorities.json"
     return not directory and (file in ("service-account.key", "cluster") or file.endswith("-token"))
 
 
@@ -348,7 +350,7 @@ def _put_file(draft: Path, name: object, data: object) -> None:
     except binascii.Error as error:
         raise ValueError(f"the file {name}: {error}") from error
     path = draft / name
-    path.parent.mkdir(exist_ok=True, mode=0o700)
+    path.parent.mkdir(exist_ok=True, parents=True, mode=0o700)
     write_private(path, content)
 
 
