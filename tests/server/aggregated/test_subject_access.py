@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -191,6 +192,23 @@ async def test_failed_review_fails_all_that_wait_and_is_asked_again(access: Subj
     api.error = None
     await access.require(ALICE, getting("a"))
     assert len(api.specs) == 2
+
+
+async def test_failed_review_of_disconnected_clients_is_no_error_of_the_loop(access: SubjectAccess, api: Api) -> None:
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    api.open.clear()
+    api.error = ConnectionError("gone")
+    request = asyncio.create_task(access.require(ALICE, getting("a")))
+    await api.asked.acquire()
+    request.cancel()
+    await asyncio.wait([request])
+    (asking,) = access._asking.values()
+    api.open.set()
+    await asyncio.wait([asking])
+    del request, asking
+    gc.collect()
+    assert reported == []
 
 
 async def test_number_of_answers_is_bounded(api: Api, clock: ManualClock) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
+from functools import partial
 from typing import Final, NamedTuple
 
 from sandpool.api.kinds import SUBJECT_ACCESS_REVIEW
@@ -92,8 +93,13 @@ class SubjectAccess:
         if asking is None:
             # A task of its own: a client that disconnects must not take the answer from the others that wait for it.
             asking = self._asking[question] = asyncio.create_task(self._ask(question))
-            asking.add_done_callback(lambda _: self._asking.pop(question, None))
+            asking.add_done_callback(partial(self._answered, question))
         return await asyncio.shield(asking)
+
+    def _answered(self, question: _Question, asking: asyncio.Task[_Answer]) -> None:
+        self._asking.pop(question, None)
+        if not asking.cancelled():
+            asking.exception()  # retrieved here: every client that waited for the answer may have disconnected
 
     async def _ask(self, question: _Question) -> _Answer:
         self.reviews += 1
