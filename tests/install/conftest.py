@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 
 import pytest
 
-from sandpool.api.kinds import NAMESPACE
+from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION, NAMESPACE
 from sandpool.cli.install import chosen
 from sandpool.engine.clock import SystemClock
 from sandpool.explain.audit import Audit, request_of_kubernetes
 from sandpool.install import names
+from sandpool.install.installer import type_of
 from sandpool.install.manifests import InstallOptions
 from sandpool.install.remover import Remover
 from sandpool.kube.errors import NotFound
@@ -40,13 +42,18 @@ async def cluster(plane: ControlPlane) -> AsyncIterator[Cluster]:
     yield Cluster(plane, client, Audit(plane.audit_log, request_of_kubernetes))
     everything = chosen(InstallOptions(), router=True, monitored=True)
     await Remover(client, SystemClock(), lambda line: None, with_claims=True).remove(everything)
+    # The removal keeps what another tool made, such as kustomize or the test itself.
+    for each in reversed(everything):
+        with suppress(NotFound):
+            await client.delete(type_of(each), each["metadata"]["name"], each["metadata"].get("namespace"))
 
     async def gone() -> bool:
-        try:
-            await client.get(NAMESPACE, names.NAMESPACE)
-        except NotFound:
-            return True
-        return False
+        for each in everything:
+            if type_of(each) in (NAMESPACE, CUSTOM_RESOURCE_DEFINITION):
+                with suppress(NotFound):
+                    await client.get(type_of(each), each["metadata"]["name"])
+                    return False
+        return True
 
     await until(gone, within=120)
     await endpoint.close()
