@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from click.testing import CliRunner, Result
 
 from sandpool.cli.main import main
 from sandpool.explain.request import AuditedRequest, who
+from sandpool.home.discovery import Home, announced
+from sandpool.home.process import ProcessIdentity
 from tests.explain.audit_lines import ours, passed
 
 LOG = [
@@ -46,6 +50,47 @@ def run(*arguments: str, **environ: str) -> Result:
 def test_timeline_is_printed_as_a_table(log: Path, subject: tuple[str, str]) -> None:
     told = run(*subject, "-n", "ns", "--writes", "--audit-log", str(log))
     assert (told.exit_code, told.output) == (0, TABLE)
+
+
+def test_log_of_the_running_home_and_namespace_of_its_context_are_the_defaults(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "kubeconfig"
+    context = {"cluster": "home", "user": "me", "namespace": "ns"}
+    config.write_text(
+        yaml.safe_dump(
+            {
+                "clusters": [{"name": "home", "cluster": {"server": "https://127.0.0.1:1"}}],
+                "users": [{"name": "me", "user": {}}],
+                "contexts": [{"name": "home", "context": context}],
+                "current-context": "home",
+            }
+        )
+    )
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("KUBECONFIG", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "SUDO_UID"):
+        monkeypatch.delenv(name, raising=False)
+    home = Home(
+        name="",
+        process=ProcessIdentity.current(),
+        url="https://127.0.0.1:1",
+        kubeconfig=config,
+        router_url=None,
+        router_token_file=None,
+        metrics_url=None,
+        data_dir=tmp_path / "data",
+        log=None,
+        node="",
+        settings={},
+        version="1",
+        started=datetime(2026, 1, 2, tzinfo=UTC),
+    )
+    with announced(home):
+        refused = run("claim", "mine")
+        assert refused.exit_code == 2
+        assert "sandpool up -d --audit-log" in refused.output
+    with announced(replace(home, audit_log=log)):
+        assert run("claim", "mine", "--writes").output == TABLE
 
 
 @pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
@@ -131,7 +176,7 @@ def test_several_logs_are_merged(log: Path, tmp_path: Path) -> None:
 def test_errors_say_what_to_do(log: Path, tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("no log\n")
     for arguments, code, said in (
-        (("claim", "mine"), 2, "Missing option '--audit-log'"),
+        (("claim", "mine"), 2, "name an audit log with --audit-log: no home runs that could have one"),
         (
             ("claim", "mine", "--audit-log", str(tmp_path / "none")),
             1,

@@ -71,6 +71,14 @@ def test_missing_claim_is_reported(server: ServerProcess) -> None:
     )
 
 
+def test_namespace_of_the_context_is_the_default(server: ServerProcess, tmp_path: Path) -> None:
+    config = yaml.safe_load(server.kubeconfig.read_text())
+    config["contexts"][0]["context"]["namespace"] = "some"
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    assert 'there is no claim "mine" in namespace "some"' in run("mine", "--kubeconfig", str(path)).output
+
+
 def test_missing_permission_is_reported(of_alice: Path) -> None:
     told = run("mine", "--kubeconfig", str(of_alice))
     assert told.exit_code == 1

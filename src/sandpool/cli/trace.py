@@ -16,6 +16,10 @@ from sandpool.explain.calls import Call, NotAnAuditLog
 from sandpool.explain.log_files import LogFiles
 from sandpool.explain.request import who
 from sandpool.explain.timeline import Lines, RelatedObjects, Step, objects_of_claim, objects_of_sandbox, timeline
+from sandpool.home.connection import resolve
+from sandpool.home.discovery import Home
+from sandpool.kube.kubeconfig import KubeconfigError
+from sandpool.service.service import DEFAULT_NAMESPACE
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,13 +47,12 @@ def _options(command: F) -> F:
             "logs",
             type=click.Path(path_type=Path, dir_okay=False),
             multiple=True,
-            required=True,
             envvar="SANDPOOL_AUDIT_LOG",
             help="Audit log of `sandpool up --audit-log FILE` or of kube-apiserver; repeatable. "
-            "[env: SANDPOOL_AUDIT_LOG]",
+            "[env: SANDPOOL_AUDIT_LOG] [default: that of the running home]",
         ),
         document_option,
-        click.option("--namespace", "-n", default="default", show_default=True),
+        click.option("--namespace", "-n", help="Namespace. [default: that of the context]"),
         click.argument("name"),
     ):
         command = add(command)
@@ -75,16 +78,39 @@ def sandbox(**arguments: Any) -> None:
     _tell("sandbox", objects_of_sandbox, **arguments)
 
 
+def _context() -> tuple[str, Home | None]:
+    """Return the namespace and the home of the context. A log can be read without an API, so there may be none."""
+    try:
+        target = resolve()
+        return target.connection().namespace, target.home
+    except KubeconfigError:
+        return DEFAULT_NAMESPACE, None
+
+
+def _log_of(home: Home | None) -> Path:
+    if home is None:
+        raise click.UsageError("name an audit log with --audit-log: no home runs that could have one")
+    if home.audit_log is None:
+        raise click.UsageError(
+            "the running home writes no audit log. Start it with one, for what happens from then on:\n"
+            "sandpool down && sandpool up -d --audit-log audit.log"
+        )
+    return home.audit_log
+
+
 def _tell(
     kind: str,
     cast_of: Callable[[Lines, str, str], RelatedObjects],
     name: str,
-    namespace: str,
+    namespace: str | None,
     logs: Sequence[Path],
     controllers: Sequence[Path],
     writes: bool,
     output: str,
 ) -> None:
+    if not (logs and namespace):
+        of_context, home = _context()
+        namespace, logs = namespace or of_context, logs or [_log_of(home)]
     logged = LogFiles(logs, controllers)
     lines = logged.lines
     try:

@@ -269,6 +269,7 @@ def _home(
         dashboard_token_file=None if dashboard is None else dashboard.token_file.absolute(),
         e2b_url=None if e2b is None else e2b.url,
         e2b_key_file=None if e2b is None else e2b.key_file.absolute(),
+        audit_log=None if daemon.settings.audit_log is None else daemon.settings.audit_log.absolute(),
     )
 
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import click
 
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.printable import one_line
 from sandpool.api.times import timestamp
-from sandpool.cli.cluster import change
+from sandpool.cli.sessions import Target, target_options
 from sandpool.engine.clock import SystemClock
 from sandpool.explain.claim import Explanation, Link
 from sandpool.explain.objects import explain_object
-from sandpool.kube.client import Client
 from sandpool.kube.errors import Forbidden, NotFound
 from sandpool.service.errors import unknown_name
-
-F = TypeVar("F", bound=Callable[..., Any])
+from sandpool.service.service import Service
 
 #: Kinds by the words of users, in the order in which a name without a kind is looked for.
 _KINDS: Final = {
@@ -56,26 +53,11 @@ def why() -> None:
     """
 
 
-def _options(command: F) -> F:
-    for add in (
-        click.option("--context", help="Context of the kubeconfig, or name of a local home."),
-        click.option(
-            "--kubeconfig",
-            type=click.Path(path_type=Path, dir_okay=False),
-            help="Kubeconfig of the cluster. [default: KUBECONFIG, the chosen context, the local home]",
-        ),
-        click.option("--namespace", "-n", default="default", show_default=True),
-        click.argument("name"),
-    ):
-        command = add(command)
-    return command
-
-
 def _command(kind: str, text: str) -> click.Command:
-    def explain_one(name: str, namespace: str, kubeconfig: Path | None, context: str | None) -> None:
-        change(kubeconfig, context, lambda client: _show(client, kind, namespace, name))
+    def explain_one(name: str, target: Target) -> None:
+        target.run(lambda service: _show(service, kind, name))
 
-    return click.command(name=kind, help=text)(_options(explain_one))
+    return click.command(name=kind, help=text)(click.argument("name")(target_options(explain_one)))
 
 
 for _kind, _text in {
@@ -92,17 +74,19 @@ for _kind, _text in {
 
 
 @why.command(name="object", hidden=True)
-@_options
-def any_object(name: str, namespace: str, kubeconfig: Path | None, context: str | None) -> None:
+@click.argument("name")
+@target_options
+def any_object(name: str, target: Target) -> None:
     """Explain the object with a name: a claim, or else a sandbox, a pool, a template or a pod."""
 
-    async def work(client: Client) -> None:
+    async def work(service: Service) -> None:
+        client, namespace = service.client, service.namespace
         for kind, type in _KINDS.items():
             try:
                 await client.get(type, name, namespace)
             except (NotFound, Forbidden):
                 continue
-            await _show(client, kind, namespace, name)
+            await _show(service, kind, name)
             return
         known = [
             item["metadata"]["name"]
@@ -113,12 +97,13 @@ def any_object(name: str, namespace: str, kubeconfig: Path | None, context: str 
             "claim, sandbox, pool, template or pod", name, namespace, known, "List claims with: sandpool ls"
         )
 
-    change(kubeconfig, context, work)
+    target.run(work)
 
 
-async def _show(client: Client, kind: str, namespace: str, name: str) -> None:
+async def _show(service: Service, kind: str, name: str) -> None:
+    namespace = service.namespace
     try:
-        explanation = await explain_object(client, kind, namespace, name, SystemClock().now())
+        explanation = await explain_object(service.client, kind, namespace, name, SystemClock().now())
     except NotFound:
         history = f"; with an audit log, `sandpool trace {kind} {name}` shows its history"
         raise click.ClickException(

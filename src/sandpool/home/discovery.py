@@ -65,6 +65,7 @@ class Home:
     dashboard_token_file: Path | None = None
     e2b_url: str | None = None
     e2b_key_file: Path | None = None
+    audit_log: Path | None = None
 
     @property
     def shortcomings(self) -> list[str]:
@@ -226,6 +227,7 @@ def _document(home: Home) -> dict[str, Any]:
         "dashboardTokenFile": None if home.dashboard_token_file is None else str(home.dashboard_token_file),
         "e2bUrl": home.e2b_url,
         "e2bKeyFile": None if home.e2b_key_file is None else str(home.e2b_key_file),
+        "auditLog": None if home.audit_log is None else str(home.audit_log),
     }
 
 
@@ -234,6 +236,7 @@ def _home(document: Mapping[str, Any]) -> Home:
     token_file, log = document["routerTokenFile"], document["log"]
     dashboard = document.get("dashboardTokenFile")  # a home of an earlier version has none
     e2b_key = document.get("e2bKeyFile")
+    audit_log = document.get("auditLog")
     return Home(
         name=document["name"],
         process=ProcessIdentity(int(process["pid"]), int(process["started"]), str(process["boot"])),
@@ -252,4 +255,5 @@ def _home(document: Mapping[str, Any]) -> Home:
         dashboard_token_file=None if dashboard is None else Path(dashboard),
         e2b_url=document.get("e2bUrl"),
         e2b_key_file=None if e2b_key is None else Path(e2b_key),
+        audit_log=None if audit_log is None else Path(audit_log),
     )
