@@ -24,7 +24,7 @@ class PoolStuck(ServiceError):
 
 
 class Pool(NamedTuple):
-    """A pool as users see it. ``problem`` is the message of Progressing while that is False, else empty."""
+    """A pool as users see it. ``message`` is that of Progressing, and ``problem`` the same while that is False."""
 
     name: str
     namespace: str
@@ -36,6 +36,7 @@ class Pool(NamedTuple):
     updated: int
     updated_ready: int
     observed: bool  # the numbers belong to the current spec
+    message: str
     problem: str
     progress: str  # the reason of the condition Progressing
     created: str
@@ -57,6 +58,7 @@ class Pool(NamedTuple):
             updated=status.get("updatedReplicas", 0),
             updated_ready=status.get("updatedReadyReplicas", 0),
             observed=status.get("observedGeneration", 0) >= metadata.get("generation", 0),
+            message=progressing.get("message", ""),
             problem=progressing.get("message", "") if progressing.get("status") == api.FALSE else "",
             progress=progressing.get("reason", ""),
             created=metadata.get("creationTimestamp", ""),
@@ -181,6 +183,8 @@ class Pools:
         except TimeoutError:
             ready = 0 if last is None else last.ready
             message = f'pool "{name}" had {ready} of {count} sandboxes ready after {timeout:g} s'
+            if last is not None and last.message:
+                message = f"{message} ({last.message})"
             raise NotReadyInTime(message, _why(name)) from None
         raise PoolStuck(f'pool "{name}" was deleted while it was waited for')
 
