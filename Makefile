@@ -39,7 +39,7 @@ test-vm: setup   ## the tests that depend on cgroups, on a virtual machine with 
 	tests/node/runtimes/test_adoption.py tests/node/pods/test_inside.py tests/security/test_survival.py tests/security/test_bombs.py
 
 lint: setup      ## formatting, style and types
-	@$(BIN)/ruff format --check -q . && $(BIN)/ruff check -q . && $(BIN)/mypy
+	@$(BIN)/ruff format --check -q . && $(BIN)/ruff check -q . && $(BIN)/mypy && dev/typescript/check
 
 format: setup    ## rewrite the code in the project's format
 	@$(BIN)/ruff format -q . && $(BIN)/ruff check -q --fix .

@@ -32,7 +32,7 @@ export function namespaced(namespace, name) {
   return [h("span", { class: "namespace" }, `${namespace}/`), name];
 }
 
-/** @param {string} title @param {any} [actions] @param {any} [lead] @param {string} [back] */
+/** @param {string | any[]} title @param {any} [actions] @param {any} [lead] @param {string} [back] */
 export function header(title, actions, lead, back) {
   return h(
     "header",

@@ -33,27 +33,26 @@ export class Screen {
     this.reply = reply;
     this.title = "";
     this.bells = 0;
-    this.reset();
-  }
-
-  reset() {
     /** @type {Line[]} */
     this.scrollback = [];
     /** Lines that were dropped from the beginning of the scrollback. */
     this.dropped = 0;
     this.versions = 0;
+    /** @type {Style} */
     this.style = PLAIN;
-    this.lines = this.blankLines(this.rows);
+    this.lines = this.blankLines(rows);
     /** @type {Line[] | null} */
     this.mainLines = null;
     this.x = 0;
     this.y = 0;
     this.top = 0;
-    this.bottom = this.rows - 1;
+    this.bottom = rows - 1;
+    /** @type {{x: number, y: number, style: Style, drawing: boolean}} */
     this.saved = { x: 0, y: 0, style: PLAIN, drawing: false };
     this.autowrap = true;
     this.origin = false;
     this.insert = false;
+    /** @type {boolean} */
     this.drawing = false;
     this.applicationKeys = false;
     this.bracketedPaste = false;
@@ -65,6 +64,12 @@ export class Screen {
     this.state = this.ground;
     this.sequence = "";
     this.last = " ";
+  }
+
+  /** Start anew, with the title and the number of bells as they are. */
+  reset() {
+    const { title, bells } = this;
+    Object.assign(this, new Screen(this.columns, this.rows, this.reply), { title, bells });
   }
 
   /** Take in output. @param {string} text */
@@ -462,6 +467,7 @@ export class Screen {
 
   /** @returns {Line} */
   blankLine() {
+    /** @type {Line} */
     const line = { cells: [], version: 0 };
     this.fillLine(line);
     return line;
