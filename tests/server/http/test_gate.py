@@ -190,3 +190,8 @@ async def test_a_connection_with_a_complete_head_may_last() -> None:
         writer.write(GET)
         assert await reader.readline() == b"served\n"
         assert not Library.made[0].lost.done()
+
+
+async def test_closing_twice_is_closing_once() -> None:
+    async with gated(GateLimits()) as server:
+        await server.gate.close()

@@ -142,9 +142,10 @@ class Listener:
             self._loop.add_reader(listening, self._accept, listening)
 
     def close(self) -> None:
-        """Stop accepting, and end handshakes."""
+        """Stop accepting, and end handshakes. Further calls change nothing."""
         self._closed = True
-        for listening in self._sockets:
+        sockets, self._sockets = self._sockets, []
+        for listening in sockets:
             self._loop.remove_reader(listening)
             listening.close()
         for task in self._opening:
