@@ -12,6 +12,8 @@ from sandpool.api.resource import Object, ResourceType
 from sandpool.api.times import timestamp
 from sandpool.node.simulated import Fate
 from sandpool.testing.world import World
+from tests.behaviour.test_late_binding import ENV
+from tests.behaviour.test_late_binding import template as opted_in_template
 
 
 def in_seconds(world: World, seconds: float) -> str:
@@ -139,6 +141,23 @@ async def test_conditions_follow_the_change_that_makes_a_finished_claim_expire(w
     await world.patch(SANDBOX_CLAIM, "mine", {"spec": {"lifecycle": {"shutdownTime": in_seconds(world, -5)}}})
     await world.wait(5)
     assert await generations(world, SANDBOX_CLAIM, "mine") == (2, {"Ready": 2, "Finished": 2})
+
+
+async def test_conditions_follow_the_change_that_makes_a_claim_with_variables_expire(world: World) -> None:
+    """All of them with the write that reports the expiry: a client that sees it has nothing more to wait for."""
+    await opted_in_template(world)
+    await world.pool(2)
+    await world.claim("mine", env=ENV, lifecycle={"shutdownPolicy": "Retain"})
+    await world.served(1)
+    await world.wait(11)
+    assert await generations(world, SANDBOX_CLAIM, "mine") == (1, {"EnvironmentBound": 1, "Ready": 1})
+    since = len(world.wire.requests)
+    await world.patch(SANDBOX_CLAIM, "mine", {"spec": {"lifecycle": {"shutdownTime": in_seconds(world, -5)}}})
+    await world.wait(11)
+    first, *_ = (each for each in world.wire.requests[since:] if each.path.endswith("/sandboxclaims/mine/status"))
+    shown = {each["type"]: each for each in first.body["status"]["conditions"]}
+    assert shown["Ready"]["reason"] == "ClaimExpired"
+    assert {type: each["observedGeneration"] for type, each in shown.items()} == {"EnvironmentBound": 2, "Ready": 2}
 
 
 async def test_rejected_claim_conditions_follow(world: World) -> None:

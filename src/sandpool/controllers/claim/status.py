@@ -1,10 +1,11 @@
-"""The status of a claim: name and addresses of its sandbox, and the conditions Ready, Finished and StateLost."""
+"""The status of a claim: name and addresses of its sandbox, and the conditions that the claim controller writes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from sandpool.api import conditions as texts
 from sandpool.api.conditions import (
@@ -30,6 +31,10 @@ from sandpool.controllers.claim.errors import ClaimError, Retry, Status
 from sandpool.controllers.claim.late_binding import BindingOutcome
 from sandpool.controllers.writer import Patch
 from sandpool.kube.patches import merge_diff
+
+#: The types of the conditions that the claim controller writes. Each write of the status brings all of them that are
+#: there to the claim's generation. Conditions of other controllers are left alone.
+_WRITTEN: Final = frozenset({ENVIRONMENT_BOUND, FINISHED, READY, STATE_LOST})
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +131,8 @@ def next_status(
     before = ClaimStatus.of(claim)
     if error is not None and error.status is Status.UNTOUCHED and before.sandbox_name:
         return before
-    conditions = _with_finished(before.conditions, claim, sandbox, timestamp(now), expired=expired)
+    conditions = observe_generation(before.conditions, _WRITTEN, claim.generation)
+    conditions = _with_finished(conditions, claim, sandbox, timestamp(now), expired=expired)
     conditions = _with_state_loss(conditions, claim, sandbox, timestamp(now))
     conditions = _with_binding(conditions, claim, binding, timestamp(now))
     conditions = _with_ready(conditions, claim, sandbox, error, timestamp(now), expired=expired)
@@ -142,7 +148,7 @@ def next_status(
 def marked_expired(claim: ClaimView, status: ClaimStatus, now: datetime) -> ClaimStatus:
     """The status with Ready=False for expiry."""
     reason, message = texts.CLAIM_EXPIRED
-    conditions = observe_generation(status.conditions, (FINISHED, STATE_LOST), claim.generation)
+    conditions = observe_generation(status.conditions, _WRITTEN, claim.generation)
     conditions = _ready(conditions, claim, reason, message, timestamp(now))
     return ClaimStatus(_in_order(conditions), status.sandbox_name, status.pod_ips)
 
@@ -160,11 +166,9 @@ def status_patch(claim: ClaimView, status: ClaimStatus) -> Object | None:
 def _with_finished(
     conditions: Sequence[Condition], claim: ClaimView, sandbox: SandboxView | None, now: str, *, expired: bool
 ) -> Sequence[Condition]:
-    """Copy the Finished condition of the sandbox, at the claim's generation. An expired claim keeps it after its
-    sandbox is gone, as the reason."""
+    """Copy the Finished condition of the sandbox. An expired claim keeps it after its sandbox is gone, as the reason."""
     if sandbox is None:
-        kept = observe_generation(conditions, (FINISHED,), claim.generation)
-        return kept if expired else remove_condition(conditions, FINISHED)
+        return conditions if expired else remove_condition(conditions, FINISHED)
     finished = sandbox.status.condition(FINISHED)
     if finished is None:
         return remove_condition(conditions, FINISHED)
@@ -176,7 +180,7 @@ def _with_state_loss(
 ) -> Sequence[Condition]:
     """Copy the StateLost condition of the sandbox. A claim keeps it after its sandbox is gone, as the reason."""
     if sandbox is None:
-        return observe_generation(conditions, (STATE_LOST,), claim.generation)
+        return conditions
     lost = sandbox.status.condition(STATE_LOST)
     if lost is None:
         return remove_condition(conditions, STATE_LOST)
@@ -191,7 +195,7 @@ def _with_binding(
 ) -> Sequence[Condition]:
     """EnvironmentBound as this process knows it, or else as it was."""
     if binding is None:
-        return observe_generation(conditions, (ENVIRONMENT_BOUND,), claim.generation)
+        return conditions
     return set_condition(
         conditions,
         ENVIRONMENT_BOUND,
