@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -66,3 +67,12 @@ def test_every_row_of_the_compatibility_page_is_complete() -> None:
     for behaviour, verdict, reason, tests in rows:
         assert verdict == "same" or reason, behaviour
         assert "`tests/" in tests or tests == "no test", behaviour
+
+
+def test_compatibility_page_counts_its_rows() -> None:
+    page = " ".join((ROOT / "docs" / "compatibility.md").read_text().split())
+    said = re.search(r"Of (\d+) behaviours (\d+) are the same, (\d+) better and (\d+) different", page)
+    assert said is not None
+    verdicts = Counter(verdict for _, verdict, _, _ in compatibility_rows())
+    expected = (verdicts.total(), verdicts["same"], verdicts["better"], verdicts["different"])
+    assert tuple(map(int, said.groups())) == expected

@@ -11,7 +11,7 @@ from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.kube.client import ApplyPatch, Client, MergePatch, StrategicPatch
 from sandpool.kube.errors import Invalid, UnsupportedMediaType
 from sandpool.testing.objects import new
-from tests.support.api_access import Raw
+from tests.support.api_access import Endpoint, Raw
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
@@ -399,3 +399,18 @@ async def test_discovery_has_short_names_and_categories(
     prefix = type.plural + "/"
     found = sorted(each["name"].removeprefix(prefix) for each in listed if each["name"].startswith(prefix))
     assert found == subresources
+
+
+@pytest.mark.parametrize("type", [SANDBOX, SANDBOX_CLAIM], ids=str)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_v1alpha1_is_not_served(raw: Raw, api: Endpoint, namespace: str, type: ResourceType, method: str) -> None:
+    """The embedded API names the served version. kube-apiserver gives its plain text, also where it passes requests for
+    these groups on to our server: it looks for a registered version first."""
+    path = type.path(namespace).replace(type.version, "v1alpha1")
+    body = b"{}" if method == "POST" else None
+    answer = await raw(method, path, body=body, headers={"Content-Type": "application/json"})
+    assert answer.status == 404
+    if api.name == "http":
+        assert f"use {type.group}/v1beta1" in answer.json()["message"]
+    else:
+        assert (answer.content_type.split(";")[0], answer.body) == ("text/plain", b"404 page not found\n")

@@ -1,12 +1,22 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import orjson
 import pytest
 
-from sandpool.api.kinds import CONFIG_MAP, DEPLOYMENT, NAMESPACE, POD
-from sandpool.api.resource import Key
+from sandpool.api.kinds import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    NAMESPACE,
+    POD,
+    SANDBOX,
+    SANDBOX_CLAIM,
+    SANDBOX_TEMPLATE,
+    SANDBOX_WARM_POOL,
+)
+from sandpool.api.resource import Key, ResourceType
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists, ApiError, BadRequest, Invalid, NotFound
 from sandpool.kube.transport import Request
@@ -137,8 +147,21 @@ async def test_workload_without_a_controller_is_created_with_a_warning(server: A
         assert all("runs no controller for it: no pods will be created" in each for each in warnings)
 
 
-@pytest.mark.parametrize("path", ["", "/namespaces/default/sandboxes", "/namespaces/default/sandboxes/a"])
-async def test_v1alpha1_client_is_told_the_served_version(server: ApiServer, path: str) -> None:
-    request = ServerRequest("GET", f"/apis/agents.x-k8s.io/v1alpha1{path}", MASTER)
-    with pytest.raises(NotFound, match=r"v1alpha1 is no longer served; use agents\.x-k8s\.io/v1beta1"):
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", ""),
+        ("GET", "/namespaces/default/{0}"),
+        ("GET", "/namespaces/default/{0}/a"),
+        ("POST", "/namespaces/default/{0}"),
+    ],
+)
+@pytest.mark.parametrize("type", [SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL], ids=str)
+async def test_v1alpha1_client_is_told_the_served_version(
+    server: ApiServer, type: ResourceType, method: str, path: str
+) -> None:
+    asked = f"/apis/{type.group}/v1alpha1{path.format(type.plural)}"
+    request = ServerRequest(method, asked, MASTER, body=b"{}", headers={"content-type": "application/json"})
+    expected = f"{type.group}/v1alpha1 is no longer served; use {type.group}/v1beta1"
+    with pytest.raises(NotFound, match=re.escape(expected)):
         await server.handler.handle(request)
