@@ -21,7 +21,7 @@ from sandpool.api.metrics import (
 )
 from sandpool.api.views import parse_time
 from sandpool.controllers.options import FIRST_READY_DELAY, ClaimOptions
-from sandpool.kube.errors import Forbidden
+from sandpool.kube.errors import Conflict, Forbidden
 from sandpool.kube.transport import Request
 from sandpool.node.simulated import StartupStage
 from sandpool.testing.backend import Backend
@@ -216,6 +216,26 @@ async def test_claim_whose_annotations_are_refused_is_recorded_once_and_keeps_it
         await report(world, "True")
         assert is_ready(await world.get(SANDBOX_CLAIM, "mine"))
     assert recorded(world) == 1
+
+
+async def test_conflict_does_not_count_as_a_refusal_of_the_annotation(world: World) -> None:
+    """Another writer was faster: the annotation is stored with the next try, still before the status."""
+    await serve_one(world)
+    await world.wait(1)
+    refused: list[Request] = []
+
+    def overtake(request: Request) -> Conflict | None:
+        if request.method == "PATCH" and request.path.endswith("/sandboxclaims/mine") and not refused:
+            refused.append(request)
+            return Conflict("the object has been modified")
+        return None
+
+    world.wire.fault = overtake
+    since = len(world.wire.requests)
+    await report(world, "False")
+    written = [each.path.rsplit("/", 1)[-1] for each in world.writes(since) if "/sandboxclaims/" in each.path]
+    assert written == ["mine", "mine", "status"]
+    assert labels.CLAIM_FIRST_READY_AT in await annotations_of_claim(world)
 
 
 async def separately(world: World) -> None:

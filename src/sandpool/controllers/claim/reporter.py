@@ -122,6 +122,8 @@ class StatusReporter:
         assert body is not None, "the annotation is missing"
         try:
             answer = await self.writer.patch(Patch(SANDBOX_CLAIM, claim.name, body), claim.namespace)
+        except (Conflict, NotFound):
+            raise  # nothing forbids it: another writer was faster, or the claim is gone
         except ApiError as error:
             if not is_refusal(error):
                 raise
