@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -18,10 +18,21 @@ import pytest_asyncio
 
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import SANDBOX_CLAIM
-from sandpool.api.labels import CLAIM_FIRST_READY_AT, CONTROLLER_FIRST_OBSERVED_AT, SANDBOX_NAME
-from sandpool.api.metrics import CLAIM_CONTROLLER_STARTUP_LATENCY
+from sandpool.api.labels import (
+    CLAIM_FIRST_READY_AT,
+    CLIENT_FIRST_REQUESTED_AT,
+    CONTROLLER_FIRST_OBSERVED_AT,
+    SANDBOX_NAME,
+    WEBHOOK_FIRST_OBSERVED_AT,
+)
+from sandpool.api.metrics import (
+    CLAIM_CONTROLLER_STARTUP_LATENCY,
+    CLAIM_STARTUP_LATENCY,
+    CLIENT_CLAIM_STARTUP_LATENCY,
+)
 from sandpool.api.resource import SharedObject
 from sandpool.api.views import parse_time
+from sandpool.controllers.claim.reporter import precise
 from sandpool.controllers.manager import ControllerManager
 from sandpool.controllers.options import FIRST_READY_DELAY
 from sandpool.engine.clock import Clock
@@ -99,6 +110,8 @@ async def test_claim_that_is_deleted_soon_costs_no_further_write(world: World, b
     assert told(writes) == ["patch pods", *separately, "patch sandboxclaims/status", "patch sandboxes"]
     assert told(costs.events()) == ["create events"]
     assert costs.refused() == ["users: get sandboxclaims 404"], "the test's own"
+    ((labels, counts, _),) = world.controllers.metrics.histogram(CLAIM_CONTROLLER_STARTUP_LATENCY).copy().series
+    assert (labels, sum(counts)) == (("warm", "python"), 1), "it is measured without its last annotation"
 
 
 class Distant:
@@ -160,28 +173,43 @@ async def test_claim_is_ready_after_two_round_trips(distant: DistantWorld) -> No
     assert is_ready(await world.get(SANDBOX_CLAIM, "mine"))
 
 
-async def test_startup_latency_includes_the_writes(distant: DistantWorld) -> None:
-    """The histogram shows exactly the two round trips that the client waits for."""
+@pytest.mark.parametrize(("launch", "replicas"), [("warm", 3), ("cold", 0)])
+async def test_startup_latency_includes_the_writes(distant: DistantWorld, launch: str, replicas: int) -> None:
+    """All three histograms end when clients can see Ready: they show exactly the time that a client waits for."""
     world = distant
     await world.template()
-    await world.pool(3)
+    await world.pool(replicas)
     world.far = True
     await world.restart()
     await world.wait(60)
 
-    await world.claim("mine")
-    created = world.clock.now()
+    before = world.clock.now()
+    annotations = {
+        WEBHOOK_FIRST_OBSERVED_AT: precise(before - timedelta(seconds=5)),
+        CLIENT_FIRST_REQUESTED_AT: precise(before - timedelta(seconds=7)),
+    }
+    await world.claim("mine", metadata={"annotations": annotations})
+    while not is_ready(await world.get(SANDBOX_CLAIM, "mine")):
+        await world.wait(ROUND_TRIP / 4)
+    latency = (world.clock.now() - before).total_seconds()
     await world.wait(FIRST_READY_DELAY + 10)
     claim = await world.get(SANDBOX_CLAIM, "mine")
 
-    ((labels_, counts, total),) = world.controllers.metrics.histogram(CLAIM_CONTROLLER_STARTUP_LATENCY).copy().series
-    assert (labels_, sum(counts)) == (("warm", "python"), 1)
-    assert total == pytest.approx(2 * ROUND_TRIP * 1000)
+    # Cold: the sandbox, its pod, its status and the claim's status, one after the other.
+    assert latency == pytest.approx((2 if launch == "warm" else 4) * ROUND_TRIP)
+    for metric, earlier in (
+        (CLAIM_CONTROLLER_STARTUP_LATENCY, 0.0),
+        (CLAIM_STARTUP_LATENCY, 5.0),
+        (CLIENT_CLAIM_STARTUP_LATENCY, 7.0),
+    ):
+        ((labels, counts, total),) = world.controllers.metrics.histogram(metric).copy().series
+        assert (labels, sum(counts)) == ((launch, "python"), 1)
+        assert total == pytest.approx((latency + earlier) * 1000), metric.name
     ready_at = parse_time(claim["metadata"]["annotations"][CLAIM_FIRST_READY_AT])
     assert ready_at is not None
     # In one commit with the status the annotation has the time of the request, otherwise the time of its answer.
-    sent = ROUND_TRIP if Client(world.wire).stores_metadata_with_status else 2 * ROUND_TRIP
-    assert (ready_at - created).total_seconds() == pytest.approx(sent)
+    last = ROUND_TRIP if Client(world.wire).stores_metadata_with_status else 0.0
+    assert (ready_at - before).total_seconds() == pytest.approx(latency - last)
 
 
 @pytest.mark.parametrize("replicas", [3, 0], ids=["warm", "cold"])
