@@ -46,6 +46,8 @@ async def test_burst_is_served_from_the_pool_and_accounted_for(place: Place) -> 
     assert report.request_counts.requests["client", "create sandboxclaims"] == 6
     assert report.used.reconciles["sandboxclaim"] >= 6
     assert report.used.memory["everything"] > 0
+    assert report.used.startups[0] == 6 and report.used.mean_startup is not None
+    assert report.used.mean_startup > 0
     assert report.levels[0][1] == report.levels[-1][1] == 4
     assert min(level for _, level in report.levels) < 4
     for claim in report.outcome.claims:

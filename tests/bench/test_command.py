@@ -71,7 +71,10 @@ async def test_run_reports_requests_and_reconciles(up: ServerProcess, tmp_path: 
     assert counts["controllers", "patch sandboxclaims/status"] >= 3
     assert run["reconciles"]["sandboxclaim"] >= 3
     assert run["memory_bytes"]["controller"] > 0
+    mean = run["mean_latency_ms"]
+    assert 0 < mean["metric"] <= mean["client"], "the client waits for its request and its watch as well"
     assert "| burst    | cluster |" in output
+    assert f"| {mean['metric']:,.1f} " in output
     assert await namespaces(up.kubeconfig) == set()
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -35,6 +36,7 @@ def report(latencies: list[float | None], targets: tuple[tuple[float, float], ..
             {"everything": 0.5},
             {"everything": 0.25},
             {"everything": 50_000_000},
+            startups=(4, 74.0),
         ),
         1.25,
     )
@@ -63,6 +65,9 @@ def test_tables_have_latencies_and_costs() -> None:
     text = tables([report([0.010, 0.020, 0.030, None])])
     latencies, costs, processes, requests = text.split("\n\n")
     assert "| 3 of 4 | 20.0   | 30.0   | 30.0   | 30.0   |" in latencies
+    head, _, row = latencies.splitlines()
+    assert head.endswith("| mean ms | mean of the metric ms |")
+    assert row.endswith("| 20.0    | 18.5                  |")
     assert "| 2.00 " in costs
     assert "| 3         | 0   | 1.00              | 0.50    | 0.25 | 1.2 s" in costs
     assert "| everything      | 0.5   | 125.00       | 0.2 s   | 50            |" in processes
@@ -73,6 +78,15 @@ def test_document_has_every_claim() -> None:
     (run,) = json.loads(json.dumps(document([report([0.5, None])], "the command")))["runs"]
     assert run["samples"] == [[0.0, 0.5], [0.0, None]]
     assert run["requests"][1] == {"writer": "controllers", "what": "patch sandboxes", "count": 4}
+
+
+def test_document_has_the_mean_of_the_client_and_of_the_metric() -> None:
+    (run,) = document([report([0.010, 0.050, None])], "")["runs"]
+    assert run["mean_latency_ms"] == {"client": pytest.approx(30.0), "metric": 18.5}
+    unknown = replace(report([None]), used=Usage())
+    (run,) = document([unknown], "")["runs"]
+    assert run["mean_latency_ms"] == {"client": None, "metric": None}
+    assert "|         |                       |" in tables([unknown])
 
 
 def test_grid_is_aligned() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final, TypeVar
 
@@ -66,10 +66,11 @@ class Departure:
 class Report:
     """One scenario in one environment, from the first claim until all activity has ended.
 
-    ``used`` counts from the first claim, ``starved`` until the last Ready. ``filled`` is the seconds until the new
-    pool was full, ``refilled`` those from the last Ready until it was full again. ``levels`` holds the number of
-    ready members over time, ``calls`` the API calls of the claims at some percentiles, by name. Times are monotonic
-    seconds."""
+    ``used`` counts from the first claim until all activity has ended, because a controller may record the latency of a
+    claim after the client has seen it Ready; its ``starved`` counts until the last Ready. ``filled`` is the seconds
+    until the new pool was full, ``refilled`` those from the last Ready until it was full again. ``levels`` holds the
+    number of ready members over time, ``calls`` the API calls of the claims at some percentiles, by name. Times are
+    monotonic seconds."""
 
     scenario: Scenario
     place: str
@@ -176,7 +177,7 @@ class _Run:
             warm,
             len(sandboxes) - warm,
             RequestCounts.of(asked, self.place.writer),
-            Usage(used.reconciles, used.cpu, waited.starved, used.memory, waited.startups),
+            replace(used, starved=waited.starved),
             full - last,
             filled,
             list(_since(begin, self.members.levels)),

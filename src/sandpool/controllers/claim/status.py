@@ -166,7 +166,7 @@ def status_patch(claim: ClaimView, status: ClaimStatus) -> Object | None:
 def _with_finished(
     conditions: Sequence[Condition], claim: ClaimView, sandbox: SandboxView | None, now: str, *, expired: bool
 ) -> Sequence[Condition]:
-    """Copy the Finished condition of the sandbox. An expired claim keeps it after its sandbox is gone, as the reason."""
+    """Copy the sandbox's Finished condition. An expired claim keeps it after its sandbox is gone, as the reason."""
     if sandbox is None:
         return conditions if expired else remove_condition(conditions, FINISHED)
     finished = sandbox.status.condition(FINISHED)
