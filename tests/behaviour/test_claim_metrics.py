@@ -72,9 +72,7 @@ async def test_warm_claim_is_recorded_in_every_metric_once(world: World) -> None
 
 
 @pytest.mark.parametrize(("launch", "replicas"), [("warm", 1), ("cold", 0)])
-async def test_creation_latency_is_between_two_times_in_whole_seconds(
-    world: World, launch: str, replicas: int
-) -> None:
+async def test_creation_latency_is_between_two_times_in_whole_seconds(world: World, launch: str, replicas: int) -> None:
     """Of the sandbox in the API: its creation, and the transition of its Ready condition."""
     world.node.delays = {StartupStage.READY: 3.7}
     await world.template()

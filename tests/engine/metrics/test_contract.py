@@ -1,5 +1,6 @@
-"""Names, types, labels and buckets of the exported metrics, compared with a recorded list.
+"""Names, types, labels and buckets of what a controller process exports, compared with a recorded list.
 
+The exposition is that of a process with leader election that has served a claim, as ``sandpool controller`` wires it.
 The list holds what the Go implementation of this API exports: its own metrics, and those of controller-runtime 0.24.1
 and client-go 0.36.3. The latter are those in a scrape of a manager of these versions with leader election, the default
 priority queue and one controller whose reconciles succeed, fail, panic and requeue. The exception is
@@ -10,16 +11,31 @@ Dashboards and alerts select metrics by these names and labels, so a change here
 
 from __future__ import annotations
 
-from itertools import chain
+import asyncio
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
 
+import aiohttp
 import pytest
 
-from sandpool.api import metrics as api_metrics
-from sandpool.api.metrics import Metric
-from sandpool.engine import transports
-from sandpool.engine.metrics import controller as controller_metrics
-from sandpool.engine.metrics import process as process_metrics
-from sandpool.engine.workqueue import metrics as queue_metrics
+from sandpool.api import labels as names
+from sandpool.api.conditions import is_ready
+from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
+from sandpool.controllers.claim.reporter import precise
+from sandpool.controllers.leader import ControllerProcess
+from sandpool.controllers.options import ProcessOptions
+from sandpool.engine.clock import SystemClock
+from sandpool.engine.leaderelection import LeaderElector
+from sandpool.engine.metrics.registry import MetricsRegistry
+from sandpool.engine.transports import MeasuredTransport
+from sandpool.kube.client import Client
+from sandpool.node.simulated import SimulatedNode
+from sandpool.server.api_server import ApiServer
+from sandpool.testing.objects import new, pod_template
+from sandpool.testing.waiting import until
+from tests.support.exposition import Exported, exported
 
 _CLAIM = (100, 250, 500, 750, 1000, 1250, 1500, 2000, 2500, 5000, 10000, 30000, 60000, 120000, 240000)
 _CREATION = (50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000, 120000, 240000, 300000, 600000)
@@ -74,12 +90,6 @@ RECORDED: list[tuple[str, str, tuple[str, ...], tuple[float, ...]]] = [
     ("leader_election_slowpath_total", "counter", ("name",), ()),
 ]
 
-_MODULES = (api_metrics, controller_metrics, process_metrics, queue_metrics, transports)
-DEFINED = {
-    value.name: value
-    for value in chain.from_iterable(vars(module).values() for module in _MODULES)
-    if isinstance(value, Metric)
-}
 # Metrics in that scrape that are about webhooks and their certificates, which do not exist here.
 ABSENT = {
     "certwatcher_read_certificate_errors_total",
@@ -93,18 +103,82 @@ OURS = {
     "sandpool_reflector_seconds_since_news",
     "sandpool_events_written_total",
     "sandpool_events_dropped_total",
+    "sandpool_sandbox_state_losses_total",
 }
+CONTROLLERS = {"sandbox", "sandboxclaim", "sandboxtemplate", "sandboxwarmpool"}
+
+
+@pytest.fixture(scope="module")
+def scraped(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Exported]:
+    return asyncio.run(_scrape(tmp_path_factory.mktemp("contract")))
+
+
+async def _scrape(directory: Path) -> Mapping[str, Exported]:
+    """Everything that a process exports after it has served one claim."""
+    server, clock, metrics = ApiServer(directory), SystemClock(), MetricsRegistry()
+    await server.start()
+    transport = MeasuredTransport(server.client().transport, metrics, clock, "localhost")
+    election = LeaderElector(Client(transport), "lease", "default", "me", clock, Random(1))
+    process = ControllerProcess(
+        transport,
+        clock,
+        Random(1),
+        process_options=ProcessOptions("127.0.0.1:0", "127.0.0.1:0"),
+        metrics=metrics,
+        election=election,
+    )
+    node = asyncio.create_task(SimulatedNode(server.client(), clock).run())
+    await process.start()
+    try:
+        await process.working.wait()
+        await _serve_a_claim(server.client(name="users"), precise(clock.now()))
+        # The metrics of a claim are recorded just after a client can see it Ready.
+        return await until(lambda: _complete(process.metrics_endpoint.port))
+    finally:
+        await process.stop()
+        node.cancel()
+        await asyncio.gather(node, return_exceptions=True)
+        await server.stop()
+
+
+async def _serve_a_claim(client: Client, now: str) -> None:
+    """Create a claim with all annotations that latencies are measured from, and wait until it is Ready."""
+    template = new(SANDBOX_TEMPLATE, "python", spec={"podTemplate": pod_template()})
+    await client.create(SANDBOX_TEMPLATE, template, "default")
+    pool = new(SANDBOX_WARM_POOL, "pool", spec={"replicas": 1, "sandboxTemplateRef": {"name": "python"}})
+    await client.create(SANDBOX_WARM_POOL, pool, "default")
+    began = {names.WEBHOOK_FIRST_OBSERVED_AT: now, names.CLIENT_FIRST_REQUESTED_AT: now}
+    claim = new(SANDBOX_CLAIM, "mine", metadata={"annotations": began}, spec={"warmPoolRef": {"name": "pool"}})
+    await client.create(SANDBOX_CLAIM, claim, "default")
+
+    async def is_served() -> bool:
+        return is_ready(await client.get(SANDBOX_CLAIM, "mine", "default"))
+
+    await until(is_served)
+
+
+async def _complete(port: int) -> Mapping[str, Exported]:
+    """A scrape that has the latencies of the claim; empty before."""
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+        found = exported(await answer.text())
+    return found if found["agent_sandbox_claim_startup_latency_ms"].values else {}
 
 
 @pytest.mark.parametrize(("name", "kind", "labels", "buckets"), RECORDED, ids=[each[0] for each in RECORDED])
 def test_metric_is_exported_as_recorded(
-    name: str, kind: str, labels: tuple[str, ...], buckets: tuple[float, ...]
+    scraped: Mapping[str, Exported], name: str, kind: str, labels: tuple[str, ...], buckets: tuple[float, ...]
 ) -> None:
-    metric = DEFINED[name]
-    assert (metric.kind, metric.labels) == (kind, labels)
-    assert metric.buckets == pytest.approx(buckets, rel=1e-12)
+    metric = scraped[name]
+    assert (metric.kind, metric.labels) == (kind, frozenset(labels))
+    assert metric.buckets == pytest.approx((*buckets, math.inf) if buckets else (), rel=1e-12)
 
 
-def test_no_other_metric_is_exported() -> None:
-    assert set(DEFINED) == {each[0] for each in RECORDED} | OURS
-    assert not ABSENT & set(DEFINED), "remove it from the list of what does not exist here"
+def test_no_other_metric_is_exported(scraped: Mapping[str, Exported]) -> None:
+    found = {name for name in scraped if not name.startswith(("process_", "python_"))}
+    assert found == {each[0] for each in RECORDED} | OURS
+    assert not ABSENT & set(scraped), "remove it from the list of what does not exist here"
+
+
+def test_controllers_have_the_names_that_dashboards_select(scraped: Mapping[str, Exported]) -> None:
+    assert scraped["controller_runtime_reconcile_total"].values["controller"] == CONTROLLERS
+    assert scraped["workqueue_depth"].values["name"] == CONTROLLERS
