@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandpool.api.kinds import SANDBOX_CLAIM
+from sandpool.api.labels import CLAIM_FIRST_READY_AT, FIRST_READY_UNKNOWN
 from sandpool.testing.world import World
 from tests.dashboard.conftest import Served
 from tests.support.browser import Browser, Page
@@ -112,6 +113,20 @@ async def test_a_terminal_session(page: Page, served: Served, directory: Path) -
     await page.see("The shell ended with exit code 3")
     await page.click("New shell")
     await page.see("Connected")
+
+
+async def test_time_to_ready_says_what_it_is_and_why_it_is_missing(page: Page, served: Served) -> None:
+    await stocked(served.world)
+    cell = "document.querySelector('td[data-title=\"Time to ready\"] span')"
+    await page.goto(f"{served.url}/claims")
+    await page.wait(f"{cell}?.innerText.endsWith('ms')")
+    assert "the write of that status is not included" in await page.evaluate(f"{cell}.title")
+    unknown = {"annotations": {CLAIM_FIRST_READY_AT: FIRST_READY_UNKNOWN}}
+    await served.world.patch(SANDBOX_CLAIM, "mine", {"metadata": unknown})
+    await page.wait(f"{cell}.innerText === '–'")
+    assert "before this controller could measure it" in await page.evaluate(f"{cell}.title")
+    await page.goto(f"{served.url}/claims/{served.namespace}/mine")
+    await page.see("– it was Ready before this controller could measure it")
 
 
 async def test_files_are_shown_uploaded_and_downloaded(page: Page, served: Served, directory: Path) -> None:

@@ -21,7 +21,9 @@ _MESSAGE: Final = 300
 
 
 class ClaimRow(NamedTuple):
-    """``latency`` is the time in ms from the first observation of the claim by the controller to its readiness."""
+    """``latency`` is the time in ms between two annotations of the controller: when it first saw the claim, and when it
+    recorded that the claim is Ready. On the embedded API, which stores that record with the status in one commit, the
+    commit is not part of it. ``unmeasured`` says why there is none."""
 
     uid: str
     pool: str
@@ -31,6 +33,7 @@ class ClaimRow(NamedTuple):
     message: str
     created: str
     latency: float | None
+    unmeasured: str
     expires: str
     deleting: bool
 
@@ -90,6 +93,7 @@ class NodeRow(NamedTuple):
 
 def claim_row(object: SharedObject) -> ClaimRow:
     claim = Claim.from_object(dict(object))
+    latency, unmeasured = _latency(claim.ready, object["metadata"].get("annotations") or {})
     return ClaimRow(
         claim.uid,
         claim.pool,
@@ -98,7 +102,8 @@ def claim_row(object: SharedObject) -> ClaimRow:
         claim.reason,
         claim.message[:_MESSAGE],
         claim.created,
-        _latency(object["metadata"].get("annotations") or {}),
+        latency,
+        unmeasured,
         ((object.get("spec") or {}).get("lifecycle") or {}).get("shutdownTime") or "",
         "deletionTimestamp" in object["metadata"],
     )
@@ -182,12 +187,20 @@ KINDS: Final[Mapping[str, tuple[ResourceType, Any]]] = {
 }
 
 
-def _latency(annotations: Mapping[str, str]) -> float | None:
-    seen = parse_time(annotations.get(labels.CONTROLLER_FIRST_OBSERVED_AT))
-    ready = parse_time(annotations.get(labels.CLAIM_FIRST_READY_AT))
-    if seen is None or ready is None:
-        return None
-    return round((ready - seen).total_seconds() * 1000, 1)
+def _latency(ready: bool, annotations: Mapping[str, str]) -> tuple[float | None, str]:
+    """The time from the first observation of a claim until it was Ready in ms, or the reason why it is unknown."""
+    recorded = annotations.get(labels.CLAIM_FIRST_READY_AT, "")
+    seen_at = parse_time(annotations.get(labels.CONTROLLER_FIRST_OBSERVED_AT))
+    ready_at = parse_time(recorded)
+    if not recorded:
+        return None, "recorded some seconds after it is Ready" if ready else "it has not been Ready yet"
+    if recorded == labels.FIRST_READY_UNKNOWN:
+        return None, "it was Ready before this controller could measure it"
+    if seen_at is None or ready_at is None:
+        return None, "the controller does not record when it first saw claims"
+    if ready_at < seen_at:
+        return None, "the clocks of two controllers disagree"
+    return round((ready_at - seen_at).total_seconds() * 1000, 1), ""
 
 
 def _amount(text: str | None) -> float:

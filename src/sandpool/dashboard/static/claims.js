@@ -6,7 +6,7 @@ import { path, read, send, settings } from "./api.js";
 import { h } from "./dom.js";
 import { age, milliseconds } from "./format.js";
 import { all, changed, claimState, sandboxOf, store } from "./store.js";
-import { badge, button, changeButton, dialog, empty, facts, field, header, loaded, nameLink, namespaced, notice, pageOf, section, select, table, toast } from "./ui.js";
+import { badge, button, changeButton, dialog, empty, facts, field, header, loaded, nameLink, namespaced, notice, pageOf, section, select, table, timeToReady, toast } from "./ui.js";
 import { waterfall } from "./waterfall.js";
 import { whyCard } from "./why.js";
 
@@ -51,7 +51,7 @@ function claimTable(claims) {
       ["Claim", (claim) => nameLink("claims", claim.namespace, claim.name)],
       ["State", (claim) => badge(claimState(claim), claim.message)],
       ["Start", (claim) => sandboxOf(claim)?.launch || "–"],
-      ["Time to ready", (claim) => milliseconds(claim.latency), "number"],
+      ["Time to ready", timeToReady, "number"],
       ["Pool", (claim) => nameLink("pools", claim.namespace, claim.pool)],
       ["Sandbox", (claim) => nameLink("sandboxes", claim.namespace, claim.sandbox), "optional"],
       ["Age", (claim) => age(claim.created), "number"],
@@ -104,7 +104,7 @@ export function claimPage(key, _query) {
             ["Sandbox", claim.sandbox && nameLink("sandboxes", claim.namespace, claim.sandbox)],
             ["Pool", nameLink("pools", claim.namespace, claim.pool)],
             ["Start", sandbox?.launch && (sandbox.launch === "warm" ? "warm, from its pool" : "cold, made for this claim")],
-            ["Time to ready", claim.latency !== null && milliseconds(claim.latency)],
+            ["Time to ready", claim.latency === null ? `– ${claim.unmeasured}` : timeToReady(claim)],
             ["Node", sandbox?.node],
             ["Created", new Date(claim.created).toLocaleString()],
             ["Ends", claim.expires && new Date(claim.expires).toLocaleString()],
@@ -122,7 +122,7 @@ export function claimPage(key, _query) {
 function noTrace(claim) {
   return [
     notice([h("p", {}, "Every API call about this claim is shown here once there is an audit log."), h("p", { class: "quiet" }, settings.title === "local home" ? "Start the home with: sandpool up --audit-log FILE" : "Serve the dashboard with: sandpool dashboard --audit-log FILE")]),
-    claim.latency !== null && h("p", { class: "quiet" }, `From its first observation by the controller to its readiness it took ${milliseconds(claim.latency)}.`),
+    claim.latency !== null && h("p", { class: "quiet" }, `From its first observation by the controller until the controller recorded that it is Ready it took ${milliseconds(claim.latency)}.`),
   ];
 }
 

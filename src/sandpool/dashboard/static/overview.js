@@ -8,7 +8,7 @@ import { h } from "./dom.js";
 import { age, counted, milliseconds, percent, quantile } from "./format.js";
 import { createCommands, poolTable } from "./pools.js";
 import { all, changed, claimState, launches, nodeState, poolState, sandboxState, store } from "./store.js";
-import { badge, changeButton, empty, header, nameLink, section, table, tile } from "./ui.js";
+import { badge, changeButton, empty, header, nameLink, section, table, tile, timeToReady, TIME_TO_READY } from "./ui.js";
 
 const RECENT = 8;
 const ATTENTION = 8;
@@ -49,7 +49,7 @@ function tiles(pools, claims, sandboxes) {
     tile("Claims", claims.length.toLocaleString("en"), waiting ? `${ready} ready, ${waiting} waiting` : claims.length ? "all served" : "none yet"),
     tile("Warm sandboxes", [warm.toLocaleString("en"), h("span", { class: "of" }, ` / ${desired.toLocaleString("en")}`)], counted(sandboxes.length, "sandbox") + " in all"),
     tile("Warm starts", percent(rate), hits + misses ? `${hits} warm, ${misses} cold` : "no claims yet"),
-    tile("Time to ready", milliseconds(quantile(latencies, 0.5)), latencies.length ? `median · p95 ${milliseconds(quantile(latencies, 0.95))}` : "no claims yet"),
+    tile("Time to ready", h("span", { title: TIME_TO_READY }, milliseconds(quantile(latencies, 0.5))), latencies.length ? `median · p95 ${milliseconds(quantile(latencies, 0.95))}` : claims.length ? "not recorded yet" : "no claims yet"),
     tile("Nodes", nodes.length ? `${nodes.filter((node) => node.ready).length}` : "–", nodes.length ? (nodes.every((node) => node.ready) ? "all ready" : `of ${nodes.length} ready`) : "cannot be read"),
   );
 }
@@ -113,7 +113,7 @@ function recent(claims) {
       ["Claim", (claim) => nameLink("claims", claim.namespace, claim.name)],
       ["State", (claim) => badge(claimState(claim), claim.message)],
       ["Pool", (claim) => nameLink("pools", claim.namespace, claim.pool)],
-      ["Time to ready", (claim) => milliseconds(claim.latency), "number"],
+      ["Time to ready", timeToReady, "number"],
       ["Age", (claim) => age(claim.created), "number"],
     ],
     newest,

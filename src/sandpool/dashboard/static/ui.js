@@ -4,6 +4,7 @@
 
 import { Failure, settings } from "./api.js";
 import { h, fill, icon } from "./dom.js";
+import { milliseconds } from "./format.js";
 
 /** A state with its tone, which is never told by colour alone. @param {[string, string]} state @param {string} [hint] */
 export function badge([text, tone], hint) {
@@ -137,6 +138,13 @@ export function level(part, whole, tone = "accent") {
 /** @param {string} title @param {any} value @param {any} [note] @param {any} [detail] */
 export function tile(title, value, note, detail) {
   return h("div", { class: "tile" }, h("span", { class: "tile-title" }, title), h("strong", {}, value), note && h("span", { class: "quiet small" }, note), detail);
+}
+
+export const TIME_TO_READY = "From the controller's first look at the claim until the controller recorded that it is Ready. On the embedded API, the write of that status is not included.";
+
+/** The time until a claim was Ready; a dash with the reason if it is unknown. @param {any} claim */
+export function timeToReady(claim) {
+  return h("span", { title: claim.latency === null ? claim.unmeasured : TIME_TO_READY }, milliseconds(claim.latency));
 }
 
 /** Names and values. @param {[string, any][]} pairs */
