@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from sandpool import __version__
 from sandpool.bench.child_process import Component, ReservedPort
 from sandpool.bench.server_process import ServerProcess
 from sandpool.router.tokens import TokenScope, TokenSigner
@@ -75,7 +76,9 @@ def test_router_serves_health_and_metrics_and_stops(server: ServerProcess, tmp_p
         assert (status, json.loads(text)["detail"]) == (404, "Sandbox none not found in namespace default.")
         assert router.get("/readyz", router.health)[0] == 200
         assert router.get("/healthz", router.health)[0] == 200
-        assert "sandbox_router_requests_total" in router.get("/metrics", router.metrics)[1]
+        metrics = router.get("/metrics", router.metrics)[1]
+        assert "sandbox_router_requests_total{" in metrics
+        assert f'git_version="{__version__}"' in metrics.partition("\nsandbox_router_build_info{")[2]
         assert router.process.end() == 0
 
 

@@ -246,7 +246,7 @@ def test_metrics_of_the_router_are_in_those_of_up(server: ServerProcess) -> None
         get(f"{server.router}/nothing")
     said = server.process.tail(1000).splitlines()
     url = next(words[1] for line in said if (words := line.split())[:1] == ["metrics"])
-    assert b'sandbox_router_requests_total{code="400",method="GET",sandbox_namespace=""}' in get(url)
+    assert b'sandbox_router_requests_total{code="400",method="GET",sandbox_namespace="-"}' in get(url)
 
 
 async def test_no_router_outlives_a_killed_parent() -> None:

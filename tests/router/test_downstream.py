@@ -156,7 +156,8 @@ async def test_sandbox_that_the_router_does_not_know_yet_is_read_from_the_api(sa
         assert (await ask((reader, writer), get("/three", sandbox="none")))[0] == 404
         assert refreshed == ["box", "none"]
         text = (await metrics.render())[0].decode()
-        assert 'sandbox_router_authz_decisions_total{decision="allow"} 3.0' in text
+        assert 'sandbox_router_authz_decisions_total{decision="allow",sandbox_namespace="default"} 2.0' in text
+        assert 'sandbox_router_authz_decisions_total{decision="allow",sandbox_namespace="-"} 1.0' in text
     finally:
         writer.close()
         await router.stop(0)

@@ -130,7 +130,8 @@ async def test_sandbox_that_refuses_is_retried_and_reported(daemon: Daemon, sand
         status, text = await get(url, BOX)
         assert (status, len(sandbox.dialled)) == (502, 3)
         assert "Could not connect to the backend sandbox: box" in text
-        assert "sandbox_router_upstream_retries_total 2.0" in (await metrics.render())[0].decode()
+        shown = (await metrics.render())[0].decode()
+        assert 'sandbox_router_upstream_retries_total{sandbox_namespace="default"} 2.0' in shown
 
 
 async def test_clients_need_a_token_unless_their_connection_grants_the_namespace(

@@ -18,6 +18,7 @@ from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.transport import Request
 from sandpool.server.api_server import ApiServer
 from sandpool.service.waking import SuspendedByUser, WakeFailed, Waker
+from sandpool.testing.clock import ManualClock
 from sandpool.testing.faulty_transport import FaultyTransport
 from sandpool.testing.objects import new, pod_template
 
@@ -30,10 +31,14 @@ class Rig:
     def __init__(self, server: ApiServer) -> None:
         self.client = server.client(name="users")
         self.wire = FaultyTransport(server.client(name="waker").transport)
+        self.clock = ManualClock()
         self.results: list[bool] = []
-        self.waker = Waker(
-            Client(self.wire), seconds=20.0, done=lambda succeeded, seconds: self.results.append(succeeded)
-        )
+        self.durations: list[float] = []
+        self.waker = Waker(Client(self.wire), seconds=20.0, done=self.done, monotonic=self.clock.monotonic)
+
+    def done(self, succeeded: bool, seconds: float) -> None:
+        self.results.append(succeeded)
+        self.durations.append(seconds)
 
     async def create(self, *, mode: str = "Suspended", asleep: bool = True) -> None:
         made = new(SANDBOX, "box", spec={"podTemplate": pod_template(), "operatingMode": mode})
@@ -76,6 +81,21 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     await server.start()
     yield Rig(server)
     await server.stop()
+
+
+async def test_duration_ends_when_the_sandbox_is_ready(rig: Rig) -> None:
+    """Once for all requests that waited, from the first of them on."""
+    await rig.create()
+    await rig.status(suspended=True, ready=False)
+    waiting = [asyncio.create_task(rig.waker.wake("default", "box"))]
+    await rig.resumed()
+    await rig.clock.advance(2.5)
+    waiting.append(asyncio.create_task(rig.waker.wake("default", "box")))
+    await rig.clock.advance(0.5)
+    assert rig.durations == []
+    await rig.status(suspended=False, ready=True)
+    await asyncio.gather(*waiting)
+    assert rig.durations == [pytest.approx(3.0)]
 
 
 async def test_many_requests_resume_a_sandbox_once(rig: Rig) -> None:

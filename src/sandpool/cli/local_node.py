@@ -27,7 +27,7 @@ async def this_machine(server: ApiServer, directory: Path, choice: Choice) -> As
     node = Node(server.client(NODE, name="node"), server.clock, Random(), _settings(directory, choice))
     await node.start()
     server.pod_access = node.pod_access
-    server.waker = Waker(server.client(NODE, name="waker"))
+    server.waker = Waker(server.client(NODE, name="waker"), monotonic=server.clock.monotonic)
     running = Running([node.wait], _said_of(node), lambda: len(node.agent.workers), keep=choice.keep)
     try:
         yield running

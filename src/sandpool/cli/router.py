@@ -37,7 +37,7 @@ from sandpool.router.authorization import (
     allow_all,
 )
 from sandpool.router.dialer import by_address
-from sandpool.router.metrics import RouterMetrics
+from sandpool.router.metrics import BUILD_INFO, RouterMetrics
 from sandpool.router.router import Router, RouterOptions
 from sandpool.router.targets import SandboxResolver
 from sandpool.router.tokens import TokenSigner
@@ -224,7 +224,7 @@ async def _route(options: Options, stopping: asyncio.Event) -> None:
         authorizer=options.authorizer(client, clock),
         options=options.router,
     )
-    export_build_info(metrics)
+    export_build_info(metrics, BUILD_INFO)
 
     def unready() -> str:
         if stopping.is_set():

@@ -61,6 +61,7 @@ class Exchange:
         self._is_done = False
         self._namespace = ""  # of the sandbox, once it was resolved
         self._started = downstream.router.clock.monotonic()
+        downstream.router.metrics.inflight += 1
 
     def begin(self) -> None:
         """Forward the request; at once, unless something must be waited for."""
@@ -155,7 +156,7 @@ class Exchange:
             try:
                 upstream = await router.connect(destination, target, repeatable=self._is_repeatable)
             except OSError as error:
-                router.metrics.failed(error)
+                router.metrics.failed(error, self._namespace)
                 raise RequestRejected(502, _unreachable(destination, error)) from error
             self._forward(upstream, f"{target.address}:{destination.port}")
         except RequestRejected as rejection:
@@ -165,7 +166,7 @@ class Exchange:
         """Count the authorized request and start the deadline of its response, unless this is another attempt."""
         self._namespace = target.namespace
         if self.deadline is None:
-            self.downstream.router.metrics.decided(True)
+            self.downstream.router.metrics.decided(True, self._namespace)
             self.deadline = self.downstream.answer_within(destination.timeout)
 
     @property
@@ -244,7 +245,7 @@ class Exchange:
     def response_malformed(self, error: MalformedMessage) -> None:
         self._upstream = None
         self._out.clear()
-        self.downstream.router.metrics.failed(error)
+        self.downstream.router.metrics.failed(error, self._namespace)
         if self.status:
             self._break_off()
         else:
@@ -259,7 +260,7 @@ class Exchange:
         elif upstream is not None and not upstream.is_fresh and self._is_repeatable and not self._is_done:
             self._task = asyncio.create_task(self._connect())
         else:
-            self.downstream.router.metrics.failed(error or EOFError())
+            self.downstream.router.metrics.failed(error or EOFError(), self._namespace)
             self._reject(RequestRejected(502, "The sandbox closed the connection without a response."))
 
     def upstream_writable(self, writable: bool) -> None:
@@ -290,14 +291,14 @@ class Exchange:
 
     def client_gone(self) -> None:
         """End the exchange without a response. The sandbox notices by the end of its connection."""
-        self._is_done = True
+        self._end()
         self._abandon()
 
     # --- ends --------------------------------------------------------------------------------------------------------
 
     def timed_out(self) -> None:
         self._abandon()
-        self.downstream.router.metrics.failed(TimeoutError())
+        self.downstream.router.metrics.failed(TimeoutError(), self._namespace)
         if self.status:
             self._break_off()
         else:
@@ -336,10 +337,15 @@ class Exchange:
     def _finish(self, *, keep: bool) -> None:
         if self._is_done:
             return
-        self._is_done = True
+        self._end()
         router = self.downstream.router
         router.metrics.answered(self.method, self.status, router.clock.monotonic() - self._started, self._namespace)
         self.downstream.finished(keep=keep)
+
+    def _end(self) -> None:
+        if not self._is_done:
+            self._is_done = True
+            self.downstream.router.metrics.inflight -= 1
 
 
 def _unreachable(destination: Destination, error: OSError) -> str:

@@ -322,7 +322,7 @@ class Router:
             try:
                 return await self.upstreams.acquire(target, destination.port, repeatable=repeatable)
             except ConnectionRefusedError:
-                self.metrics.retried()
+                self.metrics.retried(target.namespace)
                 await self.clock.sleep(delay)
                 target = self.targets.find(destination)
         return await self.upstreams.acquire(target, destination.port, repeatable=repeatable)

@@ -11,6 +11,7 @@ describes that pod until then.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any, Final, cast
@@ -57,8 +58,10 @@ class Waker:
         *,
         seconds: float = WAKE_SECONDS,
         done: Callable[[bool, float], None] = lambda succeeded, seconds: None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.client = client
+        self.monotonic = monotonic
         self.seconds = seconds
         self.done = done
         self._waking: dict[Key, asyncio.Task[SharedObject]] = {}
@@ -78,8 +81,8 @@ class Waker:
             task.exception()  # its waiters may all be gone
 
     async def _timed(self, key: Key) -> SharedObject:
-        clock, last = asyncio.get_running_loop(), list[SharedObject]()
-        started, succeeded = clock.time(), False
+        last = list[SharedObject]()
+        started, succeeded = self.monotonic(), False
         try:
             async with asyncio.timeout(self.seconds):
                 ready = await self._wake(key, last)
@@ -94,7 +97,7 @@ class Waker:
         except (ApiError, OSError) as error:
             raise WakeFailed(f'sandbox "{key.name}" cannot be resumed: {error}') from error
         finally:
-            self.done(succeeded, clock.time() - started)
+            self.done(succeeded, self.monotonic() - started)
 
     async def _wake(self, key: Key, last: list[SharedObject]) -> SharedObject:
         for _ in range(_ATTEMPTS):

@@ -8,11 +8,20 @@ import pytest
 
 from sandpool.api.labels import IDLE_FREEZE_AFTER
 from sandpool.engine.metrics.registry import MetricsRegistry
-from sandpool.node.sleep.metrics import report_sleep
+from sandpool.node.sleep.metrics import WAKES, report_sleep
 from sandpool.service.waking import WakeFailed, Waker
 
 if TYPE_CHECKING:
     from tests.node.sleep.conftest import SleepRig
+
+
+async def test_wake_duration_is_the_time_of_the_attempt(sleepy: SleepRig) -> None:
+    metrics, waker = MetricsRegistry(), Waker(sleepy.node.client)
+    report_sleep(sleepy.node.agent.sleep, waker, metrics)
+    waker.done(True, 0.5)
+    waker.done(True, 2.0)
+    found = metrics.histogram(WAKES).series[("success",)]
+    assert (sum(found[0]), found[1]) == (2, 2.5)
 
 
 async def test_metrics_count_frozen_pods_and_attempts_to_resume(sleepy: SleepRig) -> None:

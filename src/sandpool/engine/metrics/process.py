@@ -30,7 +30,9 @@ EVENTS_WRITTEN: Final = Metric("sandpool_events_written_total", "counter", (), "
 EVENTS_DROPPED: Final = Metric("sandpool_events_dropped_total", "counter", (), "Events that were dropped.")
 
 
-def export_build_info(metrics: MetricsRegistry, *, commit: str = "unknown", date: str = "unknown") -> None:
+def export_build_info(
+    metrics: MetricsRegistry, metric: Metric = BUILD_INFO, *, commit: str = "unknown", date: str = "unknown"
+) -> None:
     """Export the build info. Dashboards join on these labels; ``go_version`` holds the version of Python."""
     labels = (
         __version__,
@@ -40,7 +42,7 @@ def export_build_info(metrics: MetricsRegistry, *, commit: str = "unknown", date
         sys.implementation.name,
         f"{sys.platform}/{platform.machine()}",
     )
-    metrics.collect(BUILD_INFO, lambda: {labels: 1})
+    metrics.collect(metric, lambda: {labels: 1})
 
 
 def export_leadership(metrics: MetricsRegistry, election: LeaderElector) -> None:
