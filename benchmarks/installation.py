@@ -188,4 +188,5 @@ def _used(plane: ControlPlane, controller: Component, node: Component, told: Usa
         {name: cpu_seconds(pid) for name, pid in processes.items()} | {LOAD: time.process_time()},
         {name: starved_seconds(pid) for name, pid in processes.items()},
         {name: resident_bytes(pid) for name, pid in processes.items()},
+        told.startups,
     )

@@ -64,6 +64,20 @@ def test_figure_unknown_to_one_run_has_no_ratio_and_unknown_to_all_no_row() -> N
     assert "conflicts of controllers" not in neither and "CPU ms per claim" not in neither
 
 
+def test_means_of_client_and_metric_are_compared() -> None:
+    found = rows(
+        compare(
+            [
+                ("a", document(mean_latency_ms={"client": 40.0, "metric": 30.0})),
+                ("b", document(mean_latency_ms={"client": 20.0, "metric": None})),
+                ("before there were means", document()),
+            ]
+        )
+    )
+    assert found["mean ms"] == ["40", "20", "x 0.50", "-", ""]
+    assert found["mean of the metric ms"] == ["30", "-", "", "-", ""]
+
+
 def test_each_scenario_has_its_table() -> None:
     first, second = compare([("a", document()), ("b", document("single"))]).split("\n\n")
     assert first.startswith("| burst") and second.startswith("| single")

@@ -36,6 +36,8 @@ def test_benchmark_measures_all_figures_without_failures(kubernetes_assets: Asse
     writes = figures["writes of the controllers per claim with its replacement and deletion"]
     assert (burst["served"], burst["warm"], burst["conflicts"]) == (4, 4, {})
     assert writes["verdict"] == "reached", writes
+    for run in (burst, sustained):
+        assert 0 < run["mean_latency_ms"]["metric"] <= run["mean_latency_ms"]["client"]
     assert {"controller", "node", "etcd", "kube-apiserver", "the load"} <= burst["cpu_seconds"].keys()
     departed = {(each["writer"], each["what"]): each["count"] for each in burst["departure"]["requests"]}
     assert departed["client", "delete sandboxclaims"] == departed["others", "delete sandboxes"] == 4

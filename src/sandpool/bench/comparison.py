@@ -44,6 +44,10 @@ def _latency(percent: str) -> Callable[[Run], float | None]:
     return lambda run: run["latency_ms"][percent]
 
 
+def _mean(source: str) -> Callable[[Run], float | None]:
+    return lambda run: run.get("mean_latency_ms", {}).get(source)  # older documents have none
+
+
 #: The compared figures; None where a run does not know one.
 FIGURES: Final[tuple[tuple[str, Callable[[Run], float | None]], ...]] = (
     ("claims", lambda run: run["claims"]),
@@ -52,6 +56,8 @@ FIGURES: Final[tuple[tuple[str, Callable[[Run], float | None]], ...]] = (
     ("p90 ms", _latency("p90")),
     ("p99 ms", _latency("p99")),
     ("max ms", _latency("p100")),
+    ("mean ms", _mean("client")),
+    ("mean of the metric ms", _mean("metric")),
     ("claims/s", lambda run: run["claims_per_second"]),
     ("cold", lambda run: run["cold"]),
     ("pool full after s", lambda run: run["refilled_after_seconds"]),
