@@ -235,3 +235,10 @@ def test_colours_are_for_terminals_alone(line: str, up: tuple[ServerProcess, Pat
         os.close(writing)
         os.close(reading)
     assert re.match(r"\x1b\[1m *NAME", shown)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_few_options_first_and_the_others_under_headings(name: str) -> None:
+    text = CliRunner().invoke(main, [*name.split(), "--help"]).output
+    first = re.split(r"^Options:\n", text, flags=re.MULTILINE)[-1].partition("\n\n")[0]
+    assert len(re.findall(r"^  -", first, re.MULTILINE)) <= 12

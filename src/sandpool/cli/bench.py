@@ -24,6 +24,7 @@ from sandpool.bench.report import document, tables, verdict
 from sandpool.bench.scenarios import ALIASES, SCENARIOS, Bursts, Scenario, Stream, scenario_named
 from sandpool.cli.cluster import change
 from sandpool.cli.interruptible import interruptible
+from sandpool.cli.option_groups import SectionedCommand
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.logging import TEXT, configure_logging
 from sandpool.kube.client import Client
@@ -52,7 +53,13 @@ class _Cluster:
     image: str
 
 
-@bench.command()
+@bench.command(
+    cls=SectionedCommand,
+    sections={
+        "Load": ("burst_size", "qps", "total_bursts", "warmpool_size", "seconds", "seed"),
+        "Cluster": ("kubeconfig", "context", "audit_log", "metrics_url", "image"),
+    },
+)
 @click.argument("scenario", nargs=-1, type=click.Choice([*SCENARIOS, *ALIASES]))
 @click.option(
     "--home",

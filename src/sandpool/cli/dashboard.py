@@ -7,7 +7,7 @@ import socket
 import ssl
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 _file = click.Path(path_type=Path, dir_okay=False, exists=True)
 
 
+_SOURCES: Final = "Sources"
+_WHERE: Final = "Where"
+
+
 @click.command(cls=GroupedCommand)
 @option("--serve", is_flag=True, help="Serve one here, also for the local home, which serves its own.")
 @option(
@@ -37,12 +41,26 @@ _file = click.Path(path_type=Path, dir_okay=False, exists=True)
 @option("--tls-cert-file", type=_file, help="Serving certificate.")
 @option("--tls-key-file", type=_file, help="Key of the serving certificate.")
 @option("--token-file", type=_file, help="Token that logs in, at least 32 characters. [default: a new one]")
-@option("--metrics-url", help="Metrics of the controllers, for example http://127.0.0.1:8080/metrics.")
-@option("--audit-log", multiple=True, type=_file, help="Audit log of the API server, for waterfalls. Repeatable.")
-@option("--controller-log", multiple=True, type=_file, help="Output of `sandpool controller --pass-log`. Repeatable.")
-@option("--namespace", "-n", help="Show this namespace alone. [default: all]")
-@option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="Kubeconfig of the cluster.")
-@option("--context", help="Context of the kubeconfig, or name of a local home.")
+@option("--metrics-url", group=_SOURCES, help="Metrics of the controllers, for example http://127.0.0.1:8080/metrics.")
+@option(
+    "--audit-log",
+    group=_SOURCES,
+    multiple=True,
+    type=_file,
+    help="Audit log of the API server, for waterfalls. Repeatable.",
+)
+@option(
+    "--controller-log",
+    group=_SOURCES,
+    multiple=True,
+    type=_file,
+    help="Output of `sandpool controller --pass-log`. Repeatable.",
+)
+@option("--namespace", "-n", group=_WHERE, help="Show this namespace alone. [default: all]")
+@option(
+    "--kubeconfig", group=_WHERE, type=click.Path(path_type=Path, dir_okay=False), help="Kubeconfig of the cluster."
+)
+@option("--context", group=_WHERE, help="Context of the kubeconfig, or name of a local home.")
 def dashboard(
     serve: bool,
     bind_address: str,

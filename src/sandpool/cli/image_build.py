@@ -12,6 +12,7 @@ from typing import Final
 
 import click
 
+from sandpool.cli.option_groups import SectionedCommand
 from sandpool.cli.serving import home_data_dir_option, node_directory
 from sandpool.engine.clock import SystemClock
 from sandpool.node.build.builder import Builder, BuildOptions
@@ -100,7 +101,14 @@ def _pairs(context: click.Context, parameter: click.Parameter, texts: tuple[str,
     return found
 
 
-@click.command("build")
+@click.command(
+    "build",
+    cls=SectionedCommand,
+    sections={
+        "Dockerfile": ("dockerfile", "context", "build_arg"),
+        "How": ("no_cache", "builder", "quiet", "data_dir"),
+    },
+)
 @click.argument("name", callback=_name)
 @click.option("--from", "base", metavar="IMAGE", help="Image to build on. [default: python]")
 @click.option("--pip", multiple=True, metavar="PACKAGE,...", help="Install Python packages.")

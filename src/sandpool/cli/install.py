@@ -10,6 +10,7 @@ import click
 from sandpool.api.resource import Object
 from sandpool.api.sandbox_spec import Profile
 from sandpool.cli.cluster import change, cluster_options
+from sandpool.cli.option_groups import SectionedCommand
 from sandpool.engine.clock import SystemClock
 from sandpool.install import manifests, monitoring, node
 from sandpool.install.fit import present_profile
@@ -20,7 +21,10 @@ from sandpool.install.storage import DEFAULT_STORAGE, Storage, choose_storage
 from sandpool.kube.client import Client
 
 
-@click.command()
+@click.command(
+    cls=SectionedCommand,
+    sections={"Parts": ("router", "nodes", "monitored"), "Storage": ("profile", "storage", "storage_class")},
+)
 @cluster_options
 @click.option("--image", default=InstallOptions().image, show_default=True, help="Image built from deploy/Dockerfile.")
 @click.option(

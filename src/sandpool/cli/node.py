@@ -16,6 +16,7 @@ from sandpool.cli import foreground, kubelet_options, observability
 from sandpool.cli.flags import switch
 from sandpool.cli.node_instance import NodeInstance
 from sandpool.cli.nodes import MAX_PODS, keep_option, node_options
+from sandpool.cli.option_groups import SectionedCommand
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.logging import TEXT
 from sandpool.kube import kubeconfig as kubeconfigs
@@ -30,7 +31,16 @@ from sandpool.node.registration import RegistrationOptions
 _STATE = Path("/var/lib/sandpool/node")
 
 
-@click.command()
+@click.command(
+    cls=SectionedCommand,
+    sections={
+        "Kubelet API": (
+            *("kubelet_address", "kubelet_port", "node_ip", "client_ca_file", "tls_cert_file", "tls_private_key_file"),
+        ),
+        "Pods": ("pod_cidr", "host_netns", "allow_unsafe_process_runtime"),
+        "Logs": ("log_format", "log_level"),
+    },
+)
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False),

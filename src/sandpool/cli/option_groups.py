@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -33,6 +33,25 @@ class GroupedCommand(click.Command):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+
+class SectionedCommand(click.Command):
+    """A command whose help shows the options of ``sections``, by the names of their parameters, under headings after
+    the others. For options that several commands share, each with headings of its own."""
+
+    def __init__(self, *arguments: Any, sections: Mapping[str, Sequence[str]], **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.sections = sections
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        records = {
+            each.name: record for each in self.get_params(ctx) if (record := each.get_help_record(ctx)) is not None
+        }
+        below = {name for names in self.sections.values() for name in names}
+        first = [name for name in records if name not in below]
+        for title, names in {FIRST: first, **self.sections}.items():
+            with formatter.section(title):
+                formatter.write_dl([records[name] for name in names if name in records])
 
 
 def option(*names: str, group: str = FIRST, **settings: Any) -> Callable[[F], F]:

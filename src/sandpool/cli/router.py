@@ -17,6 +17,7 @@ from sandpool import __version__
 from sandpool.cli import foreground, observability
 from sandpool.cli.addresses import address
 from sandpool.cli.flags import duration, switch
+from sandpool.cli.option_groups import SectionedCommand
 from sandpool.cli.routing import connection_limits, scoped_tokens
 from sandpool.engine.clock import Clock, SystemClock
 from sandpool.engine.health import Checks, HealthServer, metrics_page, parse_address
@@ -73,7 +74,20 @@ class Options:
 _file = click.Path(path_type=Path, dir_okay=False, exists=True)
 
 
-@click.command()
+@click.command(
+    cls=SectionedCommand,
+    sections={
+        "Authorization": (
+            *("authz_tokenreview_ttl", "authz_tokenreview_cache_size", "authz_tokenreview_require_token"),
+            *("authz_tokenreview_check_access", "authz_tokenreview_audiences", "authz_scoped_token_secret_file"),
+        ),
+        "Limits": (
+            *("proxy_timeout", "max_connections", "max_connections_per_address", "shutdown_timeout"),
+            *("upstream_max_retries", "upstream_retry_initial_delay", "upstream_retry_max_delay"),
+        ),
+        "Metrics and logs": ("metrics_bind_address", "health_probe_bind_address", "log_format", "log_level"),
+    },
+)
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -18,6 +18,9 @@ from sandpool.cli.sessions import Target, target_options
 if TYPE_CHECKING:
     from sandpool.service.service import Service
     from sandpool.service.templates import Template
+
+
+_SLEEP: Final = "Sleep"
 
 
 @click.group()
@@ -86,15 +89,22 @@ def show_template(name: str, output: str, target: Target) -> None:
 @option("--env", "-e", multiple=True, metavar="NAME=VALUE", help="Set a variable; NAME alone passes yours on.")
 @option("--port", type=click.IntRange(1, 65535), help="The sandbox is ready when this port answers.")
 @option("--runtime", help="Runtime class, such as gvisor. [default: the node's]")
-@option("--freeze", is_flag=True, help="Freeze warm sandboxes until they are claimed, so that they cost no CPU.")
+@option(
+    "--freeze",
+    group=_SLEEP,
+    is_flag=True,
+    help="Freeze warm sandboxes until they are claimed, so that they cost no CPU.",
+)
 @option(
     "--freeze-after",
+    group=_SLEEP,
     metavar="TIME",
     callback=parse_sleep_time,
     help="Freeze a sandbox that is not used for this long, such as 5m; the next request thaws it.",
 )
 @option(
     "--suspend-after",
+    group=_SLEEP,
     metavar="TIME",
     callback=parse_sleep_time,
     help="Suspend a sandbox that is not used for this long, such as 1h; the next request resumes it.",

@@ -15,6 +15,7 @@ import click
 from sandpool.api.labels import MAX_CLAIMS, MAX_WARM_SANDBOXES
 from sandpool.api.names import DEFAULT_CLUSTER_DOMAIN
 from sandpool.cli.flags import duration, switch
+from sandpool.cli.option_groups import SectionedCommand
 from sandpool.controllers.claim.provisioning import parse_label_domains
 from sandpool.controllers.options import (
     DEFAULT_LABEL_DOMAINS,
@@ -131,17 +132,23 @@ def tuning_flags(command: F) -> F:
     return command
 
 
-class TunedCommand(click.Command):
-    """A command whose help lists the tuning flags last, in a section of their own."""
+_SECTIONS: Final = {
+    "Leader election": (
+        *("leader_election_namespace", "leader_elect_lease_duration", "leader_elect_renew_deadline"),
+        "leader_elect_retry_period",
+    ),
+    "Metrics, logs and traces": (
+        *("metrics_bind_address", "health_probe_bind_address", "log_format", "log_level", "enable_tracing", "pass_log"),
+    ),
+}
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        tuning = set(inspect.signature(settings).parameters)
-        shown = [(each.name in tuning, each.get_help_record(ctx)) for each in self.get_params(ctx)]
-        for title, wanted in (("Options", False), ("Controller tuning", True)):
-            with formatter.section(title):
-                formatter.write_dl(
-                    [record for is_tuning, record in shown if is_tuning is wanted and record is not None]
-                )
+
+class TunedCommand(SectionedCommand):
+    """A command that runs controllers. Its help lists the tuning flags last."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        tuning = tuple(inspect.signature(settings).parameters)
+        super().__init__(*arguments, sections={**_SECTIONS, "Controller tuning": tuning}, **options)
 
 
 def settings(
