@@ -6,8 +6,7 @@ from typing import Any
 from sandpool.api.kinds import NETWORK_POLICY, SANDBOX_TEMPLATE
 from sandpool.api.resource import Object, SharedObject
 from sandpool.api.views import NetworkPolicyView, TemplateView
-from sandpool.controllers.template.network_policy import network_policy_spec
-from sandpool.controllers.template.plan import TemplatePlan, plan_template
+from sandpool.controllers.template.plan import TemplatePlan, network_policy_spec, plan_template
 from sandpool.controllers.writer import Create, Delete, Patch
 from sandpool.kube.client import MergePatch
 from sandpool.server.api_server import ApiServer

@@ -9,7 +9,7 @@ import pytest
 from sandpool.api.kinds import SANDBOX_TEMPLATE
 from sandpool.api.resource import Object
 from sandpool.api.views import TemplateView
-from sandpool.controllers.template.network_policy import network_policy_spec
+from sandpool.controllers.template.plan import network_policy_spec
 from sandpool.node.network import ruleset
 from sandpool.node.network.policy import IpBlock, PodEndpoint, PolicyCompiler
 from sandpool.node.network.special_ranges import egress_exceptions, without_overlaps

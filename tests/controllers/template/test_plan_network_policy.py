@@ -4,7 +4,7 @@ from typing import Any
 
 from sandpool.api.resource import Object
 from sandpool.api.views import TemplateView
-from sandpool.controllers.template.network_policy import network_policy_spec
+from sandpool.controllers.template.plan import network_policy_spec
 from tests.support import sandbox_objects
 
 SELECTOR = {"matchLabels": {"agents.x-k8s.io/sandbox-template-ref-hash": "69155462"}}
