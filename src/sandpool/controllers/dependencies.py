@@ -8,7 +8,7 @@ from random import Random
 
 from sandpool.api.resource import Key
 from sandpool.controllers.informers import Caches
-from sandpool.controllers.limits import NamespaceLimits
+from sandpool.controllers.quota import NamespaceLimits
 from sandpool.controllers.revision import TemplateRevisions
 from sandpool.controllers.writer import ApiWriter
 from sandpool.engine.background import BackgroundGate

@@ -23,10 +23,10 @@ from sandpool.api.resource import Key
 from sandpool.controllers.claim.controller import ClaimController
 from sandpool.controllers.dependencies import Dependencies
 from sandpool.controllers.informers import Caches, InformerSet
-from sandpool.controllers.limits import NamespaceLimits
 from sandpool.controllers.metrics import STATE_LOSSES, SandboxCounts, StateLossCounts
 from sandpool.controllers.middleware import trace_reconciles
 from sandpool.controllers.options import ControllerOptions
+from sandpool.controllers.quota import NamespaceLimits
 from sandpool.controllers.sandbox.controller import SandboxController
 from sandpool.controllers.template.controller import TemplateController
 from sandpool.controllers.warmpool.controller import WarmPoolController

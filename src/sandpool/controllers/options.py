@@ -71,7 +71,7 @@ class ControllerOptions:
     warm_pool_workers: int = 4
     cache_label_selectors: bool = False  # cache only the pods and Services that carry a sandbox's label
     claim_events: bool = True  # write Events about claims
-    # Limits of namespaces without an annotation; None: no limit. See ``controllers.limits``.
+    # Limits of namespaces without an annotation; None: no limit. See ``controllers.quota``.
     max_claims_per_namespace: int | None = None
     max_warm_sandboxes_per_namespace: int | None = None
     sandbox: SandboxOptions = field(default_factory=SandboxOptions)

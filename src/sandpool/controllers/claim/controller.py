@@ -65,7 +65,6 @@ from sandpool.controllers.claim.plan import (
     plan_creation,
     trace_context,
 )
-from sandpool.controllers.claim.quota import ClaimQuota
 from sandpool.controllers.claim.reporter import AnnotationWriter, StatusReporter, early_annotations, same_claim
 from sandpool.controllers.claim.state import ClaimState, ClaimStates
 from sandpool.controllers.claim.watches import CandidateFeed, ClaimWatches, wrong_reference
@@ -73,6 +72,7 @@ from sandpool.controllers.dependencies import Dependencies
 from sandpool.controllers.informers import key_of
 from sandpool.controllers.options import ClaimOptions
 from sandpool.controllers.own_writes import OwnWriteFilter
+from sandpool.controllers.quota import ClaimQuota
 from sandpool.controllers.writer import Delete, OwnerLivenessCheck, Patch, is_ambiguous
 from sandpool.engine.clock import within
 from sandpool.engine.controller import DONE, Controller, Result

@@ -11,9 +11,8 @@ from sandpool.api.kinds import NAMESPACE, SANDBOX, SANDBOX_CLAIM
 from sandpool.api.labels import MAX_CLAIMS
 from sandpool.api.resource import Key, ResourceType
 from sandpool.api.views import ClaimView
-from sandpool.controllers.claim.quota import ClaimQuota
 from sandpool.controllers.informers import Caches
-from sandpool.controllers.limits import NamespaceLimits
+from sandpool.controllers.quota import ClaimQuota, NamespaceLimits
 from sandpool.testing.objects import new
 from tests.support.claim_objects import claim
 from tests.support.sandbox_objects import sandbox
