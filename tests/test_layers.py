@@ -32,6 +32,10 @@ LAYERS = (
 )
 ROOT = Path(sandpool.__file__).parent
 
+#: The most modules that ``controllers/`` and ``engine/`` may have together. A module of its own is right for one
+#: algorithm with invariants, and wrong for a fragment with one importer.
+MOST_MODULES = 75
+
 
 def layer_of(module: str) -> str | None:
     parts = module.split(".")
@@ -65,3 +69,13 @@ def test_layers_import_downwards_only() -> None:
 def test_every_package_has_its_layer() -> None:
     packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
     assert packages == set(LAYERS)
+
+
+def test_controllers_and_engine_have_few_modules() -> None:
+    modules = [
+        str(path.relative_to(ROOT))
+        for package in ("controllers", "engine")
+        for path in (ROOT / package).rglob("*.py")
+        if path.name != "__init__.py"
+    ]
+    assert len(modules) <= MOST_MODULES, f"{len(modules)} modules; join a fragment with its one importer"

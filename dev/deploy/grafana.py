@@ -13,8 +13,7 @@ from sandpool.api.metrics import (
     Metric,
 )
 from sandpool.api.resource import Object
-from sandpool.engine.metrics.controller import RECONCILE_ERRORS, RECONCILE_TIME, RECONCILES
-from sandpool.engine.metrics.process import LEADING, SECONDS_SINCE_NEWS
+from sandpool.engine.metrics.controller import LEADING, RECONCILE_ERRORS, RECONCILE_TIME, RECONCILES, SECONDS_SINCE_NEWS
 from sandpool.engine.transports import REQUEST_TIME, REQUESTS
 from sandpool.engine.workqueue.metrics import QUEUE_DEPTH, QUEUE_DURATION
 from sandpool.install.names import CONTROLLER, ROUTER_METRICS_SERVICE

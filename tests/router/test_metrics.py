@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from sandpool.engine.clock import Clock, SystemClock
-from sandpool.engine.metrics.process import export_build_info
+from sandpool.engine.metrics.controller import export_build_info
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.router.http1 import MalformedMessage
 from sandpool.router.metrics import BUILD_INFO, DURATION, REQUESTS, RouterMetrics

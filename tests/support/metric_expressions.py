@@ -9,14 +9,12 @@ from sandpool.api import metrics as api_metrics
 from sandpool.api.metrics import Metric
 from sandpool.engine import transports
 from sandpool.engine.metrics import controller as controller_metrics
-from sandpool.engine.metrics import process as process_metrics
 from sandpool.engine.workqueue import metrics as queue_metrics
 from sandpool.router import metrics as router_metrics
 
 MODULES: tuple[ModuleType, ...] = (
     api_metrics,
     controller_metrics,
-    process_metrics,
     queue_metrics,
     transports,
     router_metrics,

@@ -22,7 +22,7 @@ from sandpool.cli.routing import connection_limits, scoped_tokens
 from sandpool.engine.clock import Clock, SystemClock
 from sandpool.engine.health import Checks, HealthServer, metrics_page, parse_address
 from sandpool.engine.logging import JSON
-from sandpool.engine.metrics.process import export_build_info
+from sandpool.engine.metrics.controller import export_build_info
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.transports import MeasuredTransport
 from sandpool.kube import kubeconfig as kubeconfigs

@@ -30,7 +30,12 @@ from sandpool.engine.controller import Middleware
 from sandpool.engine.events import EventRecorder
 from sandpool.engine.health import Checks, HealthServer, metrics_page
 from sandpool.engine.leaderelection import LeaderElector
-from sandpool.engine.metrics.process import export_build_info, export_event_counts, export_leadership, export_watch_age
+from sandpool.engine.metrics.controller import (
+    export_build_info,
+    export_event_counts,
+    export_leadership,
+    export_watch_age,
+)
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.ratelimit import Backoff
 from sandpool.engine.tracing import Tracing

@@ -6,8 +6,7 @@ from typing import Final
 
 from sandpool.api.metrics import CLAIM_CONTROLLER_STARTUP_LATENCY, CLAIM_CREATIONS
 from sandpool.api.resource import Object, ResourceType
-from sandpool.engine.metrics.controller import RECONCILE_ERRORS
-from sandpool.engine.metrics.process import EVENTS_DROPPED, LEADING, SECONDS_SINCE_NEWS
+from sandpool.engine.metrics.controller import EVENTS_DROPPED, LEADING, RECONCILE_ERRORS, SECONDS_SINCE_NEWS
 from sandpool.engine.workqueue.metrics import QUEUE_DURATION
 from sandpool.install.names import (
     CONTROLLER,

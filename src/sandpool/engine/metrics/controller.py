@@ -1,10 +1,19 @@
-"""Metrics of a controller under the names, labels and buckets of controller-runtime."""
+"""Metrics of a controller under the names, labels and buckets of controller-runtime, and of the process that runs it.
+
+The metrics of the process are its build, the leader lease, the age of the watches and the events written.
+"""
 
 from __future__ import annotations
 
+import platform
+import sys
+from collections.abc import Callable
 from typing import Final
 
-from sandpool.api.metrics import Metric
+from sandpool import __version__
+from sandpool.api.metrics import BUILD_INFO, Metric
+from sandpool.engine.events import EventRecorder
+from sandpool.engine.leaderelection import LeaderElector
 from sandpool.engine.metrics.registry import MetricsRegistry, Samples
 
 # The values of the label ``result``. REQUEUE exists only for dashboards that select it: no reconcile ends with it.
@@ -51,6 +60,22 @@ WORKERS: Final = Metric(
 )
 ACTIVE_WORKERS: Final = Metric("controller_runtime_active_workers", "gauge", _LABELS, "Keys that are being reconciled.")
 
+LEADING: Final = Metric(
+    "leader_election_master_status", "gauge", ("name",), "1 while this process holds the lease, 0 otherwise."
+)
+SLOW_PATHS: Final = Metric(
+    "leader_election_slowpath_total", "counter", ("name",), "Renewals of the lease that had to read it first."
+)
+# The only metric that tells a dead watch from a quiet one.
+SECONDS_SINCE_NEWS: Final = Metric(
+    "sandpool_reflector_seconds_since_news",
+    "gauge",
+    ("resource",),
+    "Time since the API last sent anything on a watch, bookmarks included.",
+)
+EVENTS_WRITTEN: Final = Metric("sandpool_events_written_total", "counter", (), "Events written to the API.")
+EVENTS_DROPPED: Final = Metric("sandpool_events_dropped_total", "counter", (), "Events that were dropped.")
+
 
 class ControllerMetrics:
     """Observes the reconciles of one controller: pass it to the controller as ``observer``."""
@@ -85,3 +110,33 @@ class ControllerMetrics:
 
     def _active_workers(self) -> Samples:
         return {(self.controller,): self._active}
+
+
+def export_build_info(
+    metrics: MetricsRegistry, metric: Metric = BUILD_INFO, *, commit: str = "unknown", date: str = "unknown"
+) -> None:
+    """Export the build info. Dashboards join on these labels; ``go_version`` holds the version of Python."""
+    labels = (
+        __version__,
+        commit,
+        date,
+        f"python{platform.python_version()}",
+        sys.implementation.name,
+        f"{sys.platform}/{platform.machine()}",
+    )
+    metrics.collect(metric, lambda: {labels: 1})
+
+
+def export_leadership(metrics: MetricsRegistry, election: LeaderElector) -> None:
+    metrics.collect(LEADING, lambda: {(election.name,): float(election.held)})
+    metrics.collect(SLOW_PATHS, lambda: {(election.name,): election.slow_paths})
+
+
+def export_watch_age(metrics: MetricsRegistry, resource: str, age: Callable[[], float]) -> None:
+    """Export the age of a watch: ``age`` returns the seconds since the API last sent anything."""
+    metrics.collect(SECONDS_SINCE_NEWS, lambda: {(resource,): age()})
+
+
+def export_event_counts(metrics: MetricsRegistry, recorder: EventRecorder) -> None:
+    metrics.collect(EVENTS_WRITTEN, lambda: {(): recorder.written})
+    metrics.collect(EVENTS_DROPPED, lambda: {(): recorder.dropped})

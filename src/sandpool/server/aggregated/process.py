@@ -30,7 +30,7 @@ from sandpool.engine.clock import Clock
 from sandpool.engine.controller import Middleware
 from sandpool.engine.health import Checks, HealthServer
 from sandpool.engine.leaderelection import LeaderElector, LeaseTiming
-from sandpool.engine.metrics.process import export_leadership
+from sandpool.engine.metrics.controller import export_leadership
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.tracing import Tracing
 from sandpool.engine.transports import FencedTransport, ThrottledTransport

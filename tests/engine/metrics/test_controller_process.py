@@ -9,7 +9,12 @@ from sandpool import __version__
 from sandpool.api.events import claim_expired
 from sandpool.engine.events import EventRecorder, ObjectReference
 from sandpool.engine.leaderelection import LeaderElector
-from sandpool.engine.metrics.process import export_build_info, export_event_counts, export_leadership, export_watch_age
+from sandpool.engine.metrics.controller import (
+    export_build_info,
+    export_event_counts,
+    export_leadership,
+    export_watch_age,
+)
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
