@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from sandpool.api.kinds import CONFIG_MAP, DEPLOYMENT, POD
 from sandpool.api.resource import ResourceType, SharedObject
 from sandpool.kube.client import ApplyPatch, Client, JsonPatch, MergePatch
+from sandpool.kube.errors import Invalid
 from sandpool.testing.objects import new, pod
 from tests.support.api_access import Raw
 from tests.support.extra_verbs import replace
@@ -162,6 +165,53 @@ async def test_managed_fields_can_be_written(client: Client, namespace: str) -> 
     patch = MergePatch({"metadata": {"managedFields": [{**mine, "manager": "renamed"}]}})
     patched = await client.patch(CONFIG_MAP, "a", patch, namespace, field_manager="two")
     assert [each["manager"] for each in entries(patched)] == ["renamed"]
+
+
+@pytest.mark.parametrize("write", ["create", "merge patch", "JSON patch", "update"])
+@pytest.mark.parametrize(
+    ("wrong", "field", "message"),
+    [
+        ({"manager": "m" * 300}, "manager", "Too long: may not be more than 128 bytes"),
+        (
+            {"manager": "bad\x01name"},
+            "manager",
+            r'Invalid value: "bad\x01name": invalid character U+0001 (at position 3)',
+        ),
+        ({"subresource": "s" * 300}, "subresource", "Too long: may not be more than 256 bytes"),
+    ],
+    ids=["long manager", "unprintable manager", "long subresource"],
+)
+async def test_entry_with_a_wrong_name_is_refused(
+    write: str, wrong: dict[str, str], field: str, message: str, client: Client, namespace: str
+) -> None:
+    # A field that the write does not set, so that its writer does not take it over.
+    given = [{**entry("one", "Update", {"f:data": {"f:other": {}}}), "time": "2026-01-01T00:00:00Z", **wrong}]
+    wanted = new(CONFIG_MAP, "a", data={"k": "v"})
+    claimed = {**wanted, "metadata": {**wanted["metadata"], "managedFields": given}}
+    if write != "create":
+        await client.create(CONFIG_MAP, wanted, namespace, field_manager="one")
+    with pytest.raises(Invalid) as refused:
+        match write:
+            case "create":
+                await client.create(CONFIG_MAP, claimed, namespace)
+            case "update":
+                await replace(client, CONFIG_MAP, claimed, namespace)
+            case "JSON patch":
+                operation = {"op": "replace", "path": "/metadata/managedFields", "value": given}
+                await client.patch(CONFIG_MAP, "a", JsonPatch([operation]), namespace)
+            case _:
+                await client.patch(CONFIG_MAP, "a", MergePatch({"metadata": {"managedFields": given}}), namespace)
+    # kube-apiserver names the same cause several times.
+    causes = {(cause["field"], cause["message"]) for cause in refused.value.details["causes"]}
+    assert causes == {(f"metadata.managedFields[0].{field}", message)}
+
+
+async def test_managed_fields_of_a_status_write_are_ignored(client: Client, namespace: str) -> None:
+    created = await client.create(POD, pod("a"), namespace, field_manager="one")
+    given = [{**entry("m" * 300, "Update", {"f:spec": {}}), "time": "2026-01-01T00:00:00Z"}]
+    patch = MergePatch({"metadata": {"managedFields": given}})
+    patched = await client.patch(POD, "a", patch, namespace, field_manager="two", subresource="status")
+    assert entries(patched) == entries(created)
 
 
 async def test_keyed_lists_are_recorded_by_key(client: Client, namespace: str) -> None:

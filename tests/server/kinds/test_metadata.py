@@ -141,3 +141,14 @@ def test_system_fields_are_kept_on_update() -> None:
     assert keep_system_fields(named(generation=9, creationTimestamp="x", deletionTimestamp="y"), old) == old
     assert keep_system_fields(named(uid="other"), old)["uid"] == "other"
     assert keep_system_fields(old, old) is old
+
+
+def test_managed_fields_are_validated_only_if_the_request_changed_them() -> None:
+    before = named(uid="u", managedFields=[{"manager": "m" * 300}])
+    after = {**before, "managedFields": [{"manager": "n" * 300}]}
+    assert problems(after, before) == []
+    assert problems(after, before, sent=before) == []
+    assert problems(after, before, sent={"name": "a"}) == []
+    assert problems(after, before, sent=after) == [
+        "metadata.managedFields[0].manager: Too long: may not be more than 128 bytes"
+    ]

@@ -9,6 +9,7 @@ from typing import Final
 from sandpool.api.causes import Cause, forbidden, immutable, invalid, quoted, required, too_long
 from sandpool.api.resource import Object
 from sandpool.server import names
+from sandpool.server.apply.managers import managed_fields_causes
 from sandpool.server.kinds.copy_on_write import drop, keep
 
 ANNOTATIONS_LIMIT: Final = 256 * 1024
@@ -19,7 +20,7 @@ FOREGROUND: Final = "foregroundDeletion"
 _STANDARD_FINALIZERS: Final = frozenset({"kubernetes", ORPHAN, FOREGROUND})
 
 # What clients may change.
-_FREE: Final = ("labels", "annotations", "ownerReferences", "finalizers")
+_FREE: Final = ("labels", "annotations", "ownerReferences", "finalizers", "managedFields")
 _IMMUTABLE: Final = (
     "name",
     "namespace",
@@ -56,16 +57,26 @@ def keep_system_fields(new: Object, old: Object) -> Object:
 
 
 def validate_metadata(
-    new: Object, old: Object | None, *, namespaced: bool, name_format: str = "subdomain", custom: bool = False
+    new: Object,
+    old: Object | None,
+    *,
+    namespaced: bool,
+    name_format: str = "subdomain",
+    custom: bool = False,
+    sent: Object | None = None,
 ) -> list[Cause]:
-    """Validate metadata. Values that an update leaves unchanged were validated when they were written."""
+    """Validate metadata. Values that an update leaves unchanged were validated when they were written.
+
+    ``sent`` is the metadata before the server recorded the writer in managedFields. The entries are validated only if
+    the request itself changed them: what the server records is valid, and every write changes it.
+    """
     metadata: Object = new.get("metadata") or {}
     before: Object | None = (old.get("metadata") or {}) if old is not None else None
     if metadata is before:
         return []
     causes = _names(metadata, namespaced, name_format) if before is None else _unchanged(metadata, before)
-    labels, annotations, references, finalizers = map(metadata.get, _FREE)
-    old_labels, old_annotations, old_references, old_finalizers = map((before or {}).get, _FREE)
+    labels, annotations, references, finalizers, managers = map(metadata.get, _FREE)
+    old_labels, old_annotations, old_references, old_finalizers, old_managers = map((before or {}).get, _FREE)
     if labels is not old_labels:
         causes += validate_labels(_changed(labels, old_labels), "metadata.labels")
     if annotations is not old_annotations:
@@ -74,6 +85,8 @@ def validate_metadata(
         causes += _owner_references(references or [])
     if finalizers is not old_finalizers:
         causes += _finalizers(finalizers or [], custom)
+    if sent is not None and "managedFields" in sent and sent["managedFields"] is not old_managers:
+        causes += managed_fields_causes(managers)
     return causes
 
 

@@ -44,6 +44,7 @@ async def create(
     if obj["metadata"].get("resourceVersion"):
         raise ApiError("resourceVersion should not be set on objects to be created", code=500, reason="")
     obj = resource.strategy.default(obj)
+    sent = None if applied else obj["metadata"]
     if not applied:
         obj = tracked(context, resource, None, obj, options)
     obj = resource.strategy.admit(obj, None, context.neighbours)
@@ -57,6 +58,7 @@ async def create(
             namespaced=resource.type.namespaced,
             name_format=resource.strategy.name_format,
             custom=resource.custom,
+            sent=sent,
         )
         causes += resource.strategy.validate(obj, None)
     refuse_invalid(resource, obj, causes)

@@ -83,13 +83,14 @@ async def store_update(
     new, wrong = fit(resource, new, old, options.field_validation, outcome.warnings, duplicates)
     if subresource in _CLIENT_CONTENT:
         new = resource.strategy.default(new, old)
+    sent = None if applied else new["metadata"]
     if not applied:
         new = tracked(context, resource, old, new, options, subresource)
     new = _prepare(context, resource, new, old, subresource)
     if options.guard is not None:
         options.guard(new, old)
     if not wrong:
-        wrong = _validate(resource, new, old, subresource)
+        wrong = _validate(resource, new, old, subresource, sent)
     refuse_invalid(resource, new, wrong)
     new = _generation(resource, new, old)
     new = ignore_time_only_change(old, new)
@@ -174,10 +175,15 @@ def _take(obj: Object, source: Object, field: str) -> Object:
     return {key: value for key, value in obj.items() if key != field} if field in obj else obj
 
 
-def _validate(resource: Resource, new: Object, old: Object, subresource: str) -> list[Cause]:
+def _validate(resource: Resource, new: Object, old: Object, subresource: str, sent: Object | None) -> list[Cause]:
     strategy = resource.strategy
     found = validate_metadata(
-        new, old, namespaced=resource.type.namespaced, name_format=strategy.name_format, custom=resource.custom
+        new,
+        old,
+        namespaced=resource.type.namespaced,
+        name_format=strategy.name_format,
+        custom=resource.custom,
+        sent=sent,
     )
     if subresource == "status":
         found += strategy.validate_status(new, old)
