@@ -55,7 +55,7 @@ _PATIENT: Final = ("--leader-elect-lease-duration", "60s", "--leader-elect-renew
 # The arguments of the Deployment.
 _ARGUMENTS: Final = ("controller", "--leader-elect=true", "--leader-election-namespace", names.NAMESPACE, *_PATIENT)
 # Seconds until a process must answer, and between two checks that it still runs.
-_PATIENCE: Final = 60.0
+_TIMEOUT: Final = 60.0
 _PAUSE: Final = 0.5
 
 
@@ -155,7 +155,7 @@ async def installation(
 
             node.start()
             try:
-                await until(ready, within=_PATIENCE)
+                await until(ready, within=_TIMEOUT)
                 place = Place("kubernetes", load, audit, writer, usage)
                 yield Installation(plane, controller, node, place, clock)
             finally:

@@ -42,7 +42,7 @@ from sandpool.install.manifests import DEFAULT_PROFILE
 from sandpool.install.storage import DEFAULT_STORAGE
 
 # Seconds after which an unserved claim counts as lost. On a busy machine the last one may wait for minutes.
-_PATIENCE: Final = 300.0
+_TIMEOUT: Final = 300.0
 
 
 async def run(options: argparse.Namespace, directory: Path, tell: Tell) -> Measured:
@@ -61,11 +61,11 @@ async def run(options: argparse.Namespace, directory: Path, tell: Tell) -> Measu
         async def measured(scenario: Scenario) -> Report:
             return await there.working(measure(place, scenario, clock, rng, telling(scenario.name)))
 
-        burst = await measured(Scenario("burst", Bursts(options.burst_size), pool, patience=_PATIENCE, depart=True))
+        burst = await measured(Scenario("burst", Bursts(options.burst_size), pool, patience=_TIMEOUT, depart=True))
         fill = await measured(Scenario("fill", Bursts(0), max(options.census - await count(place.client), 1)))
         census = await count(place.client)
         stream = Stream(options.qps, options.seconds, options.seconds)
-        sustained = await measured(Scenario("sustained", stream, pool, patience=_PATIENCE))
+        sustained = await measured(Scenario("sustained", stream, pool, patience=_TIMEOUT))
         again = await restart(
             there, clock, telling("restart"), sandboxes=options.sandboxes, claims=options.restart_claims
         )

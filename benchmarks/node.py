@@ -38,7 +38,7 @@ from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
 from tests.support.real_node import IMAGE, RealNode, real_node
 
-_PATIENCE: Final = 240.0
+_TIMEOUT: Final = 240.0
 _PORT: Final = 8888
 _CONTAINER: Final = "runtime"
 _PROBE: Final = {"readinessProbe": {"httpGet": {"path": "/", "port": _PORT}}}
@@ -78,7 +78,7 @@ async def warm(rig: RealNode, number: int, idle: float, *, frozen: bool) -> list
         starved = starved_seconds(os.getpid()) - starved
         workers = list(rig.node.agent.workers.values())
         if frozen:
-            await until(lambda: _all_frozen(workers), within=_PATIENCE)
+            await until(lambda: _all_frozen(workers), within=_TIMEOUT)
         before, own, began = await _usage(workers), time.process_time(), time.monotonic()
         await asyncio.sleep(idle)
         after, own, watched = await _usage(workers), time.process_time() - own, time.monotonic() - began
@@ -162,7 +162,7 @@ async def _make_pool(rig: RealNode, number: int, frozen: bool) -> None:
         pool = await rig.client.get(SANDBOX_WARM_POOL, "p", "default")
         return bool((pool.get("status") or {}).get("readyReplicas") == number)
 
-    await until(full, within=_PATIENCE)
+    await until(full, within=_TIMEOUT)
 
 
 async def _remove_pool(rig: RealNode) -> None:
@@ -172,7 +172,7 @@ async def _remove_pool(rig: RealNode) -> None:
     async def none_left() -> bool:
         return not rig.node.agent.workers
 
-    await until(none_left, within=_PATIENCE)
+    await until(none_left, within=_TIMEOUT)
 
 
 async def _watched(rig: RealNode, name: str) -> SharedObject:

@@ -23,7 +23,7 @@ from sandpool.kube.client import Client
 
 _NAMESPACE: Final = "bench-restart"
 # Timeouts in seconds: for the pool to be full, and for the claims to be served.
-_PATIENCE: Final = 900.0
+_TIMEOUT: Final = 900.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,14 @@ async def restart(there: Installation, clock: Clock, tell: Tell, *, sandboxes: i
         tell(f"filling a pool of {size:,}, so that there are {sandboxes:,} sandboxes")
         begin = clock.monotonic()
         await ground.make_pool(size)
-        await members.full(size, _PATIENCE)
+        await members.full(size, _TIMEOUT)
         filled = clock.monotonic() - begin
         present = await count(client)
         tell("ending the controller")
         begin = clock.monotonic()
         await asyncio.to_thread(there.controller.end)
         ended = clock.monotonic() - begin
-        waiting = asyncio.create_task(load.run(Bursts(claims).waves(Random(0)), patience=_PATIENCE))
+        waiting = asyncio.create_task(load.run(Bursts(claims).waves(Random(0)), patience=_TIMEOUT))
         await _made(load, claims, clock)
         tell("starting it again")
         begin = clock.monotonic()

@@ -20,7 +20,7 @@ from sandpool.engine.clock import SystemClock
 from sandpool.install.storage import Storage
 
 # Seconds after which an unserved claim counts as lost.
-_PATIENCE: Final = 300.0
+_TIMEOUT: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ async def _measured(claims: Claims, storage: Storage, flags: Sequence[str], tell
         async with installation(Path(directory), clock, tell, storage=storage, flags=flags) as there:
             stream = Stream(claims.rate, claims.seconds, claims.seconds)
             scenarios = (
-                Scenario("burst", Bursts(claims.burst), claims.pool, patience=_PATIENCE),
-                Scenario("sustained", stream, claims.pool, patience=_PATIENCE),
+                Scenario("burst", Bursts(claims.burst), claims.pool, patience=_TIMEOUT),
+                Scenario("sustained", stream, claims.pool, patience=_TIMEOUT),
             )
             burst, sustained = [
                 await there.working(measure(there.place, scenario, clock, rng, tell)) for scenario in scenarios

@@ -208,7 +208,7 @@ async def test_e35_ready_sandbox_is_preferred_over_an_older_starting_one(world: 
 
 @pytest.mark.parametrize("where", ["annotations", "labels"])
 async def test_e34_e36_assigned_sandbox_is_adopted_and_no_other(world: World, where: str) -> None:
-    """A controller ended between noting it and doing it, perhaps long ago; it need not even have an address."""
+    """A controller ended between recording an assignment and making it. The sandbox need not even have an address."""
     world.node.delays = {StartupStage.ADDRESS: NEVER}
     await world.template()
     await world.pool(3, filled=False)

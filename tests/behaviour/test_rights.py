@@ -26,7 +26,7 @@ STORAGE: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {
 )
 async def test_object_missing_from_the_cache_is_read(world: World, type: ResourceType, name: str, spec: Object) -> None:
     """Another client created it a moment ago, and the watch event is late."""
-    release = world.hold_news(type)
+    release = world.hold_events(type)
     await world.backend.client_for("users").create(type, new(type, name, spec=spec), world.namespace)
     await world.template()
     volumes = [{"metadata": {"name": "work"}, "spec": STORAGE}]

@@ -180,12 +180,12 @@ def test_both_ways_do_and_say_the_same(
         result = user.run("run", *arguments, stdin=stdin, env=environ)
         if "--keep" in arguments:
             user.works("release", "mine")
-        results.append((result.returncode, _told(result.stdout), _told(result.stderr)))
+        results.append((result.returncode, _anonymous(result.stdout), _anonymous(result.stderr)))
     assert results[0] == results[1]
     assert noted.read_text() == way
 
 
-def _told(output: bytes) -> bytes:
+def _anonymous(output: bytes) -> bytes:
     """Output without what names the program and the sandbox."""
     own = output.replace(b"python -m sandpool.cli.main", b"sandpool").replace(b"-c run", b"sandpool run")
     return re.sub(rb"python-[a-z0-9]{5}\b", b"SANDBOX", own)

@@ -57,7 +57,7 @@ class Replica:
         return [each for each in self.wire.requests if each.method != "GET" and "accessreviews" not in each.path]
 
 
-async def people_want_one(server: ApiServer) -> None:
+async def create_template_pool_and_claim(server: ApiServer) -> None:
     client = server.client(name="users")
     template = new(SANDBOX_TEMPLATE, "python", spec={"podTemplate": pod_template()})
     await client.create(SANDBOX_TEMPLATE, template, "default")
@@ -106,7 +106,7 @@ async def test_released_lease_is_acquired_within_two_seconds(server: ApiServer) 
     assert second.written() == []
     lists = len(second.wire.requests)
 
-    await people_want_one(server)
+    await create_template_pool_and_claim(server)
     stopping = asyncio.create_task(first.process.stop())
     await settle(clock, *wires)
     while not stopping.done():
@@ -133,7 +133,7 @@ async def test_lost_lease_stops_the_process_at_once(server: ApiServer) -> None:
     wires = (replica.wire, replica.voting)
     await replica.process.start()
     await until(lambda: settled(replica.works, clock, wires))
-    await people_want_one(server)
+    await create_template_pool_and_claim(server)
     await until(lambda: settled(lambda: len(replica.written()) >= 4, clock, wires))
     replica.voting.fault = lambda request: Fault.CUT
     before = clock.monotonic()
@@ -162,7 +162,7 @@ async def test_process_serves_metrics_and_health(server: ApiServer) -> None:
     node = asyncio.create_task(SimulatedNode(server.client(), clock).run())
     await process.start()
     await process.working.wait()
-    await people_want_one(server)
+    await create_template_pool_and_claim(server)
 
     await until(lambda: served(server, "mine"))
     health, port = process.health_endpoint.port, process.metrics_endpoint.port
@@ -246,7 +246,7 @@ async def test_reconciles_are_logged_if_requested(server: ApiServer, tmp_path: P
     )
     node = asyncio.create_task(SimulatedNode(server.client(), clock).run())
     await process.start()
-    await people_want_one(server)
+    await create_template_pool_and_claim(server)
     await until(lambda: served(server, "mine"))
     await process.stop()
     await ended(node)

@@ -106,7 +106,7 @@ async def test_a_one_time_code_begins_one_session(served: Served) -> None:
 
 
 async def test_reading_the_login_page_uses_up_nothing(served: Served) -> None:
-    """Programs that fetch links ahead of people cannot log in: they do not send the fragment with the code."""
+    """Programs that fetch links before their users do cannot log in: they do not send the fragment with the code."""
     assert await status_of(served, "/login?code=" + one_time_code(TOKEN, SystemClock())) == 200
     assert len(served.dashboard.guard.sessions) == 0
 

@@ -1,4 +1,4 @@
-"""The pages in a real browser, as people use them: with a mouse, with a keyboard, on a phone, in the dark."""
+"""The pages in a real browser, as users use them: with a mouse, with a keyboard, on a phone, in the dark."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ pytestmark = [
 ]
 
 SIZE: Final = 3  # of the pool
-_PATIENCE: Final = 90.0  # seconds until a controller of the cluster has done its part on a loaded machine
+_TIMEOUT: Final = 90.0  # seconds until a controller of the cluster has done its part on a loaded machine
 
 
 @pytest.fixture(scope="module")
@@ -185,8 +185,8 @@ async def test_claim_gets_a_warm_sandbox_and_its_deletion_leaves_nothing(
     await clients.filled()
     await clients.check()
     await client.delete(SANDBOX_CLAIM, "a", clients.namespace)
-    await until(lambda: is_gone(client, SANDBOX, box["metadata"]["name"], clients.namespace), within=_PATIENCE)
-    await until(lambda: is_gone(client, POD, pod, clients.namespace), within=_PATIENCE)
+    await until(lambda: is_gone(client, SANDBOX, box["metadata"]["name"], clients.namespace), within=_TIMEOUT)
+    await until(lambda: is_gone(client, POD, pod, clients.namespace), within=_TIMEOUT)
 
 
 async def test_foreground_deletion_waits_for_the_pod_in_etcd(clients: PersistentClients, client: Client) -> None:
@@ -196,7 +196,7 @@ async def test_foreground_deletion_waits_for_the_pod_in_etcd(clients: Persistent
     await clients.served(1)
     box = (await sandbox_of(client, "a", clients.namespace))["metadata"]["name"]
     await client.delete(SANDBOX_CLAIM, "a", clients.namespace, propagation_policy="Foreground")
-    await until(lambda: is_gone(client, SANDBOX_CLAIM, "a", clients.namespace), within=_PATIENCE)
+    await until(lambda: is_gone(client, SANDBOX_CLAIM, "a", clients.namespace), within=_TIMEOUT)
     assert await is_gone(client, SANDBOX, box, clients.namespace)
     assert await is_gone(client, POD, box, clients.namespace)
 
@@ -224,7 +224,7 @@ async def test_users_have_the_rights_that_the_cluster_grants(
             return False
         return True
 
-    await until(may, within=_PATIENCE)
+    await until(may, within=_TIMEOUT)
     with pytest.raises(Forbidden):
         await alice.get(SANDBOX_CLAIM, "hers", namespace)
     with pytest.raises(NotFound, match='namespaces "missing" not found'):
@@ -237,7 +237,7 @@ async def test_deleted_namespace_is_emptied(api: AggregatedApi, client: Client) 
     claim = new(SANDBOX_CLAIM, "a", spec={"warmPoolRef": {"name": "none"}})
     await client.create(SANDBOX_CLAIM, claim, name)
     await client.delete(NAMESPACE, name)
-    await until(lambda: is_gone(client, NAMESPACE, name), within=_PATIENCE)
+    await until(lambda: is_gone(client, NAMESPACE, name), within=_TIMEOUT)
     for type in SANDPOOL:
         left: list[Object] = (await client.list(type))["items"]
         assert name not in {each["metadata"]["namespace"] for each in left}
@@ -330,6 +330,6 @@ async def test_installation_is_removed_after_the_last_pod(
     unregistered = f"apiservice.apiregistration.k8s.io/{API_SERVICES[0]} deleted"
     assert told.index("1 sandboxclaims deleted") < told.index(unregistered)
     assert await pods_by_uid(client, clients.namespace) == {}
-    await until(lambda: is_gone(client, NAMESPACE, names.NAMESPACE), within=_PATIENCE)
+    await until(lambda: is_gone(client, NAMESPACE, names.NAMESPACE), within=_TIMEOUT)
     await asyncio.to_thread(api.process.stop, 30)
     await api.start(client)  # for the other tests

@@ -179,7 +179,7 @@ async def test_sandbox_on_a_simulated_node_is_unreachable(server: ApiServer) -> 
         assert (await answer())[0] == 503
 
 
-class Gatekeeper:
+class GatewayTests:
     def gateway(self, port: int, class_name: str = "sandpool", protocol: str = "HTTP") -> Object:
         listeners = [{"name": "http", "port": port, "protocol": protocol}]
         return new(GATEWAY, "gateway", spec={"gatewayClassName": class_name, "listeners": listeners})
@@ -205,7 +205,7 @@ class Gatekeeper:
         return found
 
 
-class TestGateways(Gatekeeper):
+class TestGateways(GatewayTests):
     async def test_gateway_address_reaches_the_router(self, server: ApiServer) -> None:
         client, port = server.client(), _free_port()
         async with routed(server):
@@ -264,7 +264,7 @@ class TestGateways(Gatekeeper):
                 await client.create(GATEWAY, new(GATEWAY, "wrong", spec={"listeners": []}), "default")
 
 
-class TestRoutes(Gatekeeper):
+class TestRoutes(GatewayTests):
     """With a Gateway called "gateway"."""
 
     def route(self, name: str, prefix: str, backend: str = SERVICE_NAME) -> Object:

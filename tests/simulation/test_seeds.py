@@ -25,7 +25,7 @@ MINUTES = float(os.environ.get("SANDPOOL_MINUTES", "10"))
 # named a sandbox it had lost.
 FOUND = (849142431145, 271055908669)
 # Parallel parts of the test of fresh seeds, for several pytest workers.
-LANES = 4
+PARTS = 4
 
 
 def chunks() -> Iterator[range]:
@@ -60,10 +60,10 @@ def test_at_least_two_thousand_seeds_run() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("lane", range(LANES))
-def test_fresh_seeds(lane: int) -> None:
-    """Run new worlds until the time is up; each lane gets its share of the time."""
-    end = time.monotonic() + MINUTES * 60 / LANES * 2
+@pytest.mark.parametrize("part", range(PARTS))
+def test_fresh_seeds(part: int) -> None:
+    """Run new worlds until the time is up; each part gets its share of the time."""
+    end = time.monotonic() + MINUTES * 60 / PARTS * 2
     first = SystemRandom().randrange(10**9) * 1000
     done = 0
     while time.monotonic() < end:

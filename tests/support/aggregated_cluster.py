@@ -22,7 +22,7 @@ from sandpool.testing.waiting import until
 from tests.support.control_plane import ControlPlane
 from tests.support.installed_cluster import account_token
 
-_PATIENCE = 90.0  # seconds
+_TIMEOUT = 90.0  # seconds
 
 
 async def apply(client: Client, objects: Iterable[Object]) -> None:
@@ -107,7 +107,7 @@ class AggregatedApi:
                     return False
             return not expected or await _passed_on(client)
 
-        await until(found, within=_PATIENCE)
+        await until(found, within=_TIMEOUT)
 
     def said(self) -> str:
         """Return the log of all runs."""

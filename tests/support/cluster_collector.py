@@ -12,7 +12,7 @@ from sandpool.kube.errors import NotFound
 from sandpool.testing.objects import new, owner_reference
 from sandpool.testing.waiting import until
 
-_PATIENCE: Final = 90.0  # seconds until a controller of the cluster has done its part on a loaded machine
+_TIMEOUT: Final = 90.0  # seconds until a controller of the cluster has done its part on a loaded machine
 
 
 async def is_gone(client: Client, type: ResourceType, name: str, namespace: str | None = None) -> bool:
@@ -30,4 +30,4 @@ async def collected_something(client: Client, namespace: str) -> None:
     name = f"owned-{secrets.token_hex(3)}"
     await client.create(CONFIG_MAP, new(CONFIG_MAP, name, metadata=metadata), namespace)
     await client.delete(CONFIG_MAP, owner["metadata"]["name"], namespace)
-    await until(lambda: is_gone(client, CONFIG_MAP, name, namespace), within=_PATIENCE)
+    await until(lambda: is_gone(client, CONFIG_MAP, name, namespace), within=_TIMEOUT)

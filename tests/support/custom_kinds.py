@@ -11,7 +11,7 @@ from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound, TooManyRequests
 from sandpool.testing.waiting import until
 
-_PATIENCE = 60.0  # seconds; an API server publishes definitions one after the other, and slowly when it is starved
+_TIMEOUT = 60.0  # seconds; an API server publishes definitions one after the other, and slowly when it is starved
 
 # Installs a definition into the API of a test, once for all tests that share the API.
 Provide = Callable[[Object], Awaitable[None]]
@@ -44,9 +44,9 @@ async def install(client: Client, definition: Object) -> SharedObject:
             return False
         return True
 
-    installed = await until(established, within=_PATIENCE)
+    installed = await until(established, within=_TIMEOUT)
     for type in types:
-        await until(partial(served, type), within=_PATIENCE)
+        await until(partial(served, type), within=_TIMEOUT)
     assert installed is not None
     return installed
 

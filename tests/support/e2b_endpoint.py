@@ -18,7 +18,7 @@ _INSTALLER: Final = Path(__file__).parents[2] / "dev" / "e2b"
 _WORKER: Final = Path(__file__).with_name("e2b_worker.py")
 _ADDRESS: Final = "127.0.0.1:6495"
 _GREETING: Final = "serving clients of E2B at "
-_PATIENCE: Final = 60.0
+_TIMEOUT: Final = 60.0
 _FIRST_POOL: Final = 150.0  # the first key waits for the first sandbox
 
 
@@ -39,11 +39,11 @@ class E2bEndpoint:
         command = self._command("serve", "--bind-address", _ADDRESS, *self.options)
         self.process = Component("sandpool e2b", command, self.home.directory / "e2b.log")
         self.process.start()
-        self.process.wait_for(_GREETING, _PATIENCE)
+        self.process.wait_for(_GREETING, _TIMEOUT)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.stop(_PATIENCE)
+        self.process.stop(_TIMEOUT)
 
     def key(self, *options: str) -> str:
         """Make an API key."""
@@ -112,5 +112,5 @@ class E2bProgram:
     def stop(self) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(_PATIENCE)
+        self._process.wait(_TIMEOUT)
         self._process.stdout.close()

@@ -31,7 +31,7 @@ from sandpool.node.runtimes.runtime import Command, Container, ContainerSpec, Ex
 _FIRST_UID = 300_000
 _UIDS_EACH = 1_000
 # Timeout in seconds of waits that are expected to fail.
-_PATIENCE = 120.0
+_TIMEOUT = 120.0
 # Every runtime with real sandboxes, by name.
 RUNTIMES: dict[str, type[ConfinedRuntime]] = {
     "bwrap": BwrapRuntime,
@@ -80,7 +80,7 @@ class Captured:
 
     async def until(self, text: str) -> str:
         """Wait until standard output contains this text."""
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_TIMEOUT):
             while text.encode() not in self.stdout:
                 self.more.clear()
                 await self.more.wait()

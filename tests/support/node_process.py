@@ -27,7 +27,7 @@ from sandpool.server.serving import daemon
 
 NAME = "crashing"
 # A loaded machine is slow; a node that does not come never will.
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class NodeProcess:
 
     async def working(self) -> None:
         assert self._process is not None and self._process.stdout is not None
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_TIMEOUT):
             line = await self._process.stdout.readline()
         if not line:
             raise RuntimeError("the node ended before it worked; its log is on standard error")
@@ -91,7 +91,7 @@ class NodeProcess:
             with suppress(ProcessLookupError):
                 process.send_signal(number)
             # Reads what is left, so that the pipe is closed when it has ended.
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_TIMEOUT):
                 await process.communicate()
 
 

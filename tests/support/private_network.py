@@ -18,7 +18,7 @@ from sandpool.node.network.netns import NetworkNamespace
 
 _RESOLVER = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
 # Real sandboxes take a while to go, on a loaded machine.
-_PATIENCE = 90.0
+_TIMEOUT = 90.0
 
 
 class PrivateHome:
@@ -54,7 +54,7 @@ class PrivateHome:
         """The line for clients of E2B, as printed."""
         return self.server.e2b_variables
 
-    def kubectl(self, *arguments: str, stdin: str = "", patience: float = _PATIENCE) -> str:
+    def kubectl(self, *arguments: str, stdin: str = "", patience: float = _TIMEOUT) -> str:
         """Run kubectl and return its output."""
         done = subprocess.run(
             [*self.prefix, "kubectl", f"--kubeconfig={self.server.kubeconfig}", *arguments],
@@ -74,7 +74,7 @@ class PrivateHome:
 
     def start(self) -> Self:
         try:
-            self.server.start(_PATIENCE)
+            self.server.start(_TIMEOUT)
         except BaseException:
             self.stop()
             raise
@@ -83,7 +83,7 @@ class PrivateHome:
     def stop(self) -> None:
         try:
             if self.server.process.running:
-                self.server.process.end(_PATIENCE)
+                self.server.process.end(_TIMEOUT)
         finally:
             self.server.stop()
             self.network.remove()

@@ -1,4 +1,4 @@
-"""Timestamps in the formats of the API, always in UTC; and durations as people write them."""
+"""Timestamps in the formats of the API, always in UTC; and durations as users write them."""
 
 from __future__ import annotations
 

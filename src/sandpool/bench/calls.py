@@ -60,9 +60,9 @@ def calls_about(
     begin = created.started.timestamp() - origin
     if not claim.sent <= begin <= (claim.answered or begin):
         origin += begin - claim.sent
-    return [_told(call, writer, origin) for call in calls if call.started >= created.started]
+    return [_server_call(call, writer, origin) for call in calls if call.started >= created.started]
 
 
-def _told(call: Call, writer: Callable[[AuditedRequest], str], origin: float) -> ServerCall:
+def _server_call(call: Call, writer: Callable[[AuditedRequest], str], origin: float) -> ServerCall:
     what, begin = str(call.request), call.started.timestamp() - origin
     return ServerCall(PURPOSES.get(what, what), writer(call.request), begin, begin + call.seconds, call.request.code)

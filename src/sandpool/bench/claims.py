@@ -27,7 +27,7 @@ from sandpool.install.errors import InstallError
 
 # Seconds: limits for filling a pool, and the silence after which a run counts as finished. The audit log may lag by a
 # second.
-_PATIENCE: Final = 600.0
+_TIMEOUT: Final = 600.0
 _SILENCE: Final = 2.5
 # Seconds in which nodes report an image that they cannot pull, and the reasons they give.
 _IMAGE_CHECK_SECONDS: Final = 60.0
@@ -228,7 +228,7 @@ class _Run:
         return found
 
     async def _full(self, mark: str = "") -> None:
-        await self.members.full(self.scenario.pool, _PATIENCE, marked=mark)
+        await self.members.full(self.scenario.pool, _TIMEOUT, marked=mark)
 
     async def _load(self) -> Outcome:
         self.tell("making claims")
@@ -286,7 +286,7 @@ class _Run:
         The wait is bounded, for writers that never rest."""
         if self.place.audit is None:
             return
-        before, end = -1, self.clock.monotonic() + _PATIENCE
+        before, end = -1, self.clock.monotonic() + _TIMEOUT
         while (asked := len(self._asked())) != before and self.clock.monotonic() < end:
             before = asked
             await self.clock.sleep(_SILENCE)

@@ -178,9 +178,9 @@ class Load:
                 async for event in events:
                     version = event.object["metadata"]["resourceVersion"]
                     if event.type != "BOOKMARK":
-                        self._heard(event.object)
+                        self._observe(event.object)
 
-    def _heard(self, object: SharedObject) -> None:
+    def _observe(self, object: SharedObject) -> None:
         claim = self._waiting.get(object["metadata"]["name"])
         if claim is None:
             return

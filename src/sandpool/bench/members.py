@@ -39,7 +39,7 @@ class Members:
     async def __aenter__(self) -> Members:
         listed = await self.client.list(SANDBOX, self.namespace, label_selector=self.selector)
         for item in listed["items"]:
-            self._heard("ADDED", item)
+            self._observe("ADDED", item)
         version = listed["metadata"]["resourceVersion"]
         self._watching = asyncio.create_task(self._watch(version), name="watch of the pool's members")
         return self
@@ -80,9 +80,9 @@ class Members:
                 async for event in events:
                     version = event.object["metadata"]["resourceVersion"]
                     if event.type != "BOOKMARK":
-                        self._heard(event.type, event.object)
+                        self._observe(event.type, event.object)
 
-    def _heard(self, type: str, member: SharedObject) -> None:
+    def _observe(self, type: str, member: SharedObject) -> None:
         name, before = member["metadata"]["name"], len(self.ready)
         if type == "DELETED" or not is_ready(member) or member["metadata"].get("deletionTimestamp"):
             self.ready.pop(name, None)

@@ -21,7 +21,7 @@ from sandpool.kube.errors import NotFound
 POOL: Final = "pool"
 _TEMPLATE: Final = "python"
 # Seconds: limit for deleting a namespace, and the interval of checks.
-_PATIENCE: Final = 300.0
+_TIMEOUT: Final = 300.0
 _PAUSE: Final = 0.5
 # Concurrent deletions.
 _AT_ONCE: Final = 16
@@ -90,7 +90,7 @@ class Ground:
                     await self.client.delete(SANDBOX_CLAIM, name, self.namespace)
 
         await asyncio.gather(*(work() for _ in range(_AT_ONCE)))
-        end = self.clock.monotonic() + _PATIENCE
+        end = self.clock.monotonic() + _TIMEOUT
         while (await self.client.list(SANDBOX, self.namespace, label_selector=CLAIM_UID, limit=1))["items"]:
             if self.clock.monotonic() > end:
                 raise TimeoutError(f"claims were deleted and sandboxes of theirs are still there, in {self.namespace}")
@@ -112,7 +112,7 @@ class Ground:
         """The pool goes first, or it would replace what is being removed."""
         with suppress(NotFound):  # a run may end before it is made
             await self.client.delete(SANDBOX_WARM_POOL, POOL, self.namespace)
-        end = self.clock.monotonic() + _PATIENCE
+        end = self.clock.monotonic() + _TIMEOUT
         try:
             await self.client.delete(NAMESPACE, self.namespace)
             while True:

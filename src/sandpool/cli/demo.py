@@ -29,7 +29,7 @@ from sandpool.cli.demo_sdk import SERIAL, Program, comparison
 from sandpool.engine.clock import SystemClock
 
 # For all sandboxes to end, in seconds.
-_PATIENCE: Final = 60.0
+_TIMEOUT: Final = 60.0
 # Tries to talk to another sandbox, and shows the last line of the complaint.
 _CALL: Final = (
     """sh -c "python3 -c 'import socket; socket.create_connection((\\"{address}\\", 8888), 5)' 2>&1 | tail -n 1" """
@@ -123,7 +123,7 @@ def demo(keep: bool, simulated: bool) -> None:
                 )
                 with contextlib.suppress(KeyboardInterrupt):
                     signal.pause()
-            server.process.stop(_PATIENCE)
+            server.process.stop(_TIMEOUT)
     except ComponentFailed as error:
         raise click.ClickException(str(error)) from None
     if show.failed:

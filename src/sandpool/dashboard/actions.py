@@ -1,4 +1,4 @@
-"""What people change: claim a sandbox, release it, suspend it, scale a pool, start a rollout and undo it."""
+"""Actions of users: claim a sandbox, release it, suspend it, scale a pool, start a rollout and undo it."""
 
 from __future__ import annotations
 

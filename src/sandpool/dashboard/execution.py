@@ -1,4 +1,4 @@
-"""What people run in a sandbox: code, a terminal, an upload, and the ports that they open."""
+"""Work in a sandbox: code, a terminal, uploads, and ports that are forwarded."""
 
 from __future__ import annotations
 

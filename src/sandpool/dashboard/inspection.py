@@ -1,4 +1,4 @@
-"""What people look into: the reason for a state, the calls about a claim, and what goes on in a sandbox."""
+"""Answers about one object: the reason for its state, the calls about a claim, the processes and logs of a sandbox."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class BadRequest(Exception):
     """The request is not one that our pages send."""
 
 
-#: Failures that are answers: of people, of the API, of sandboxes and of networks.
+#: Failures that are answers: of users, of the API, of sandboxes and of networks.
 EXPECTED: Final = (ServiceError, ApiError, SandpoolError, BadRequest, OSError, TimeoutError)
 
 

@@ -13,7 +13,7 @@ from sandpool.service.service import Service
 
 @dataclass(frozen=True, slots=True)
 class DashboardTarget:
-    """``title`` names the API to people. ``namespace`` is None for all namespaces. ``loopback`` tells whether browsers
+    """``title`` names the API to users. ``namespace`` is None for all namespaces. ``loopback`` tells whether browsers
     are on this machine, so that they can reach ports that are forwarded to its loopback interface."""
 
     client: Client

@@ -1,4 +1,4 @@
-"""JSON Lines files that are written in the background: noting an entry costs the caller one append to a list.
+"""JSON Lines files that are written in the background: adding an entry costs the caller one append to a list.
 
 A thread formats the entries and writes them, at least once a second. When the thread cannot keep up or the disk refuses
 writes, entries are dropped and counted in ``dropped``: the log must never make work fail or wait.
@@ -70,7 +70,7 @@ class JsonlWriter:
             self._wake.set()
 
     def flush(self) -> None:
-        """Write all entries noted so far."""
+        """Write all entries added so far."""
         with self._writing:
             while self._waiting:
                 batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), _WAKE_AT))]

@@ -54,7 +54,7 @@ async def explain_sandbox(client: Client, namespace: str, name: str, now: dateti
     what = f'Sandbox "{name}"'
     sentence = f"{what} is ready{_owned(sandbox)}." if blocked is None else f"{what} is not ready: {_line(blocked)}."
     chain = [Link(sandbox.creation_timestamp, f"created{_made_from(found)}")]
-    chain += _told(events, {sandbox.uid, *([] if pod is None else [pod["metadata"]["uid"]])})
+    chain += _event_links(events, {sandbox.uid, *([] if pod is None else [pod["metadata"]["uid"]])})
     chain += _transitions(sandbox.status.conditions)
     return Explanation(sentence, tuple(_in_order(chain)), "" if blocked is None else blocked.advice, _unknown(reader))
 
@@ -84,7 +84,7 @@ async def explain_pod(client: Client, namespace: str, name: str) -> Explanation:
     else:
         why = f"is not ready: its phase is {status.get('phase', 'Pending')}"
     chain = [Link(parse_time(metadata.get("creationTimestamp")), "created")]
-    chain += _told(await _events(reader, name), {metadata["uid"]})
+    chain += _event_links(await _events(reader, name), {metadata["uid"]})
     for each in status.get("containerStatuses") or ():
         if ended := (each.get("lastState") or {}).get("terminated"):
             text = f'container "{each["name"]}" ended before with exit code {ended["exitCode"]} ({ended.get("reason")})'
@@ -126,7 +126,7 @@ async def explain_pool(client: Client, namespace: str, name: str, now: datetime)
         why = f"{why}; {common[0]}" if why else why
     sentence = f'Pool "{name}": {ready}{": " + _plain(why) if why else ""}.'
     chain = [Link(pool.creation_timestamp, f'created, with sandboxes of template "{pool.template}"')]
-    chain += _told(await _events(reader, name), {pool.uid})
+    chain += _event_links(await _events(reader, name), {pool.uid})
     chain += _transitions(status.conditions)
     if template is not None:
         chain += _unmounted(template)
@@ -163,7 +163,7 @@ async def explain_template(client: Client, namespace: str, name: str) -> Explana
     if unmounted := _unmounted(template):
         chain += unmounted
         advice = advice or "add volumeMounts to a container of the template, or remove the volume"
-    chain += _told(events, {uid})
+    chain += _event_links(events, {uid})
     return Explanation(f'Template "{name}" {state}.', tuple(_in_order(chain)), advice, _unknown(reader))
 
 
@@ -227,7 +227,7 @@ async def _events(reader: Reader, *names: str) -> list[EventView]:
     return sorted(found, key=lambda event: "" if event.at is None else event.at.isoformat())
 
 
-def _told(events: Iterable[EventView], uids: set[str]) -> list[Link]:
+def _event_links(events: Iterable[EventView], uids: set[str]) -> list[Link]:
     mine = [event for event in events if event.uid in uids]
     return [Link(event.at, f"{event.kind}: {event.reason}: {_plain(event.note)}") for event in mine[-_EVENTS:]]
 

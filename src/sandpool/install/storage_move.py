@@ -95,7 +95,7 @@ _PAUSE: Final = 0.2
 _CONCURRENCY: Final = 16
 # Until all kube-apiservers of a cluster know where requests go, and have finished those that went elsewhere.
 _GRACE: Final = 3.0
-_PATIENCE: Final = 300.0
+_TIMEOUT: Final = 300.0
 _TOUCH_AGAIN: Final = 2.0
 _EVERY: Final = 200  # objects between two reports
 
@@ -114,7 +114,7 @@ class StorageMover:
         custom: Iterable[Object],
         aggregated: Iterable[Object],
         *,
-        patience: float = _PATIENCE,
+        patience: float = _TIMEOUT,
         grace: float = _GRACE,
     ) -> None:
         self.client = Client(_Patient(client.transport, clock, patience), field_manager=client.field_manager)

@@ -116,13 +116,13 @@ class Tools:
         """Make a sandbox: an isolated Linux machine with Python. Only needed for more than one sandbox, or if other
         tools ask for a sandbox_claim_name."""
         session = self._session(ctx, namespace)
-        with _told():
+        with _tool_errors():
             made = await session.create(warmpool, timeout=sandbox_ready_timeout, idle=shutdown_after_seconds)
         return CreatedSandbox(sandbox_claim_name=made.name)
 
     async def delete_sandbox(self, ctx: Context, sandbox_claim_name: str, namespace: Namespace = None) -> None:
         """Release a sandbox: it is deleted with all files in it."""
-        with _told():
+        with _tool_errors():
             await self._session(ctx, namespace).release(sandbox_claim_name)
 
     async def list_sandboxes(self, ctx: Context, namespace: Namespace = None) -> SandboxNames:
@@ -287,7 +287,7 @@ class Tools:
         self, ctx: Context, name: str | None, namespace: str | None, timeout: float | None = None
     ) -> AsyncIterator[AsyncSandbox]:
         session = self._session(ctx, namespace)
-        with _told():
+        with _tool_errors():
             async with session.use(name) as sandbox:
                 try:
                     async with asyncio.timeout(timeout):
@@ -342,8 +342,8 @@ class Tools:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Tell the model of errors that it, or its user, can do something about."""
+def _tool_errors() -> Iterator[None]:
+    """Turn errors that the model or its user can do something about into tool errors, which the model reads."""
     try:
         yield
     except ServiceError as error:

@@ -41,7 +41,7 @@ from sandpool.node.pods.resources import volume_directory
 from sandpool.node.pods.restore import restore_state
 from sandpool.node.pods.service_links import service_links
 from sandpool.node.pods.spec import Pod
-from sandpool.node.pods.state import Moment, PodState, Problem
+from sandpool.node.pods.state import FailureReason, Moment, PodState
 from sandpool.node.pods.unsupported_fields import REASON, find_unsupported, message
 from sandpool.node.pods.worker import PodWorker
 from sandpool.node.registration import KubeletEndpoint, NodeCapabilities, RegistrationOptions, allocatable
@@ -269,7 +269,7 @@ class NodeAgent:
         )
         if state.rejection is not None or phase(state) != "Pending":
             return state
-        why = Problem(REASON, message(found)) if found else self.admission.admit(pod.object)
+        why = FailureReason(REASON, message(found)) if found else self.admission.admit(pod.object)
         if why is None:
             return state
         self.recorder.event(pod.reference, events.rejected(why.reason, why.message))

@@ -153,7 +153,7 @@ class World:
 
         await self.until(ask)
 
-    def hold_news(self, type: ResourceType) -> Callable[[], None]:
+    def hold_events(self, type: ResourceType) -> Callable[[], None]:
         """Hold back the controllers' watch events of a type until the returned function is called."""
         reflector = next(each for each in self.controllers.informers.reflectors if each.type == type)
         take = reflector._take_event

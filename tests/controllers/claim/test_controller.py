@@ -45,8 +45,8 @@ def is_evictable(world: World, pod: str) -> bool:
 Reconcile = Callable[[Key], Awaitable[Result]]
 
 
-class Passes:
-    """Counts the passes of each controller over each key from now on."""
+class ReconcileCounts:
+    """Counts the reconciles of each key by each controller, from now on."""
 
     def __init__(self, world: World) -> None:
         self._counts: Counter[tuple[str, str]] = Counter()
@@ -80,7 +80,7 @@ async def test_warm_claim_costs_two_writes_until_ready_and_three_and_an_event_in
     await world.template()
     await world.pool(3)
     before = len(world.wire.requests)
-    passes = Passes(world)
+    reconciles = ReconcileCounts(world)
 
     await world.claim("mine")
     box = (await world.served(1))["mine"]
@@ -99,8 +99,8 @@ async def test_warm_claim_costs_two_writes_until_ready_and_three_and_an_event_in
     assert written[:2] == [("PATCH", f"sandboxes/{name}"), ("PATCH", "sandboxclaims/mine/status")]
     assert written[2:] == [("PATCH", f"pods/{name}")]
     assert [each["reason"] for each in events_about(world, "mine", before)] == ["SandboxAdopted"]
-    assert passes.of("claims", "mine") <= 2
-    assert passes.of("sandboxes", name) <= 2
+    assert reconciles.of("claims", "mine") <= 2
+    assert reconciles.of("sandboxes", name) <= 2
 
     claim = await world.client.get(SANDBOX_CLAIM, "mine", NAMESPACE)
     assert claim["metadata"]["annotations"][SANDBOX_NAME] == name
@@ -220,7 +220,7 @@ async def test_lost_response_costs_no_second_sandbox_when_the_template_changes(w
     await world.template()
     await world.pool(1, strategy=RECREATE)
     original = world.wire.transport.request
-    release, served = world.hold_news(SANDBOX), asyncio.Event()
+    release, served = world.hold_events(SANDBOX), asyncio.Event()
     lost: list[str] = []
 
     async def lose(request: Request) -> object:
@@ -245,7 +245,7 @@ async def test_lost_response_costs_no_second_sandbox_when_the_template_changes(w
 async def test_ambiguous_creation_is_refreshed(world: World) -> None:
     await world.template()
     await world.pool(0, filled=False)
-    release = world.hold_news(SANDBOX)
+    release = world.hold_events(SANDBOX)
     lost: list[Request] = []
 
     def lose(request: Request) -> Fault | None:
@@ -273,7 +273,7 @@ async def test_deleted_claim_is_not_given_a_replacement_sandbox(world: World) ->
     await world.claim("mine")
     box = (await world.served(1))["mine"]["metadata"]["name"]
     await world.filled(1)
-    release = world.hold_news(SANDBOX_CLAIM)
+    release = world.hold_events(SANDBOX_CLAIM)
     since = len(world.wire.requests)
 
     await world.client.delete(SANDBOX_CLAIM, "mine", NAMESPACE)

@@ -49,7 +49,7 @@ class Crash(Exception):
 
 
 class Controller:
-    """The plainest possible: reads everything, performs one pass, counts its writes and ends after ``survives``."""
+    """The plainest possible: reads everything, reconciles once, counts its writes and ends after ``survives``."""
 
     def __init__(self, client: Client, *, survives: int = 1000) -> None:
         self.client = client

@@ -203,8 +203,8 @@ def test_r40_second_reconcile_of_a_ready_claim_annotates_and_reports_nothing() -
 
 
 def test_claim_of_an_unready_pool_member_waits_and_names_it() -> None:
-    booting = SandboxView.from_object(
+    starting = SandboxView.from_object(
         pool_member(pool=warm_pool(), status=ready_status(status="False", reason="DependenciesNotReady"))
     )
-    update = update_of(observed(), booting)
+    update = update_of(observed(), starting)
     assert (update.status.sandbox_name, reason(update.status)) == ("pool-abcde", "DependenciesNotReady")

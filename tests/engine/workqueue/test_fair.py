@@ -7,16 +7,16 @@ from sandpool.engine.workqueue.fair import FairQueue
 
 
 def filled(*keys: str) -> FairQueue[str]:
-    lane: FairQueue[str] = FairQueue()
+    queue: FairQueue[str] = FairQueue()
     for key in keys:
-        lane.push(key, key[0])
-    return lane
+        queue.push(key, key[0])
+    return queue
 
 
-def emptied(lane: FairQueue[str]) -> list[str]:
+def emptied(queue: FairQueue[str]) -> list[str]:
     taken = []
-    while lane:
-        taken.append(lane.pop())
+    while queue:
+        taken.append(queue.pop())
     return taken
 
 
@@ -29,27 +29,27 @@ def test_groups_are_served_round_robin() -> None:
 
 
 def test_group_that_returns_is_served_last() -> None:
-    lane = filled("a1", "b1", "b2")
-    assert lane.pop() == "a1"
-    lane.push("a2", "a")
-    assert emptied(lane) == ["b1", "a2", "b2"]
+    queue = filled("a1", "b1", "b2")
+    assert queue.pop() == "a1"
+    queue.push("a2", "a")
+    assert emptied(queue) == ["b1", "a2", "b2"]
 
 
 def test_removing_the_last_key_removes_its_group() -> None:
-    lane = filled("a1", "b1", "b2")
-    lane.remove("b1", "b")
-    lane.remove("a1", "a")
-    assert emptied(lane) == ["b2"]
+    queue = filled("a1", "b1", "b2")
+    queue.remove("b1", "b")
+    queue.remove("a1", "a")
+    assert emptied(queue) == ["b2"]
 
 
 @settings(deadline=None)
 @given(st.lists(st.text("abcd", min_size=2, max_size=4), unique=True))
 def test_no_group_is_served_twice_while_another_waits(keys: list[str]) -> None:
-    lane = filled(*keys)
+    queue = filled(*keys)
     waiting = list(keys)
     since: dict[str, int] = {}  # times other groups were served since a group was
-    while lane:
-        group = lane.pop()[0]
+    while queue:
+        group = queue.pop()[0]
         since.pop(group, None)
         for other in {key[0] for key in waiting} - {group}:
             since[other] = since.get(other, 0) + 1

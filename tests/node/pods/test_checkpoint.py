@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sandpool.node.pods.checkpoint import PodCheckpoint, Run, boot_id, read_checkpoint, read_run
 
-LEDGER = PodCheckpoint("u", "space", "pod", 200_000, "bwrap")
+CHECKPOINT = PodCheckpoint("u", "space", "pod", 200_000, "bwrap")
 
 
 def run(restarts: int) -> Run:
@@ -15,14 +15,14 @@ def run(restarts: int) -> Run:
 
 
 def test_checkpoint_is_read_as_written(tmp_path: Path) -> None:
-    LEDGER.write(tmp_path / "u")
-    assert read_checkpoint(tmp_path / "u") == LEDGER
-    LEDGER.write(tmp_path / "u")
-    assert read_checkpoint(tmp_path / "u") == LEDGER
+    CHECKPOINT.write(tmp_path / "u")
+    assert read_checkpoint(tmp_path / "u") == CHECKPOINT
+    CHECKPOINT.write(tmp_path / "u")
+    assert read_checkpoint(tmp_path / "u") == CHECKPOINT
 
 
 def test_only_the_last_run_is_kept(tmp_path: Path) -> None:
-    LEDGER.write(tmp_path)
+    CHECKPOINT.write(tmp_path)
     assert read_run(tmp_path, "main") is None
     for restarts in (0, 9, 10):
         run(restarts).write(tmp_path, "main")

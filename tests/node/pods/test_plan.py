@@ -17,12 +17,12 @@ from sandpool.node.pods.actions import (
     Thaw,
 )
 from sandpool.node.pods.spec import ProbeKind
-from sandpool.node.pods.state import Problem
+from sandpool.node.pods.state import FailureReason
 from tests.node.pods.states import Story, container, running
 
 TCP = {"tcpSocket": {"port": 80}}
 HOOK = {"exec": {"command": ["true"]}}
-NO_NETWORK = Problem("FailedCreatePodSandBox", "no addresses")
+NO_NETWORK = FailureReason("FailedCreatePodSandBox", "no addresses")
 
 
 def test_plan_of_a_whole_pod_lifetime() -> None:
@@ -65,7 +65,7 @@ def test_failed_start_is_retried_after_other_containers() -> None:
     story = Story(containers=[container("one"), container("two")])
     story.compute_plan()
     story.prepared()
-    story.state = story.state.not_started("one", Problem("ErrImagePull", ""), story.now)
+    story.state = story.state.not_started("one", FailureReason("ErrImagePull", ""), story.now)
     assert story.compute_plan() == [Start("two")]
     assert story.started("two") == []
     assert story.passes(1) == [Start("one")]
@@ -103,7 +103,7 @@ def test_ended_container_restarts_after_its_back_off() -> None:
 def test_failed_start_does_not_extend_the_crash_back_off() -> None:
     story = running()
     story.ended(1)
-    story.state = story.state.not_started("main", Problem("RunContainerError", ""), story.now)
+    story.state = story.state.not_started("main", FailureReason("RunContainerError", ""), story.now)
     story.compute_plan()
     assert story.passes(1) == [Start("main")]
     story.started()
@@ -246,7 +246,7 @@ def test_halt_keeps_the_volumes_and_the_pod() -> None:
 
 def test_rejected_pod_holds_nothing_and_can_be_deleted() -> None:
     story = Story()
-    story.state = story.state.rejected(Problem("UnsupportedField", "spec.hostPID"))
+    story.state = story.state.rejected(FailureReason("UnsupportedField", "spec.hostPID"))
     assert story.compute_plan() == [Release()]
     story.state = story.state.cleared()
     assert story.compute_plan() == []

@@ -26,7 +26,7 @@ from sandpool.node.pods.actions import (
     Start,
     Thaw,
 )
-from sandpool.node.pods.state import ContainerPhase, Problem
+from sandpool.node.pods.state import ContainerPhase, FailureReason
 from tests.node.pods.states import Story, container
 
 if TYPE_CHECKING:
@@ -106,9 +106,11 @@ class Chaos:
         story, state, now = self.story, self.story.state, self.story.now
         match action:
             case Prepare():
-                state = state.prepared(("10.1.0.1",)) if good else state.not_prepared(Problem("FailedMount", ""), now)
+                state = (
+                    state.prepared(("10.1.0.1",)) if good else state.not_prepared(FailureReason("FailedMount", ""), now)
+                )
             case Start(name):
-                failed = Problem("ErrImagePull", "")
+                failed = FailureReason("ErrImagePull", "")
                 state = (
                     state.started(name, f"{name}-{now.at}", "i", now) if good else state.not_started(name, failed, now)
                 )

@@ -8,7 +8,7 @@ import pytest
 
 from sandpool.api.resource import Object
 from sandpool.node.pods.spec import ProbeKind
-from sandpool.node.pods.state import ContainerPhase, Problem
+from sandpool.node.pods.state import ContainerPhase, FailureReason
 from sandpool.node.pods.status_throttle import changes, is_urgent
 from tests.node.pods.states import Story, container, running
 
@@ -129,7 +129,7 @@ def test_failed_container_creation_is_reported_as_waiting() -> None:
     story = Story()
     story.compute_plan()
     story.prepared()
-    story.state = story.state.not_started("main", Problem("ErrImagePull", "no such host"), story.now)
+    story.state = story.state.not_started("main", FailureReason("ErrImagePull", "no such host"), story.now)
     assert state(story)["state"] == {"waiting": {"reason": "ErrImagePull", "message": "no such host"}}
 
 
@@ -138,7 +138,7 @@ def test_repeated_pull_failure_is_image_pull_back_off() -> None:
     story.compute_plan()
     story.prepared()
     for _ in range(2):
-        story.state = story.state.not_started("main", Problem("ErrImagePull", "no such host"), story.now)
+        story.state = story.state.not_started("main", FailureReason("ErrImagePull", "no such host"), story.now)
     waiting = {
         "reason": "ImagePullBackOff",
         "message": f'Back-off pulling image "{story.state.pod.container("main").image}": ErrImagePull: no such host',
@@ -148,14 +148,14 @@ def test_repeated_pull_failure_is_image_pull_back_off() -> None:
         "main", phase=ContainerPhase.STARTING
     )  # while it is tried it is said all the same
     assert state(story)["state"] == {"waiting": waiting}
-    story.state = story.state.not_started("main", Problem("CreateContainerError", "no space"), story.now)
+    story.state = story.state.not_started("main", FailureReason("CreateContainerError", "no space"), story.now)
     assert state(story)["state"] == {"waiting": {"reason": "CreateContainerError", "message": "no space"}}
 
 
 def test_failed_preparation_is_reported_as_waiting() -> None:
     story = Story()
     story.compute_plan()
-    story.state = story.state.not_prepared(Problem("FailedMount", 'volume "v" is missing'), story.now)
+    story.state = story.state.not_prepared(FailureReason("FailedMount", 'volume "v" is missing'), story.now)
     assert state(story)["state"] == {"waiting": {"reason": "ContainerCreating", "message": 'volume "v" is missing'}}
 
 
@@ -178,7 +178,7 @@ def test_init_containers_have_their_statuses() -> None:
 
 def test_rejected_pod_is_failed() -> None:
     story = Story()
-    story.state = story.state.rejected(Problem("UnsupportedField", "this node does not support spec.hostPID"))
+    story.state = story.state.rejected(FailureReason("UnsupportedField", "this node does not support spec.hostPID"))
     status = story.status()
     assert (status["phase"], status["reason"]) == ("Failed", "UnsupportedField")
     assert status["message"] == "this node does not support spec.hostPID"
@@ -239,7 +239,7 @@ def failed(reason: str, message: str) -> Object:
     story = Story()
     story.compute_plan()
     story.prepared()
-    story.state = story.state.not_started("main", Problem(reason, message), story.now)
+    story.state = story.state.not_started("main", FailureReason(reason, message), story.now)
     return story.status()
 
 

@@ -7,7 +7,7 @@ import pytest
 from sandpool.node.pods.phase import phase
 from sandpool.node.pods.restore import mark_lost, mark_running, reset_init_containers, restore_state, runs
 from sandpool.node.pods.spec import Pod, ProbeKind
-from sandpool.node.pods.state import ContainerPhase, PodState, Problem
+from sandpool.node.pods.state import ContainerPhase, FailureReason, PodState
 from tests.node.pods.states import Story, container, running
 
 
@@ -69,7 +69,7 @@ def test_crash_loop_continues() -> None:
 @pytest.mark.parametrize("reason", ["UnsupportedField", "OutOfcpu", "DeadlineExceeded"])
 def test_failed_pod_keeps_its_reason(reason: str) -> None:
     story = Story()
-    problem = Problem(reason, "words")
+    problem = FailureReason(reason, "words")
     rejected = reason != "DeadlineExceeded"
     story.becomes(rejection=problem) if rejected else story.becomes(failure=problem)
     state = again(story)

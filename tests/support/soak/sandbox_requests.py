@@ -15,7 +15,7 @@ from tests.support.soak.command_log import Broken, Fate
 #: Responses of the router for a sandbox that it did not connect to.
 _NOT_REACHED: Final = "Could not connect"
 _STATUS: Final = b"\x03"
-_PATIENCE: Final = 60.0
+_TIMEOUT: Final = 60.0
 
 
 class Answer:
@@ -32,7 +32,7 @@ class Router:
 
     def __init__(self, url: str) -> None:
         connector = aiohttp.TCPConnector(force_close=True)
-        timeout = aiohttp.ClientTimeout(total=_PATIENCE)
+        timeout = aiohttp.ClientTimeout(total=_TIMEOUT)
         self._session = aiohttp.ClientSession(url, connector=connector, timeout=timeout)
 
     async def close(self) -> None:
@@ -53,7 +53,7 @@ class Router:
         return await self._ask("GET", sandbox, f"/download/{path}")
 
     async def _ask(self, method: str, sandbox: str, path: str, **options: Any) -> Answer:
-        headers = {"X-Sandbox-ID": sandbox, "X-Sandbox-Timeout": str(_PATIENCE)}
+        headers = {"X-Sandbox-ID": sandbox, "X-Sandbox-Timeout": str(_TIMEOUT)}
         try:
             async with self._session.request(method, path, headers=headers, **options) as response:
                 body = await response.read()
@@ -81,7 +81,7 @@ async def execute(connection: Connection, pod: str, *command: str) -> Fate:
     protocols = ("v5.channel.k8s.io",)
     try:
         async with (
-            asyncio.timeout(_PATIENCE),
+            asyncio.timeout(_TIMEOUT),
             aiohttp.ClientSession(headers=headers) as session,
             session.ws_connect(url, protocols=protocols, ssl=connection.tls or True) as socket,
         ):

@@ -65,7 +65,7 @@ def adoption_patch(
     if binds_late:
         annotations[labels.LATE_BOUND] = "true"
         if revision is not None:
-            annotations[labels.TEMPLATE_REF] = revision.template  # which must allow the variables of each life
+            annotations[labels.TEMPLATE_REF] = revision.template  # which must allow the variables of each incarnation
     if trace_context:
         annotations[labels.TRACE_CONTEXT] = trace_context
     pod_change = _pod_metadata_change(claim, sandbox, revision)

@@ -370,7 +370,7 @@ class ClaimController:
     async def _bind(self, state: ClaimState, observed: Observed, sandbox: SandboxView) -> BindingOutcome | None:
         """Hand the claim's variables to its warm sandbox, if that has yet to be done. Returns a failure."""
         claim = observed.claim
-        if (life := late_binding.due(claim, sandbox, state.bound)) is None:
+        if (incarnation := late_binding.due(claim, sandbox, state.bound)) is None:
             return None
         if sandbox.deleting:
             return late_binding.not_possible("the sandbox is being deleted")
@@ -387,7 +387,7 @@ class ClaimController:
             return BindingOutcome(False, BINDING_UNAVAILABLE, f"nothing in the sandbox takes them: {error}")
         except BindingRefused as error:
             return BindingOutcome(False, BINDING_REFUSED, f"the sandbox did not take them: {error}")
-        state.bound, state.binding = life, late_binding.acknowledged(claim)
+        state.bound, state.binding = incarnation, late_binding.acknowledged(claim)
         return None
 
     async def _hand_over(self, claim: ClaimView, sandbox: SandboxView) -> None:

@@ -8,10 +8,11 @@ of its own that has the variables in its pod, as the API says.
 have acknowledged the variables before the claim is Ready. So whichever process goes on after a crash finds from the
 objects alone that it has to ask, and asking again is harmless: sandboxd acknowledges the same claim every time.
 
-**Once per life.** A sandbox that lost its processes has lost the variables, too. ``due`` therefore compares the life
-that was bound with the present one: the time of its last transition to Ready, and that of its last loss of state. A
-claim whose status is Ready for the same life has been bound, so a successor does not ask for every claim. Every life is
-given only what the template allows then: the claim or the template may have changed since (``plan.handover_refusal``).
+**Once per incarnation.** A sandbox that lost its processes has lost the variables, too. ``due`` therefore compares the
+incarnation that was bound with the present one: the time of its last transition to Ready, and that of its last loss of
+state. A claim whose status is Ready for the same incarnation has been bound, so a successor does not ask for every
+claim. Every incarnation is given only what the template allows then: the claim or the template may have changed since
+(``plan.handover_refusal``).
 
 **Failure.** If the claim was never Ready, the sandbox is deleted, because variables may have reached it, and the claim
 gets a sandbox of its own. The condition EnvironmentBound says why, and keeps later reconciles from trying again. If the
@@ -46,8 +47,8 @@ MAX_BYTES: Final = 1 << 18
 AVOIDED_SECONDS: Final = 60.0
 
 
-class Life(NamedTuple):
-    """The life of a sandbox: its processes run from one readiness or loss of state to the next."""
+class SandboxIncarnation(NamedTuple):
+    """One set of processes of a sandbox, from one transition to Ready or loss of state to the next."""
 
     sandbox: str  # UID
     ready_since: str
@@ -102,22 +103,25 @@ def values(claim: ClaimView) -> Mapping[str, str]:
     return {variable["name"]: variable["value"] for variable in claim.env}
 
 
-def due(claim: ClaimView, sandbox: SandboxView, bound: Life | None) -> Life | None:
-    """The life of the claim's sandbox that has yet to be bound; None if it is bound, or not late-bound, or not ready.
+def due(claim: ClaimView, sandbox: SandboxView, bound: SandboxIncarnation | None) -> SandboxIncarnation | None:
+    """The incarnation of the claim's sandbox that has yet to be bound.
 
-    ``bound`` is the life that this process has bound last."""
+    None if it is bound, or not late-bound, or not ready. ``bound`` is the incarnation that this process has bound last.
+    """
     if sandbox.annotations.get(labels.LATE_BOUND) != "true" or not sandbox.ready:
         return None
-    life = life_of(sandbox)
+    incarnation = incarnation_of(sandbox)
     if bound is not None and bound.sandbox == sandbox.uid:
-        return None if bound == life else life
-    is_reported = claim.ready and claim.sandbox_name == sandbox.name and _times(claim) == (life[1], life[2])
-    return None if is_reported else life
+        return None if bound == incarnation else incarnation
+    is_reported = (
+        claim.ready and claim.sandbox_name == sandbox.name and _times(claim) == (incarnation[1], incarnation[2])
+    )
+    return None if is_reported else incarnation
 
 
-def life_of(sandbox: SandboxView) -> Life:
+def incarnation_of(sandbox: SandboxView) -> SandboxIncarnation:
     ready, lost = sandbox.status.condition(READY), sandbox.status.condition(STATE_LOST)
-    return Life(sandbox.uid, _since(ready), _since(lost))
+    return SandboxIncarnation(sandbox.uid, _since(ready), _since(lost))
 
 
 def _times(claim: ClaimView) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from sandpool.api.events import EventSpec
 from sandpool.api.labels import CLAIM_FIRST_READY_AT, FIRST_READY_UNKNOWN
 from sandpool.api.resource import Key, Object
 from sandpool.api.views import ClaimView
-from sandpool.controllers.claim.late_binding import BindingOutcome, Life
+from sandpool.controllers.claim.late_binding import BindingOutcome, SandboxIncarnation
 from sandpool.controllers.claim.metrics import Sample
 from sandpool.controllers.informers import key_of
 from sandpool.engine.ratelimit import Backoff
@@ -71,8 +71,8 @@ class ClaimState:
     unconfirmed: str = ""
     # Sandbox that an annotation of the claim names and that the claim could not adopt.
     abandoned: str = ""
-    # The life of the claim's sandbox that has acknowledged the claim's variables.
-    bound: Life | None = None
+    # The incarnation of the claim's sandbox that has acknowledged the claim's variables.
+    bound: SandboxIncarnation | None = None
     # What came of handing over the variables, for the status. A failure keeps the claim from trying another sandbox.
     binding: BindingOutcome | None = None
     pending_adoption: PendingAdoption | None = None

@@ -41,7 +41,7 @@ _UP_TO_THE_TEMPLATE: Final = frozenset(
     }
 )
 # Conditions of a sandbox that its claim repeats.
-_TOLD: Final = frozenset({READY, FINISHED, STATE_LOST})
+_REPEATED: Final = frozenset({READY, FINISHED, STATE_LOST})
 
 
 class Enqueue(Protocol):
@@ -210,8 +210,8 @@ def sandbox_owner(sandbox: SandboxView) -> Owner | None:
 def sandbox_state(sandbox: SandboxView) -> tuple[object, ...]:
     """The part of a sandbox that its claim's status repeats."""
     status = sandbox.status
-    told = {each["type"]: each for each in status.conditions if each["type"] in _TOLD}
-    return sandbox.deleting, status.pod_ips, told
+    repeated = {each["type"]: each for each in status.conditions if each["type"] in _REPEATED}
+    return sandbox.deleting, status.pod_ips, repeated
 
 
 @reads("uid", "generation", exactly=True)

@@ -91,20 +91,20 @@ class Reflector(Generic[V]):
         self.lists = 0  # begun
         self.watches = 0  # begun
         self.unreadable = 0  # objects our own code failed on
-        self._streak = FailureLog(f"reflecting {type}", rng, _log)
+        self._failure_log = FailureLog(f"reflecting {type}", rng, _log)
         self._version: int | None = None  # the newest version seen; None: list before watching
         self._paged = True  # whether the next list may be paginated
         self._fruitless = 0  # watches in a row without an event
-        self._heard = clock.monotonic()  # when the API last sent anything
+        self._last_message_at = clock.monotonic()  # when the API last sent anything
 
     @property
     def failures(self) -> int:
         """Number of failed lists and watches."""
-        return self._streak.total
+        return self._failure_log.total
 
     def age(self) -> float:
         """Seconds since the API last sent anything: a page of a list, an event or a bookmark."""
-        return self.clock.monotonic() - self._heard
+        return self.clock.monotonic() - self._last_message_at
 
     async def run(self) -> None:
         """List and watch until cancelled."""
@@ -136,7 +136,7 @@ class Reflector(Generic[V]):
     async def _silence(self) -> None:
         """Return once the API has sent nothing for ``silence`` seconds, counted from now at the earliest."""
         begin = self.clock.monotonic()
-        while (left := max(begin, self._heard) + self.silence - self.clock.monotonic()) > 0:
+        while (left := max(begin, self._last_message_at) + self.silence - self.clock.monotonic()) > 0:
             await self.clock.sleep(left)
 
     # -- listing ---------------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ class Reflector(Generic[V]):
             # expire.
             self._paged = False
             raise
-        self._heard = self.clock.monotonic()
+        self._last_message_at = self.clock.monotonic()
         return page
 
     def _take_page(self, listing: Listing[V], page: SharedObject) -> None:
@@ -198,17 +198,17 @@ class Reflector(Generic[V]):
         taken = 0
         async with aclosing(cast(AsyncGenerator[WatchEvent, None], stream)) as events:
             async for event in events:
-                self._heard = self.clock.monotonic()
+                self._last_message_at = self.clock.monotonic()
                 self._take_event(event)
                 self._fruitless = 0
-                if self._streak.is_failing and self._heard - begin >= _AT_ONCE:
-                    self._streak.ended()
+                if self._failure_log.is_failing and self._last_message_at - begin >= _AT_ONCE:
+                    self._failure_log.ended()
                 taken += 1
                 if taken % _BATCH == 0:
                     await self.clock.sleep(0)
         if self.clock.monotonic() - begin < _AT_ONCE:
             raise ConnectionError("the watch ended at once")
-        self._streak.ended()
+        self._failure_log.ended()
 
     def _take_event(self, event: WatchEvent) -> None:
         type, object = event.type, event.object
@@ -245,9 +245,9 @@ class Reflector(Generic[V]):
             self._version = None
             self._fruitless = 0
         if self._version is None:
-            pause = self._streak.failed(error, "listing again") + _SPREAD * self.rng.random()
+            pause = self._failure_log.failed(error, "listing again") + _SPREAD * self.rng.random()
         else:
-            pause = self._streak.failed(error, f"watching again from version {self._version}")
+            pause = self._failure_log.failed(error, f"watching again from version {self._version}")
         await self.clock.sleep(pause)
 
 

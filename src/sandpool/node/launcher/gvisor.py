@@ -67,13 +67,16 @@ def gvisor_config(pod: PodSandbox, spec: ContainerSpec, rootfs: Rootfs) -> dict[
         restrict_mount(SANDBOX, read_only=True)
         config["root"]["readonly"] = False
     config["mounts"].append(_temporary(spec))
-    config["linux"]["seccomp"] = _refusals(config["linux"]["seccomp"])
+    config["linux"]["seccomp"] = _seccomp_profile(config["linux"]["seccomp"])
     return config
 
 
-def _refusals(profile: dict[str, Any]) -> dict[str, Any]:
-    """The rules that refuse calls by name. gVisor can only return EPERM, which is wrong for calls that a program tries
-    before it falls back to others (such as clone3); gVisor's kernel answers those itself."""
+def _seccomp_profile(profile: dict[str, Any]) -> dict[str, Any]:
+    """The profile with only the rules that refuse calls by name.
+
+    gVisor can only return EPERM, which is wrong for calls that a program tries before it falls back to others (such as
+    clone3); gVisor's kernel answers those itself.
+    """
     rules = [rule for rule in profile["syscalls"] if rule.get("errnoRet") == errno.EPERM]
     return {**profile, "defaultAction": "SCMP_ACT_ALLOW", "defaultErrnoRet": None, "syscalls": rules}
 

@@ -35,9 +35,11 @@ from sandpool.node.pods.actions import (
 from sandpool.node.pods.backoff import restart_at
 from sandpool.node.pods.phase import init_finished, running, work_finished
 from sandpool.node.pods.spec import Container, ProbeKind
-from sandpool.node.pods.state import ContainerPhase, ContainerState, Hook, Moment, PodState, Problem, Stop
+from sandpool.node.pods.state import ContainerPhase, ContainerState, FailureReason, Hook, Moment, PodState, Stop
 
-DEADLINE_EXCEEDED: Final = Problem("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+DEADLINE_EXCEEDED: Final = FailureReason(
+    "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
+)
 
 
 @dataclass(slots=True)

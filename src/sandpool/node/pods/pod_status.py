@@ -22,9 +22,9 @@ from sandpool.node.pods.state import (
     PULL_BACK_OFF,
     ContainerPhase,
     ContainerState,
+    FailureReason,
     Moment,
     PodState,
-    Problem,
     Termination,
 )
 
@@ -200,7 +200,7 @@ def _waiting(state: PodState, container: Container, known: ContainerState) -> Ob
     return _words(CREATING if not container.init or container is state.pod.init[0] else INITIALIZING)
 
 
-def _trouble(container: Container, problem: Problem, failures: int) -> Object:
+def _trouble(container: Container, problem: FailureReason, failures: int) -> Object:
     """Return the waiting state after a failed start. A repeated failure to pull is always reported as ImagePullBackOff.
     A kubelet alternates between that and ErrImagePull while it waits and tries, which would cost a write each time."""
     if problem.reason == NOT_PULLED and failures > 1:

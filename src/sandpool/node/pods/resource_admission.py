@@ -12,13 +12,13 @@ from typing import Final
 from sandpool.api.quantity import parse
 from sandpool.api.resource import Key, Object, SharedObject
 from sandpool.api.views.pod import FAILED, SUCCEEDED
-from sandpool.node.pods.state import Problem
+from sandpool.node.pods.state import FailureReason
 from sandpool.node.scheduling.requirements import PODS, Amounts, requests_of
 
 _PREFIX: Final = "OutOf"
 _UNIT: Final = 10**9
 # Resources in the order in which they are checked, with the unit of the message in billionths.
-_TOLD_IN: Final = {PODS: _UNIT, "cpu": 10**6, "memory": _UNIT, "ephemeral-storage": _UNIT}
+_REPORTED_UNITS: Final = {PODS: _UNIT, "cpu": 10**6, "memory": _UNIT, "ephemeral-storage": _UNIT}
 
 
 class ResourceAdmission:
@@ -37,7 +37,7 @@ class ResourceAdmission:
         elif new is not None and old is None and not _has_ended(new) and not self._is_new(new):
             self._take(new["metadata"]["uid"], requests_of(new["spec"]))
 
-    def admit(self, pod: SharedObject) -> Problem | None:
+    def admit(self, pod: SharedObject) -> FailureReason | None:
         """Reserve the resources of a pod, or return why they do not suffice. An admitted pod stays admitted."""
         uid, amounts = pod["metadata"]["uid"], requests_of(pod["spec"])
         if uid in self._taken or not self._is_new(pod):
@@ -51,13 +51,13 @@ class ResourceAdmission:
         """Whether no agent has admitted the pod before."""
         return not (pod.get("status") or {}).get("startTime") and not self.directory(pod["metadata"]["uid"]).exists()
 
-    def _shortage(self, sent: Mapping[str, int]) -> Problem | None:
-        for name, unit in _TOLD_IN.items():
+    def _shortage(self, sent: Mapping[str, int]) -> FailureReason | None:
+        for name, unit in _REPORTED_UNITS.items():
             requested, used, capacity = sent.get(name, 0), self._used.get(name, 0), self._all.get(name, 0)
             if requested and used + requested > capacity:
                 amount = f"requested: {-(-requested // unit)}, used: {-(-used // unit)}, capacity: {capacity // unit}"
                 why = f"Pod was rejected: Node didn't have enough resource: {name}, {amount}"
-                return Problem(f"{_PREFIX}{name}", why)
+                return FailureReason(f"{_PREFIX}{name}", why)
         return None
 
     def _take(self, uid: str, amounts: Amounts) -> None:
@@ -74,4 +74,4 @@ def _has_ended(pod: SharedObject) -> bool:
 
 
 def is_shortage(reason: str) -> bool:
-    return reason.startswith(_PREFIX) and reason.removeprefix(_PREFIX) in _TOLD_IN
+    return reason.startswith(_PREFIX) and reason.removeprefix(_PREFIX) in _REPORTED_UNITS

@@ -17,7 +17,7 @@ from sandpool.node.pods.phase import work_finished
 from sandpool.node.pods.probe_state import ProbeState
 from sandpool.node.pods.resource_admission import is_shortage
 from sandpool.node.pods.spec import Container, Pod, ProbeKind
-from sandpool.node.pods.state import ContainerPhase, ContainerState, Moment, PodState, Problem, Termination
+from sandpool.node.pods.state import ContainerPhase, ContainerState, FailureReason, Moment, PodState, Termination
 from sandpool.node.pods.unsupported_fields import REASON
 
 # Reported for a run whose end was not observed.
@@ -30,7 +30,7 @@ def restore_state(pod: Pod, now: Moment) -> PodState:
     status = pod.object.get("status") or {}
     state = PodState.of(pod, start_time=parse_time(status.get("startTime")) or now.time)
     if status.get("phase") == FAILED and status.get("reason"):
-        problem = Problem(status["reason"], status.get("message") or "")
+        problem = FailureReason(status["reason"], status.get("message") or "")
         rejected = problem.reason == REASON or is_shortage(problem.reason)
         state = replace(state, rejection=problem) if rejected else replace(state, failure=problem)
     reported = {each["name"]: each for kind in _KINDS for each in status.get(kind) or ()}

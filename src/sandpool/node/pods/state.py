@@ -45,7 +45,7 @@ class Moment(NamedTuple):
     time: datetime
 
 
-class Problem(NamedTuple):
+class FailureReason(NamedTuple):
     """Why something failed: a CamelCase reason for programs and a message for users."""
 
     reason: str
@@ -97,7 +97,7 @@ class ContainerState:
     """What is known about one container."""
 
     phase: ContainerPhase = ContainerPhase.WAITING
-    problem: Problem | None = None  # why the last start failed
+    problem: FailureReason | None = None  # why the last start failed
     retry_at: float = 0.0  # monotonic time before which it is not started
     failures: int = 0  # failed starts in a row
     restarts: int = 0
@@ -132,7 +132,7 @@ class Preparation:
     under_way: bool = False
     done: bool = False
     addresses: tuple[str, ...] = ()
-    problem: Problem | None = None
+    problem: FailureReason | None = None
     retry_at: float = 0.0
     failures: int = 0
 
@@ -145,8 +145,8 @@ class PodState:
     containers: Mapping[str, ContainerState]
     preparation: Preparation = field(default_factory=Preparation)
     start_time: datetime | None = None  # when the node accepted it
-    rejection: Problem | None = None  # why the node does not run it
-    failure: Problem | None = None  # why the node stops it early, such as its active deadline
+    rejection: FailureReason | None = None  # why the node does not run it
+    failure: FailureReason | None = None  # why the node stops it early, such as its active deadline
     halt: bool = False  # the node stops; the pod continues when the node is back
     gone: bool = False  # it no longer exists in the API
     deadline: float | None = None  # while stopping: monotonic time of the final SIGKILL
@@ -189,7 +189,7 @@ class PodState:
         """The API has a new version of the pod."""
         return replace(self, pod=pod)
 
-    def rejected(self, problem: Problem) -> PodState:
+    def rejected(self, problem: FailureReason) -> PodState:
         """The node does not run this pod."""
         return replace(self, rejection=problem)
 
@@ -197,7 +197,7 @@ class PodState:
         """Its network and volumes are ready."""
         return replace(self, preparation=Preparation(done=True, addresses=addresses))
 
-    def not_prepared(self, problem: Problem, now: Moment) -> PodState:
+    def not_prepared(self, problem: FailureReason, now: Moment) -> PodState:
         """Its network or volumes could not be made; the next attempt follows after a back-off."""
         before = self.preparation
         failures = before.failures + 1
@@ -229,7 +229,7 @@ class PodState:
             image=container.image,
         )
 
-    def not_started(self, name: str, problem: Problem, now: Moment, *, image_id: str = "") -> PodState:
+    def not_started(self, name: str, problem: FailureReason, now: Moment, *, image_id: str = "") -> PodState:
         """An attempt to start a container failed; the next follows after a back-off."""
         before = self.containers[name]
         failures = before.failures + 1

@@ -26,8 +26,8 @@ _PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0
 
 # Fields that do not appear in the status: freezing a pod does not change it for its users.
-_UNTOLD: Final = frozenset({"frozen", "freezing", "touched"})
-_TOLD: Final = tuple(field.name for field in fields(PodState) if field.name not in _UNTOLD)
+_UNREPORTED: Final = frozenset({"frozen", "freezing", "touched"})
+_REPORTED: Final = tuple(field.name for field in fields(PodState) if field.name not in _UNREPORTED)
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 
@@ -69,7 +69,7 @@ class StatusManager:
 
     def _is_settled(self, state: PodState) -> bool:
         known = self._settled
-        return known is not None and all(getattr(known, name) is getattr(state, name) for name in _TOLD)
+        return known is not None and all(getattr(known, name) is getattr(state, name) for name in _REPORTED)
 
     async def _write(self, pod: Pod, patch: Object) -> None:
         try:

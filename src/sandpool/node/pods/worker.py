@@ -42,7 +42,7 @@ from sandpool.node.pods.plan import compute_plan
 from sandpool.node.pods.prober import Prober
 from sandpool.node.pods.resources import NotPrepared, PodResources
 from sandpool.node.pods.spec import Pod
-from sandpool.node.pods.state import NOT_PULLED, START_ERROR_CODE, ContainerPhase, Moment, PodState, Problem
+from sandpool.node.pods.state import NOT_PULLED, START_ERROR_CODE, ContainerPhase, FailureReason, Moment, PodState
 from sandpool.node.pods.status_manager import StatusManager
 from sandpool.node.pods.unsupported_fields import REASON, find_unsupported_changes, message
 from sandpool.node.runtimes.runtime import RuntimeFailure
@@ -194,7 +194,7 @@ class PodWorker:
 
     def _rolled_back(self, action: Action) -> PodState:
         """Return the state as if the action had not begun, or had failed."""
-        problem, now = Problem("InternalError", "internal error of the node; see its log"), self._now()
+        problem, now = FailureReason("InternalError", "internal error of the node; see its log"), self._now()
         match action:
             case Prepare():
                 return self.state.not_prepared(problem, now)
@@ -264,7 +264,7 @@ class PodWorker:
                 addresses = await self.resources.prepare()
         except NotPrepared as error:
             self.record_event(events.not_prepared(error.reason, str(error)))
-            self._set_state(self.state.not_prepared(Problem(error.reason, str(error)), self._now()))
+            self._set_state(self.state.not_prepared(FailureReason(error.reason, str(error)), self._now()))
         else:
             self._set_state(self.state.prepared(addresses))
 
@@ -288,7 +288,7 @@ class PodWorker:
             reason = error.reason if isinstance(error, ImageFailure) else reason
             reason = "CreateContainerConfigError" if isinstance(error, ConfigError) else reason
             self.record_event(events.failed(reason, str(error)))
-            problem, image_id = Problem(reason, str(error)), image.id if image else ""
+            problem, image_id = FailureReason(reason, str(error)), image.id if image else ""
             rejected = reason == "RunContainerError" and isinstance(error, RuntimeFailure)
             if rejected and not pod.restarts(container, START_ERROR_CODE):
                 self._set_state(self.state.not_startable(name, problem.message, self._now(), image_id=image_id))

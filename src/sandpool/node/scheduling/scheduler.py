@@ -35,7 +35,7 @@ SCHEDULER: Final = "default-scheduler"
 # Concurrent bindings. Decisions are made one after the other, in order; only the API requests overlap.
 _AT_ONCE: Final = 32
 # Seconds before missing volumes are reported in a pod's condition.
-_PATIENCE: Final = 2.0
+_REPORT_DELAY: Final = 2.0
 _BY_CLAIM: Final = "claim"
 
 
@@ -246,8 +246,8 @@ class Scheduler:
         node = self._select_node(pod.requirements, {name: room.used for name, room in self._usage.items()})
         if isinstance(node, str):
             self.waiting.add(key, pod.requirements)
-            if patience := self._report_delay(key, pod):
-                return Result(patience)
+            if delay := self._report_delay(key, pod):
+                return Result(delay)
             await self._report_unschedulable(pod, node)
         else:
             await self._bind(key, pod, node.name)
@@ -259,7 +259,7 @@ class Scheduler:
             self._silent_until.pop(key, None)
             return 0.0
         now = self.clock.monotonic()
-        return max(self._silent_until.setdefault(key, now + _PATIENCE) - now, 0.0)
+        return max(self._silent_until.setdefault(key, now + _REPORT_DELAY) - now, 0.0)
 
     async def _bind(self, key: Key, pod: QueuedPod, node: str) -> None:
         self._assumed[key] = (node, pod.requirements)

@@ -95,15 +95,15 @@ def test_r8_request_for_the_current_template_is_not_served_with_a_stale_sandbox(
 
 
 def test_r6_unready_sandbox_is_not_assigned_unless_starting_is_passed(rig: Rig) -> None:
-    rig.add("coming", Stage.PENDING)
-    rig.add("booting", Stage.STARTING)
+    rig.add("pending", Stage.PENDING)
+    rig.add("starting", Stage.STARTING)
     assert rig.take("claim") is None
-    assert rig.take("claim", starting=True) == "booting"
+    assert rig.take("claim", starting=True) == "starting"
     assert rig.take("other", starting=True) is None
 
 
 def test_ready_sandbox_is_preferred_over_a_starting_one(rig: Rig) -> None:
-    rig.add("booting", Stage.STARTING)
+    rig.add("starting", Stage.STARTING)
     rig.add("ready")
     assert rig.take("claim", starting=True) == "ready"
 

@@ -24,7 +24,7 @@ OFFERS = st.builds(
     node=st.sampled_from(["a", "b", ""]),
     stage=st.sampled_from(Stage),
 )
-WISHES = st.builds(
+REQUESTS = st.builds(
     SandboxRequest, claim=CLAIMS, pool=st.sampled_from(POOLS), compatibility=st.sampled_from([None, None, "new", "old"])
 )
 
@@ -34,7 +34,7 @@ class AssignerModel(RuleBasedStateMachine):
         super().__init__()
         self.enqueued: list[Key] = []
         self.assigner = Assigner(self.enqueued.append)
-        self.offers: dict[Key, Candidate] = {}
+        self.candidates: dict[Key, Candidate] = {}
         self.taken: set[Key] = set()
         self.leases: dict[Key, Key] = {}  # sandbox by claim
         self.fetched: dict[Key, Lease] = {}  # by claim, those that ``take`` returned
@@ -48,12 +48,12 @@ class AssignerModel(RuleBasedStateMachine):
 
     def free(self, stage: Stage) -> list[Candidate]:
         held = self.taken | set(self.leases.values())
-        return [candidate for key, candidate in self.offers.items() if key not in held and candidate.stage is stage]
+        return [candidate for key, candidate in self.candidates.items() if key not in held and candidate.stage is stage]
 
     def settle(self) -> None:
         """Every enqueued claim was the first to accept its sandbox, and no waiting claim accepts a free one."""
         for claim in self.enqueued:
-            candidate = self.offers[self.assigner._leases[claim].sandbox]
+            candidate = self.candidates[self.assigner._leases[claim].sandbox]
             assert candidate in self.free(Stage.READY)
             first = min(self.able(candidate))
             assert first[1].claim == claim
@@ -83,13 +83,13 @@ class AssignerModel(RuleBasedStateMachine):
     @rule(candidate=OFFERS)
     def update(self, candidate: Candidate) -> None:
         self.assigner.update(candidate)
-        self.offers[candidate.sandbox] = candidate
+        self.candidates[candidate.sandbox] = candidate
         self.settle()
 
     @rule(sandbox=SANDBOXES)
     def forget(self, sandbox: Key) -> None:
         self.assigner.forget(sandbox)
-        self.offers.pop(sandbox, None)
+        self.candidates.pop(sandbox, None)
         self.taken.discard(sandbox)
         for claim in [claim for claim, held in self.leases.items() if held == sandbox]:
             place = self.promised.get(claim)
@@ -98,10 +98,10 @@ class AssignerModel(RuleBasedStateMachine):
                 self.waiting.append(place)
         self.settle()
 
-    @rule(request=WISHES, starting=st.booleans())
+    @rule(request=REQUESTS, starting=st.booleans())
     def take(self, request: SandboxRequest, starting: bool) -> None:
         had = self.leases.get(request.claim)
-        suits = had is not None and request.accepts(self.offers[had].pool, self.offers[had].compatibility)
+        suits = had is not None and request.accepts(self.candidates[had].pool, self.candidates[had].compatibility)
         if had is not None and not suits:
             self.end(request.claim)
         lease = self.assigner.take(request, starting=starting)
@@ -135,7 +135,7 @@ class AssignerModel(RuleBasedStateMachine):
                 return
         assert lease is None
 
-    @rule(request=WISHES)
+    @rule(request=REQUESTS)
     def wait(self, request: SandboxRequest) -> None:
         if request.claim not in self.leases and request not in [waiter[1] for waiter in self.waiting]:
             self.leave(request.claim)
@@ -180,7 +180,7 @@ class AssignerModel(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost(self) -> None:
-        assert len(self.assigner) == len(self.offers)
+        assert len(self.assigner) == len(self.candidates)
         assert len(self.assigner._waiting) == len(self.waiting)
 
     @invariant()
@@ -203,7 +203,7 @@ class AssignerModel(RuleBasedStateMachine):
             while lease := self.assigner.take(SandboxRequest(Key("default", f"stranger-{len(found)}"), pool, None)):
                 found.add(lease.sandbox)
             assert found == free
-        for sandbox in list(self.offers):
+        for sandbox in list(self.candidates):
             self.assigner.forget(sandbox)
         assert len(self.assigner) == 0
         assert not self.assigner._unready

@@ -210,9 +210,9 @@ class Assigner:
 
     def is_worth_waiting(self, request: SandboxRequest) -> bool:
         """Whether more sandboxes are starting than claims wait for."""
-        coming = self._unready[request.pool, request.compatibility]
+        starting = self._unready[request.pool, request.compatibility]
         others = 0 if request.claim in self._waiting else self._waiting.waiting(request.pool, request.compatibility)
-        return coming > others
+        return starting > others
 
     def wait(self, request: SandboxRequest) -> None:
         """Queue a claim for which ``take`` found nothing. A claim with a lease does not wait."""
