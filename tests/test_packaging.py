@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -38,6 +39,38 @@ def test_the_wheel_has_every_file_of_the_package(wheel: Path) -> None:
     assert missing == set()
     (entry_points,) = wheel.glob("*.dist-info/entry_points.txt")
     assert "sandpool = sandpool.cli.entry:main" in entry_points.read_text()
+
+
+def test_the_wheel_has_nothing_but_the_package(wheel: Path) -> None:
+    (metadata,) = wheel.glob("sandpool-*.dist-info")
+    assert {path.name for path in wheel.iterdir()} == {"sandpool", metadata.name}
+    # ``sandpool.testing`` is for the tests of users; ours are not in the wheel.
+    ours = [
+        name
+        for name in files(wheel)
+        if {"tests", "benchmarks"} & set(Path(name).parts) or Path(name).match("test_*.py") or "conftest" in name
+    ]
+    assert ours == []
+
+
+def test_only_the_pytest_plugin_needs_pytest(wheel: Path) -> None:
+    found = {
+        str(path.relative_to(wheel / "sandpool"))
+        for path in (wheel / "sandpool").rglob("*.py")
+        if {"pytest", "_pytest"} & imported(path)
+    }
+    assert found == {"testing/fixtures.py"}
+
+
+def imported(path: Path) -> set[str]:
+    """The top-level packages that a module imports, anywhere in it."""
+    names = set[str]()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module or "")
+    return {name.partition(".")[0] for name in names}
 
 
 def test_a_home_starts_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
