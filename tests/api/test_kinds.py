@@ -6,7 +6,7 @@ from sandpool.api.resource import ResourceType
 
 def test_every_kind_is_listed_once() -> None:
     constants = [value for value in vars(kinds).values() if isinstance(value, ResourceType)]
-    listed = [*kinds.BUILT_IN, *kinds.SANDPOOL, *kinds.AGGREGATION]
+    listed = [*kinds.BUILT_IN, *kinds.SANDPOOL, kinds.API_SERVICE]
     assert len(set(listed)) == len(listed)
     assert set(constants) == set(listed)
 

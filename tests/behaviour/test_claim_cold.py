@@ -12,8 +12,8 @@ from sandpool.api.kinds import PERSISTENT_VOLUME_CLAIM, POD, SANDBOX, SANDBOX_CL
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.node.simulated import Fate
-from sandpool.testing.objects import owner_reference
 from sandpool.testing.world import World, owner_of
+from tests.support.api_objects import owner_reference
 from tests.support.backends import embedded
 from tests.support.object_queries import is_creation
 

@@ -15,8 +15,8 @@ from sandpool.engine.clock import timestamp
 from sandpool.kube.client import MergePatch
 from sandpool.kube.transport import Request
 from sandpool.testing.clock import ManualClock
-from sandpool.testing.objects import owner_reference
 from sandpool.testing.world import World
+from tests.support.api_objects import owner_reference
 from tests.support.object_queries import is_adoption, is_creation
 
 EXPIRED = ("False", "ClaimExpired", "Claim expired. Sandbox cleanup initiated.")

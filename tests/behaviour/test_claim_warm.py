@@ -12,8 +12,8 @@ from sandpool.api.resource import SharedObject
 from sandpool.kube.errors import InternalError
 from sandpool.kube.transport import Request
 from sandpool.node.simulated import StartupStage
-from sandpool.testing.objects import owner_reference
 from sandpool.testing.world import World, owner_of, owners
+from tests.support.api_objects import owner_reference
 from tests.support.intercepting_transport import Interceptor
 from tests.support.object_queries import is_adoption, is_creation, is_warm, named_in
 

@@ -27,8 +27,9 @@ from sandpool.kube.errors import InternalError
 from sandpool.kube.transport import Request
 from sandpool.node.simulated import Fate, StartupStage
 from sandpool.testing.faulty_transport import Fault
-from sandpool.testing.objects import owner_reference, pod_template
+from sandpool.testing.objects import pod_template
 from sandpool.testing.world import World, owner_of
+from tests.support.api_objects import owner_reference
 from tests.support.sandbox_objects import pod_status
 
 HASH = name_hash("box")

@@ -16,8 +16,8 @@ from sandpool.api.kinds import (
 from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request
-from sandpool.testing.objects import owner_reference
 from sandpool.testing.world import World
+from tests.support.api_objects import owner_reference
 
 POLICY = "python-network-policy"
 THEIRS: Object = {"podSelector": {}, "policyTypes": ["Ingress"]}

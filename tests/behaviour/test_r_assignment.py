@@ -31,9 +31,10 @@ from sandpool.kube.errors import AlreadyExists, InternalError
 from sandpool.kube.transport import Request
 from sandpool.node.simulated import Fate, StartupStage
 from sandpool.testing.faulty_transport import Fault
-from sandpool.testing.objects import new, owner_reference
+from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
 from sandpool.testing.world import World, owner_of, owners
+from tests.support.api_objects import owner_reference
 from tests.support.backends import embedded
 from tests.support.intercepting_transport import Interceptor, nothing
 from tests.support.object_queries import image_of, is_adoption, is_creation, is_deletion, is_warm, named_in

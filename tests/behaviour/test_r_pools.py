@@ -24,6 +24,7 @@ from tests.support.backends import embedded
 from tests.support.intercepting_transport import Interceptor, nothing
 from tests.support.object_queries import image_of, is_adoption, is_creation, is_deletion, is_warm, named_in
 from tests.support.sandbox_history import SandboxHistory, is_member
+from tests.support.simulated_nodes import reconsider
 
 HELD = "3/3 sandboxes are unschedulable past the 5m0s readiness grace period"
 BECAUSE = ": 0/1 nodes are available: 1 Insufficient cpu."
@@ -164,7 +165,7 @@ async def test_r22_quiet_pool_requeues_itself_and_reports_once(world: World) -> 
     assert "series" not in event
     # There is room again, and starting takes longer than the pool waits before it looks again.
     world.node.fate, world.node.delays = all_ready, {StartupStage.READY: 90}
-    world.node.reconsider()
+    reconsider(world.node)
     await world.wait(100)
     await world.filled(3)
     assert sorted(each["reason"] for each in await world.events("pool")) == [

@@ -11,6 +11,7 @@ from sandpool.api.resource import Object, ResourceType
 from sandpool.engine.events import ObjectReference
 from sandpool.testing.objects import new
 from sandpool.testing.world import World
+from tests.support.held_events import hold_events
 
 STORAGE: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
@@ -26,7 +27,7 @@ STORAGE: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {
 )
 async def test_object_missing_from_the_cache_is_read(world: World, type: ResourceType, name: str, spec: Object) -> None:
     """Another client created it a moment ago, and the watch event is late."""
-    release = world.hold_events(type)
+    release = hold_events(world, type)
     await world.backend.client_for("users").create(type, new(type, name, spec=spec), world.namespace)
     await world.template()
     volumes = [{"metadata": {"name": "work"}, "spec": STORAGE}]

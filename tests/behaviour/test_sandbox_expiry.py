@@ -10,8 +10,8 @@ from sandpool.api.resource import Object
 from sandpool.engine.clock import timestamp
 from sandpool.kube.transport import Request
 from sandpool.node.simulated import Fate
-from sandpool.testing.objects import owner_reference
 from sandpool.testing.world import World
+from tests.support.api_objects import owner_reference
 
 EXPIRED = ("False", "SandboxExpired", "Sandbox has expired")
 CLAIM: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}

@@ -10,9 +10,11 @@ from sandpool.api.labels import PROPAGATED_ANNOTATIONS, PROPAGATED_LABELS, SANDB
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.node.simulated import NO_NODE, Fate, StartupStage
-from sandpool.testing.objects import owner_reference, pod_template
+from sandpool.testing.objects import pod_template
 from sandpool.testing.world import World
+from tests.support.api_objects import owner_reference
 from tests.support.sandbox_objects import pod_status
+from tests.support.simulated_nodes import reconsider
 
 HASH = name_hash("box")
 NOT_SUSPENDED = ("False", "NotSuspended", "Sandbox is not suspended")
@@ -150,7 +152,7 @@ async def test_unschedulable_pod_becomes_ready_later(world: World) -> None:
         "Ready": ("False", "DependenciesNotReady", "Pod exists with phase: Pending"),
     }
     world.node.fate = lambda pod: Fate.READY
-    world.node.reconsider()
+    reconsider(world.node)
     await world.settle()
     assert (await world.told())["Ready"] == ("True", "DependenciesReady", "Pod is Ready")
 

@@ -16,8 +16,9 @@ from sandpool.api.labels import (
     WARM_POOL,
 )
 from sandpool.api.names import name_hash
-from sandpool.testing.objects import owner_reference, pod_template
+from sandpool.testing.objects import pod_template
 from sandpool.testing.world import World
+from tests.support.api_objects import owner_reference
 
 POOL = name_hash("pool")
 # A pool without a template neither makes members nor judges those it has.

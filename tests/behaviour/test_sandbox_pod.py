@@ -14,9 +14,10 @@ from sandpool.kube.client import MergePatch
 from sandpool.kube.transport import Request
 from sandpool.node.simulated import Fate
 from sandpool.testing.faulty_transport import Fault
-from sandpool.testing.objects import owner_reference, pod_template
+from sandpool.testing.objects import pod_template
 from sandpool.testing.waiting import until
 from sandpool.testing.world import World, owner_of
+from tests.support.api_objects import owner_reference
 
 HASH = name_hash("box")
 READY = ("True", "DependenciesReady", "Pod is Ready")

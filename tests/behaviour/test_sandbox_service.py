@@ -12,8 +12,9 @@ from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.controllers.options import ControllerOptions, SandboxOptions
 from sandpool.node.simulated import Fate
-from sandpool.testing.objects import owner_reference, pod_template
+from sandpool.testing.objects import pod_template
 from sandpool.testing.world import World, owner_of
+from tests.support.api_objects import owner_reference
 
 TRACKING = {SANDBOX_NAME_HASH: name_hash("box")}
 HEADLESS: Object = {"clusterIP": "None", "selector": {"app": "x"}, "ports": [{"port": 9}]}

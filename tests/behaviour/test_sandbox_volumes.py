@@ -11,8 +11,9 @@ from sandpool.api.resource import Object
 from sandpool.kube.client import JsonPatch
 from sandpool.kube.errors import Invalid
 from sandpool.node.simulated import Fate
-from sandpool.testing.objects import owner_reference, pod_template
+from sandpool.testing.objects import pod_template
 from sandpool.testing.world import World
+from tests.support.api_objects import owner_reference
 
 CLAIM: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 HASH = name_hash("box")

@@ -8,8 +8,8 @@ from sandpool.api.kinds import NETWORK_POLICY, POD, SANDBOX, SANDBOX_CLAIM, SAND
 from sandpool.api.labels import TEMPLATE_REF_HASH
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
-from sandpool.testing.objects import owner_reference
 from sandpool.testing.world import World
+from tests.support.api_objects import owner_reference
 
 POLICY = "python-network-policy"
 HASH = name_hash("python")

@@ -17,8 +17,9 @@ from sandpool.controllers.options import WarmPoolOptions
 from sandpool.kube.errors import ApiError, namespace_terminating
 from sandpool.kube.transport import Request
 from sandpool.node.simulated import Fate, all_ready
-from sandpool.testing.objects import owner_reference, pod_template
+from sandpool.testing.objects import pod_template
 from sandpool.testing.world import World, owner_of
+from tests.support.api_objects import owner_reference
 from tests.support.backends import embedded
 from tests.support.object_queries import image_of, is_adoption, is_creation, is_deletion, is_warm
 

@@ -38,10 +38,10 @@ from sandpool.controllers.options import FIRST_READY_DELAY
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.kube.transport import Request, Transport, WatchEvent
-from sandpool.testing.backend import Backend, new_namespace
+from sandpool.testing.backend import Backend
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.world import World
-from tests.support.backends import reaches_kinds_in_memory
+from tests.support.backends import new_namespace, reaches_kinds_in_memory
 from tests.support.costs import Costs, told
 
 ROUND_TRIP = 1.0  # seconds on the world's clock

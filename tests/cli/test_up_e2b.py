@@ -18,6 +18,7 @@ from sandpool.bench.server_process import ServerProcess
 from sandpool.cli.main import main
 from tests.cli.test_up import NODE
 from tests.support.children import children_of
+from tests.support.private_network import e2b_variables
 
 OPTIONS = (*NODE, "--e2b", "--e2b-bind-address", "127.0.0.1:0")
 MODULE = "sandpool.e2b"
@@ -29,7 +30,7 @@ def variables(server: ServerProcess) -> dict[str, str]:
     names = ("E2B_API_URL", "E2B_SANDBOX_URL", "E2B_DOMAIN", "E2B_API_KEY")
     show = "; ".join(f'printf "%s\\n" "${name}"' for name in names)
     shown = subprocess.run(
-        ["sh", "-c", f"{server.e2b_variables}; {show}"],
+        ["sh", "-c", f"{e2b_variables(server)}; {show}"],
         env={"PATH": os.environ["PATH"]},
         capture_output=True,
         check=True,

@@ -25,10 +25,11 @@ from sandpool.server.api_server import ApiServer
 from sandpool.server.auth.tokens import ADMIN as ADMIN_USER
 from sandpool.server.request.messages import User
 from sandpool.server.serving.daemon import Daemon, ServerOptions
-from sandpool.testing.objects import custom_type, definition, new
+from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
 from tests.support.aggregated_backend import AggregatedBackend
 from tests.support.api_access import Endpoint, HttpEndpoint, Raw
+from tests.support.api_objects import custom_type, definition
 from tests.support.control_plane import ControlPlane
 from tests.support.custom_kinds import Provide, install
 from tests.support.users import ADMIN, USERS, token_file

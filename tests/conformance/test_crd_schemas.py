@@ -9,8 +9,9 @@ from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION
 from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import BadRequest, Invalid, TooManyRequests
-from sandpool.testing.objects import custom_type, definition, new
+from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
+from tests.support.api_objects import custom_type, definition
 from tests.support.custom_kinds import Provide, install
 
 STRING: Object = {"type": "string"}

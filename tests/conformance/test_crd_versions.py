@@ -11,9 +11,10 @@ from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION
 from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import Invalid, NotFound
-from sandpool.testing.objects import custom_type, definition, new
+from sandpool.testing.objects import new
 from sandpool.testing.waiting import take, until
 from tests.support.api_access import Raw
+from tests.support.api_objects import custom_type, definition
 from tests.support.custom_kinds import Provide, install
 
 CRD = CUSTOM_RESOURCE_DEFINITION

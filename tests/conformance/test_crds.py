@@ -14,9 +14,10 @@ from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError, Invalid, NotFound, TooManyRequests
 from sandpool.kube.transport import Request
-from sandpool.testing.objects import custom_type, definition, new
+from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
 from tests.support.api_access import Raw
+from tests.support.api_objects import custom_type, definition
 from tests.support.custom_kinds import condition, install
 from tests.support.extra_verbs import replace
 

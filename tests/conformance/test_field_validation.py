@@ -9,8 +9,9 @@ from sandpool.api.kinds import CONFIG_MAP, POD
 from sandpool.api.resource import ResourceType
 from sandpool.kube.client import Client, JsonPatch, MergePatch, StrategicPatch
 from sandpool.kube.errors import BadRequest, Invalid
-from sandpool.testing.objects import custom_type, definition, new, pod
+from sandpool.testing.objects import new, pod
 from tests.support.api_access import Answer, Raw
+from tests.support.api_objects import custom_type, definition
 from tests.support.custom_kinds import install
 from tests.support.extra_verbs import replace
 

@@ -8,8 +8,9 @@ from sandpool.api.kinds import CONFIG_MAP, DEPLOYMENT, POD, REPLICA_SET, SECRET
 from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import Invalid, NotFound
-from sandpool.testing.objects import new, owner_reference, pod
+from sandpool.testing.objects import new, pod
 from sandpool.testing.waiting import until
+from tests.support.api_objects import owner_reference
 
 # A real garbage collector that has just started needs time to hear of everything.
 WITHIN = 60.0

@@ -9,9 +9,9 @@ import pytest
 from sandpool.api.kinds import CONFIG_MAP, DEPLOYMENT, POD, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.resource import ResourceType
 from sandpool.kube.client import Client
-from sandpool.testing.objects import custom_type, definition
 from sandpool.testing.waiting import until
 from tests.support.api_access import Raw
+from tests.support.api_objects import custom_type, definition
 from tests.support.custom_kinds import install
 
 

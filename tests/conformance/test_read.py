@@ -8,8 +8,9 @@ from sandpool.api.kinds import CONFIG_MAP, NAMESPACE, NODE, SECRET
 from sandpool.api.resource import ResourceType, SharedObject
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError, NotFound
-from sandpool.testing.objects import custom_type, new
+from sandpool.testing.objects import new
 from tests.support.api_access import Endpoint, Raw
+from tests.support.api_objects import custom_type
 
 
 def names(listed: SharedObject) -> list[str]:

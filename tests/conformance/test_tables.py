@@ -29,8 +29,9 @@ from sandpool.api.kinds import (
 )
 from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import Client, MergePatch
-from sandpool.testing.objects import custom_type, definition, new, pod
+from sandpool.testing.objects import new, pod
 from tests.support.api_access import Raw
+from tests.support.api_objects import custom_type, definition
 from tests.support.custom_kinds import install
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"

@@ -28,8 +28,9 @@ from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.faulty_transport import Fault, FaultyTransport, no_fault
 from sandpool.testing.objects import new, pod_template
-from sandpool.testing.settling import pass_time, settle
+from sandpool.testing.quiescence import settle
 from sandpool.testing.waiting import until
+from tests.support.manual_time import pass_time
 
 
 @pytest.fixture

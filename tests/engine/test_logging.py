@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandpool.engine.logging import JSON, TEXT, JsonFormatter, TextFormatter, configure_logging, log_context, log_fields
+from sandpool.engine.logging import JSON, TEXT, JsonFormatter, TextFormatter, configure_logging, log_context
 
 log = logging.getLogger("a.b")
 
@@ -30,17 +30,23 @@ def stream() -> Iterator[io.StringIO]:
 
 
 def entries(stream: io.StringIO) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in stream.getvalue().splitlines()]
+    return [json.loads(each) for each in stream.getvalue().splitlines()]
 
 
-def record(**extra: Any) -> logging.LogRecord:
-    made = log.makeRecord("a.b", logging.ERROR, "", 0, "it is %s", ("so",), None, extra=log_fields(**extra))
+def line(formatter: logging.Formatter, fields: dict[str, Any]) -> str:
+    """The line of a message that is logged in a context with these fields."""
+    made = log.makeRecord("a.b", logging.ERROR, "", 0, "it is %s", ("so",), None)
     made.created = 1794816000.25
-    return made
+    with log_context(**fields):
+        return formatter.format(made)
 
 
-def test_json_has_the_fields_of_the_record() -> None:
-    assert json.loads(JsonFormatter().format(record(sandbox="s", count=3))) == {
+def as_json(**fields: Any) -> Any:
+    return json.loads(line(JsonFormatter(), fields))
+
+
+def test_json_has_the_record_and_the_fields_of_its_context() -> None:
+    assert as_json(sandbox="s", count=3) == {
         "time": "2026-11-16T08:00:00.250000Z",
         "level": "error",
         "logger": "a.b",
@@ -63,25 +69,24 @@ def test_json_of_an_exception_is_one_line(stream: io.StringIO) -> None:
 
 
 def test_fields_can_have_any_name() -> None:
-    entry = json.loads(JsonFormatter().format(record(name="x", message="y", args=[1], time="z")))
+    entry = as_json(name="x", message="y", args=[1], time="z")
     assert entry["message"] == "it is so"
     assert (entry["name"], entry["message_"], entry["args"], entry["time_"]) == ("x", "y", [1], "z")
 
 
 @pytest.mark.parametrize("value", ["half a character: \ud800", 2**70, {1: object()}, {frozenset()}, b"\xff"])
 def test_values_that_are_not_json_are_logged_as_text(value: object) -> None:
-    assert "odd" in json.loads(JsonFormatter().format(record(odd=value)))
+    assert "odd" in as_json(odd=value)
 
 
 def test_log_context_adds_fields_and_nests() -> None:
-    formatter = JsonFormatter()
     with log_context(controller="claim", key="team/a"):
         with log_context(key="team/b"):
-            inner = json.loads(formatter.format(record(sandbox="s")))
-        outer = json.loads(formatter.format(record(controller="own")))
+            inner = as_json(sandbox="s")
+        outer = as_json(controller="own")
     assert (inner["controller"], inner["key"], inner["sandbox"]) == ("claim", "team/b", "s")
     assert (outer["controller"], outer["key"]) == ("own", "team/a")
-    assert "key" not in json.loads(formatter.format(record()))
+    assert "key" not in as_json()
 
 
 async def test_log_context_is_per_task(stream: io.StringIO) -> None:
@@ -100,8 +105,8 @@ async def test_log_context_is_per_task(stream: io.StringIO) -> None:
 
 def test_text_has_quoted_fields_after_the_message(stream: io.StringIO) -> None:
     configure_logging(stream=stream)
-    with log_context(key="team/a"):
-        log.info("bound to %s", "it", extra=log_fields(note='has "quotes" and\nlines', count=3, empty=""))
+    with log_context(key="team/a", note='has "quotes" and\nlines', count=3, empty=""):
+        log.info("bound to %s", "it")
     pattern = (
         r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO a\.b: bound to it "
         r'key=team/a note="has \\"quotes\\" and\\nlines" count=3 empty=""\n'
@@ -114,7 +119,8 @@ def test_text_of_an_exception_follows_its_line(stream: io.StringIO) -> None:
     try:
         raise ValueError("broken")
     except ValueError:
-        log.exception("oh", extra=log_fields(key="a"))
+        with log_context(key="a"):
+            log.exception("oh")
     first, *rest = stream.getvalue().splitlines()
     assert first.endswith("oh key=a")
     assert rest[-1] == "ValueError: broken"
@@ -137,11 +143,8 @@ def test_configuring_twice_replaces_the_handler(stream: io.StringIO) -> None:
 @settings(deadline=None)
 @given(st.dictionaries(st.text(min_size=1), st.text()))
 def test_log_line_has_no_line_break_whatever_the_fields(values: dict[str, str]) -> None:
-    made = record()
-    made.fields = values
-    line = JsonFormatter().format(made)
-    assert len(line.split("\n")) == 1
-    entry = json.loads(line)
+    written = line(JsonFormatter(), values)
+    assert len(written.split("\n")) == 1
+    entry = json.loads(written)
     assert all(entry.get(f"{name}_", entry.get(name)) == value for name, value in values.items())
-    made.fields = {"key": "".join(values.values())}
-    assert "\n" not in TextFormatter().format(made)
+    assert "\n" not in line(TextFormatter(), {"key": "".join(values.values())})

@@ -27,7 +27,8 @@ from sandpool.kube.errors import Forbidden, NotFound
 from sandpool.node.pods import unsupported_fields
 from sandpool.server.api_server import ApiServer
 from sandpool.server.request.messages import User
-from sandpool.testing.objects import new, owner_reference, pod, pod_template
+from sandpool.testing.objects import new, pod, pod_template
+from tests.support.api_objects import owner_reference
 
 NS = "default"
 ALICE = User("alice")

@@ -48,8 +48,9 @@ from sandpool.server.auth.groups import MASTERS
 from sandpool.server.request.messages import User
 from sandpool.server.serving.inprocess import InProcessTransport
 from sandpool.server.serving.pki import Authority
-from sandpool.testing.objects import definition, new, pod_template
+from sandpool.testing.objects import new, pod_template
 from sandpool.testing.waiting import until
+from tests.support.api_objects import definition
 from tests.support.custom_kinds import install
 
 _VERSION: Final = SANDBOX.version

@@ -36,7 +36,8 @@ from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request, WatchEvent
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.faulty_transport import FaultyTransport
-from sandpool.testing.objects import definition, new, owner_reference, pod, pod_template
+from sandpool.testing.objects import new, pod, pod_template
+from tests.support.api_objects import definition, owner_reference
 from tests.support.custom_kinds import install as define
 from tests.support.go_cluster import foreign_workload
 

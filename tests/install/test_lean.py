@@ -13,8 +13,9 @@ from sandpool.api.resource import Object
 from sandpool.engine.clock import SystemClock
 from sandpool.install.installer import Installer
 from sandpool.install.manifests import InstallOptions, definitions
-from sandpool.testing.backend import InProcessBackend, new_namespace
+from sandpool.testing.backend import InProcessBackend
 from sandpool.testing.world import World
+from tests.support.backends import new_namespace
 
 
 @pytest.fixture

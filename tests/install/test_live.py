@@ -31,9 +31,10 @@ from sandpool.install.manifests import InstallOptions
 from sandpool.install.owners import renewed
 from sandpool.kube.client import ApplyPatch, Client, MergePatch
 from sandpool.kube.errors import AlreadyExists
-from sandpool.testing.objects import new, owner_reference
+from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
 from sandpool.testing.world import owner_of
+from tests.support.api_objects import owner_reference
 from tests.support.go_cluster import foreign_definition, foreign_definitions, foreign_workload
 from tests.support.installed_cluster import Cluster
 

@@ -15,7 +15,8 @@ from sandpool.kube.errors import Conflict
 from sandpool.kube.transport import Request
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.faulty_transport import FaultyTransport
-from sandpool.testing.objects import new, owner_reference, pod, pod_template
+from sandpool.testing.objects import new, pod, pod_template
+from tests.support.api_objects import owner_reference
 
 
 @pytest.fixture

@@ -30,8 +30,9 @@ from sandpool.install.remover import Remover
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
 from sandpool.server.api_server import ApiServer
-from sandpool.testing.objects import new, owner_reference, pod_template
+from sandpool.testing.objects import new, pod_template
 from sandpool.testing.waiting import until
+from tests.support.api_objects import owner_reference
 
 # The embedded API has no queues of its own that could be said anything about.
 OBJECTS = [each for each in chosen(InstallOptions(), router=True, monitored=False) if each["kind"] != FLOW_SCHEMA.kind]

@@ -14,7 +14,8 @@ from sandpool.install.errors import InstallError
 from sandpool.install.storage import Storage, choose_storage, present_storage
 from sandpool.kube.client import Client
 from sandpool.server.api_server import ApiServer
-from sandpool.testing.objects import definition, new
+from sandpool.testing.objects import new
+from tests.support.api_objects import definition
 from tests.support.custom_kinds import install
 
 

@@ -16,8 +16,9 @@ from sandpool.install.storage_move import Direction
 from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import NotFound, ServiceUnavailable
 from sandpool.server.aggregated.storage_move import RECORD
-from sandpool.testing.objects import new, owner_reference
+from sandpool.testing.objects import new
 from tests.install.moving_world import NS, Dying, Killed, MovingWorld
+from tests.support.api_objects import owner_reference
 
 pytestmark = pytest.mark.timeout(240)
 

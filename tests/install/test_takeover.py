@@ -20,10 +20,12 @@ from sandpool.api.names import name_hash, network_policy_name
 from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.install.owners import renew_owners, renewed
 from sandpool.kube.client import Client, MergePatch
-from sandpool.testing.backend import Backend, new_namespace
+from sandpool.testing.backend import Backend
 from sandpool.testing.clock import ManualClock
-from sandpool.testing.objects import new, owner_reference
+from sandpool.testing.objects import new
 from sandpool.testing.world import World, owner_of
+from tests.support.api_objects import owner_reference
+from tests.support.backends import new_namespace
 
 # Its field manager, which no decision may depend on.
 GO: Final = "agent-sandbox-controller"

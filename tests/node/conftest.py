@@ -24,10 +24,11 @@ from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.faulty_transport import FaultyTransport
 from sandpool.testing.objects import pod
-from sandpool.testing.settling import pass_time, settle
+from sandpool.testing.quiescence import settle
 from sandpool.testing.waiting import WITHIN
 from tests.support.fake_node_parts import FakeImages, FakeLogs, FakeNetwork, FakeVolumes
 from tests.support.fake_runtime import FakeContainer, FakeRuntime
+from tests.support.manual_time import pass_time
 
 T = TypeVar("T")
 

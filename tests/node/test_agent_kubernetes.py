@@ -18,9 +18,9 @@ from sandpool.node.agent import AgentOptions, NodeAgent, Parts
 from sandpool.node.pods.context import Runtimes
 from sandpool.node.registration import RegistrationOptions
 from sandpool.node.scheduling.scheduler import Scheduler
-from sandpool.testing.backend import new_namespace
 from sandpool.testing.objects import pod
 from sandpool.testing.waiting import until
+from tests.support.backends import new_namespace
 from tests.support.control_plane import ControlPlane
 from tests.support.fake_node_parts import FakeImages, FakeLogs, FakeNetwork, FakeVolumes
 from tests.support.fake_runtime import FakeRuntime

@@ -20,7 +20,9 @@ from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.faulty_transport import Fault, FaultyTransport
 from sandpool.testing.objects import pod
-from sandpool.testing.settling import pass_time, settle
+from sandpool.testing.quiescence import settle
+from tests.support.manual_time import pass_time
+from tests.support.simulated_nodes import reconsider
 
 
 class Rig:
@@ -147,7 +149,7 @@ async def test_unschedulable_pod_is_scheduled_later(rig: Rig) -> None:
     assert "nodeName" not in found["spec"]
 
     rig.node.fate = lambda pod: Fate.READY
-    rig.node.reconsider()
+    reconsider(rig.node)
     await rig.settle()
     assert (await rig.conditions())["Ready"] == "True"
 

@@ -19,7 +19,8 @@ from sandpool.server.controllers.node_lifecycle import GRACE
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.faulty_transport import Fault, FaultyTransport
 from sandpool.testing.objects import new, pod
-from sandpool.testing.settling import pass_time, settle
+from sandpool.testing.quiescence import settle
+from tests.support.manual_time import pass_time
 
 
 class Cluster:

@@ -29,8 +29,9 @@ from sandpool.router.gateway_api import GATEWAY, GATEWAY_CLASS, HTTP_ROUTE
 from sandpool.router.registration import NAMESPACES, POD_NAME, PORT, SERVICE_NAME, RouterRegistration
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
-from sandpool.testing.objects import new, owner_reference, pod, pod_template
+from sandpool.testing.objects import new, pod, pod_template
 from sandpool.testing.waiting import until
+from tests.support.api_objects import owner_reference
 
 ADMINISTRATOR = {"username": "admin", "groups": ["system:masters"]}
 

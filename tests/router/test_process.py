@@ -30,7 +30,8 @@ from sandpool.router.targets import Target
 from sandpool.router.tokens import ALL, TokenScope, TokenSigner
 from sandpool.server.request.messages import User
 from sandpool.server.serving.daemon import Daemon, ServerOptions
-from sandpool.testing.objects import new, owner_reference, pod, pod_template
+from sandpool.testing.objects import new, pod, pod_template
+from tests.support.api_objects import owner_reference
 from tests.support.sandbox_objects import pod_status
 
 SECRET = b"a secret of thirty-two bytes or more"

@@ -18,7 +18,8 @@ from sandpool.router.destination import Destination, RequestRejected
 from sandpool.router.targets import SandboxResolver, Target
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
-from sandpool.testing.objects import new, owner_reference, pod, pod_template
+from sandpool.testing.objects import new, pod, pod_template
+from tests.support.api_objects import owner_reference
 from tests.support.sandbox_objects import pod_status, sandbox, sandbox_pod, stored
 
 OWN = "10.231.0.5"

@@ -13,8 +13,9 @@ from sandpool.kube.client import MergePatch
 from sandpool.server import api_server
 from sandpool.server.api_server import ApiServer
 from sandpool.server.store.journal import DATABASE, StoreDamaged, StoreInUse
-from sandpool.testing.objects import custom_type, definition, new
+from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
+from tests.support.api_objects import custom_type, definition
 from tests.support.custom_kinds import install
 
 WIDGET = custom_type("example.com")

@@ -35,7 +35,8 @@ from sandpool.server.api_server import ApiServer
 from sandpool.server.auth.tokens import ADMIN
 from sandpool.server.request.body import PROTOBUF
 from sandpool.server.request.messages import Response, ServerRequest
-from sandpool.testing.objects import custom_type, definition, new, pod
+from sandpool.testing.objects import new, pod
+from tests.support.api_objects import custom_type, definition
 from tests.support.custom_kinds import install
 from tests.support.hostile_input import Chaos
 

@@ -6,7 +6,7 @@ from sandpool.api.schema.shape import Shape
 from sandpool.server.builtin import SERVED_SUBRESOURCES, built_in_resources
 from sandpool.server.kinds.strategies import KindStrategy
 from sandpool.server.resources import Resource, ResourceTable
-from sandpool.testing.objects import custom_type
+from tests.support.api_objects import custom_type
 
 WIDGET, NEXT_WIDGET = custom_type("example.com"), custom_type("example.com", version="v2")
 

@@ -11,6 +11,7 @@ from sandpool.service.claims import random_name
 from sandpool.service.errors import ClaimFailed, NameTaken, NotReadyInTime, UnknownName
 from sandpool.service.service import Service
 from sandpool.testing.world import World
+from tests.support.held_events import hold_events
 
 
 async def names(world: World) -> list[str]:
@@ -86,7 +87,7 @@ async def test_a_pool_that_does_not_exist_is_an_error_and_leaves_no_claim(world:
 async def test_a_claim_that_is_not_ready_in_time_is_deleted(world: World, service: Service) -> None:
     await world.template()
     await service.pools.create("python", "python", 0)
-    release = world.hold_events(SANDBOX_CLAIM)  # the controllers do not see it
+    release = hold_events(world, SANDBOX_CLAIM)  # the controllers do not see it
     with pytest.raises(
         NotReadyInTime, match=r"was not ready within 0.2 s\nFind out more with: sandpool why pool python"
     ):
@@ -98,7 +99,7 @@ async def test_a_claim_that_is_not_ready_in_time_is_deleted(world: World, servic
 async def test_a_cancelled_creation_leaves_no_claim(world: World, service: Service) -> None:
     await world.template()
     await service.pools.create("python", "python", 0)
-    release = world.hold_events(SANDBOX_CLAIM)
+    release = hold_events(world, SANDBOX_CLAIM)
     creating = asyncio.create_task(service.claims.create("python", name="mine"))
 
     async def made() -> bool:
@@ -115,7 +116,7 @@ async def test_a_cancelled_creation_leaves_no_claim(world: World, service: Servi
 async def test_a_claim_that_is_deleted_meanwhile_is_an_error(world: World, service: Service) -> None:
     await world.template()
     await service.pools.create("python", "python", 0)
-    release = world.hold_events(SANDBOX_CLAIM)
+    release = hold_events(world, SANDBOX_CLAIM)
     creating = asyncio.create_task(service.claims.create("python", name="mine"))
 
     async def made() -> bool:

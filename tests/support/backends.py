@@ -8,6 +8,7 @@ stamps objects with that time, and advances only when the test says so.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,8 +17,10 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
-from sandpool.testing.backend import Backend, InProcessBackend, new_namespace
+from sandpool.api.kinds import NAMESPACE
+from sandpool.testing.backend import Backend, InProcessBackend
 from sandpool.testing.clock import ManualClock
+from sandpool.testing.objects import new
 from sandpool.testing.world import World
 from tests.support.aggregated_backend import AggregatedBackend
 from tests.support.http_backends import HttpBackend, KubernetesBackend
@@ -28,6 +31,13 @@ KINDS: Final = (
     pytest.param("kubernetes", marks=pytest.mark.kubernetes),
     pytest.param("aggregated", marks=pytest.mark.kubernetes),
 )
+
+
+async def new_namespace(backend: Backend) -> str:
+    """Create a namespace with a random name."""
+    name = f"t-{secrets.token_hex(5)}"
+    await backend.client_for("users").create(NAMESPACE, new(NAMESPACE, name))
+    return name
 
 
 def embedded(*cases: tuple[Any, ...]) -> list[Any]:

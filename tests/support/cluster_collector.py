@@ -9,8 +9,9 @@ from sandpool.api.kinds import CONFIG_MAP
 from sandpool.api.resource import ResourceType
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
-from sandpool.testing.objects import new, owner_reference
+from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
+from tests.support.api_objects import owner_reference
 
 _TIMEOUT: Final = 90.0  # seconds until a controller of the cluster has done its part on a loaded machine
 

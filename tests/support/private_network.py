@@ -21,6 +21,12 @@ _RESOLVER = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
 _TIMEOUT = 90.0
 
 
+def e2b_variables(server: ServerProcess) -> str:
+    """The line that leads clients of E2B to a home, as ``sandpool up --e2b`` printed it last."""
+    said = [line.split(maxsplit=2) for line in server.process.tail(1000).splitlines()]
+    return next(words[2] for words in reversed(said) if words[:1] == ["e2b"])
+
+
 class PrivateHome:
     """A command with ``prefix`` runs in the same network, where names of the cluster resolve."""
 
@@ -52,7 +58,7 @@ class PrivateHome:
     @property
     def e2b_variables(self) -> str:
         """The line for clients of E2B, as printed."""
-        return self.server.e2b_variables
+        return e2b_variables(self.server)
 
     def kubectl(self, *arguments: str, stdin: str = "", patience: float = _TIMEOUT) -> str:
         """Run kubectl and return its output."""

@@ -9,7 +9,8 @@ from sandpool.api.kinds import NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, POD, SAN
 from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object, ResourceType
-from sandpool.testing.objects import new, owner_reference, pod_template
+from sandpool.testing.objects import new, pod_template
+from tests.support.api_objects import owner_reference
 
 NAMESPACE = "default"
 

@@ -11,7 +11,8 @@ from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.resource import SharedObject
 from sandpool.kube.client import Client, MergePatch
 from sandpool.server.api_server import ApiServer
-from sandpool.testing.objects import new, owner_reference, pod_template
+from sandpool.testing.objects import new, pod_template
+from tests.support.api_objects import owner_reference
 from tests.support.ownership_log import OwnershipLog
 
 

@@ -7,9 +7,10 @@ import asyncio
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX
 from sandpool.kube.transport import WatchEvent
-from sandpool.testing.backend import Backend, new_namespace
+from sandpool.testing.backend import Backend
 from sandpool.testing.faulty_transport import Fault
 from sandpool.testing.world import World
+from tests.support.backends import new_namespace
 
 
 async def test_audit_log_separates_writers(world: World) -> None:

@@ -237,8 +237,6 @@ SANDPOOL: Final = (SANDBOX, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL, SANDBOX_CLAIM)
 
 #: How a server registers API groups with kube-apiserver. The embedded API has no aggregation layer.
 API_SERVICE: Final = ResourceType("apiregistration.k8s.io", "v1", "APIService", "apiservices", namespaced=False)
-#: Kinds that kube-apiserver alone serves.
-AGGREGATION: Final = (API_SERVICE,)
 #: The APIServices of our groups.
 API_SERVICES: Final = tuple(dict.fromkeys(f"{type.version}.{type.group}" for type in SANDPOOL))
 

@@ -118,12 +118,6 @@ class ServerProcess(Rig):
         said = (line.split() for line in self.process.tail(1000).splitlines())
         return next(words[1] for words in said if words[:1] == ["dashboard"])
 
-    @property
-    def e2b_variables(self) -> str:
-        """Return the line that leads clients of E2B here, as ``sandpool up --e2b`` printed it last."""
-        said = [line.split(maxsplit=2) for line in self.process.tail(1000).splitlines()]
-        return next(words[2] for words in reversed(said) if words[:1] == ["e2b"])
-
     def stop(self) -> None:
         self.process.stop(30.0)  # a node ends its sandboxes first
         shutil.rmtree(self.directory)

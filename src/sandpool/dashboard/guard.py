@@ -25,7 +25,6 @@ SESSION_HEADER: Final = "X-Sandpool-Session"
 #: The subprotocol of WebSockets, and the prefix of the one that carries the secret of the session.
 PROTOCOL: Final = "sandpool"
 SECRET_PROTOCOL: Final = "session."
-SESSION: Final = web.RequestKey("session", Session)
 _READING: Final = frozenset({hdrs.METH_GET, hdrs.METH_HEAD})
 _POLICY: Final = "; ".join(
     (

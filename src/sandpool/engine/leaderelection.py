@@ -97,11 +97,6 @@ class LeaderElector:
         """Whether this process leads at this moment."""
         return self._renewed_at is not None and self._remaining() > 0
 
-    @property
-    def leader(self) -> str:
-        """Identity of the current leader as far as known; empty if there is none."""
-        return self._seen.holder
-
     async def lead(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Wait for the lease, then run ``work`` while the lease is held.
 

@@ -3,7 +3,7 @@
 A message is a sentence. The objects it is about are separate fields that can be searched for::
 
     with log_context(controller="sandboxclaim", key="team/a"):
-        log.info("bound", extra=log_fields(sandbox="python-x7k2p"))
+        log.info("bound to %s", sandbox)
 
 All messages logged within ``log_context``, by any module, carry its fields.
 """
@@ -41,17 +41,12 @@ def logging_settings() -> tuple[str, int]:
     return JSON if is_json else TEXT, root.level
 
 
-def log_fields(**values: Any) -> dict[str, Any]:
-    """The ``extra`` argument of a logging call. Any field name is allowed, also those that logging itself uses."""
-    return {"fields": values}
-
-
 class log_context:
     """Add fields to all messages of this task within the block, in addition to those of an outer block."""
 
     __slots__ = ("_token", "fields")
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, /, **values: Any) -> None:
         self.fields = values
 
     def __enter__(self) -> None:
@@ -70,7 +65,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        for name, value in _fields(record).items():
+        for name, value in (_context.get() or {}).items():
             entry[f"{name}_" if name in entry else name] = value
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
@@ -89,14 +84,8 @@ class TextFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         return super().formatMessage(record) + "".join(
-            f" {name}={_quoted(str(value))}" for name, value in _fields(record).items()
+            f" {name}={_quoted(str(value))}" for name, value in (_context.get() or {}).items()
         )
-
-
-def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    own: dict[str, Any] = getattr(record, "fields", None) or {}
-    around = _context.get()
-    return {**around, **own} if around else own
 
 
 def _quoted(value: str) -> str:

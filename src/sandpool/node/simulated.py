@@ -122,12 +122,6 @@ class SimulatedNode:
         """Wait until the pod cache has synced."""
         await self.reflector.synced.wait()
 
-    def reconsider(self) -> None:
-        """Schedule pods again that found no node. Call it after changing their ``fate``."""
-        for pod in self.pods:
-            if not pod.node_name and not pod.deleting and self._tasks[pod.uid].done():
-                self._start_task(pod, self._drive)
-
     async def end(self, namespace: str, name: str, phase: str = FAILED) -> None:
         """End the containers of a pod; it fails unless ``phase`` is Succeeded."""
         pod = self.pods.get(Key(namespace, name))

@@ -51,7 +51,6 @@ REJECTED: Final = 4
 _REQUEST: Final = struct.Struct("!cIHBBB")  # operation, number, port, lengths of namespace, name and UID
 _REPLY: Final = struct.Struct("!IBH")  # number, result, error number
 _MAX_TEXT: Final = 1024
-_MAX_REPLY: Final = _REPLY.size + _MAX_TEXT
 _MAX_REQUEST: Final = _REQUEST.size + 3 * 255
 #: Seconds for one connection. Until then a sandbox that does not accept occupies one request.
 _TIMEOUT: Final = 60.0

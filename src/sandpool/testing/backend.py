@@ -7,13 +7,12 @@ have exactly the permissions that an installation grants, so every test in a wor
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
-from sandpool.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, NAMESPACE, SANDBOX
+from sandpool.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, SANDBOX
 from sandpool.explain.audit import Audit, request_of_sandpool
 from sandpool.install.names import CONTROLLER
 from sandpool.install.roles import controller_rules
@@ -47,13 +46,6 @@ class Backend(Protocol):
     async def close(self) -> None:
         """Release what the backend holds."""
         ...
-
-
-async def new_namespace(backend: Backend) -> str:
-    """Create a namespace with a random name."""
-    name = f"t-{secrets.token_hex(5)}"
-    await backend.client_for("users").create(NAMESPACE, new(NAMESPACE, name))
-    return name
 
 
 async def grant(backend: Backend, admin: Client) -> None:

@@ -3,6 +3,9 @@
 An API behind a socket takes real time to answer and to send watch events. The world is quiescent when no request is in
 flight and every cache has the API's version of all written objects. Work that the API does by itself, such as garbage
 collection, is not included.
+
+A manual clock knows when all tasks of the event loop wait. An API in the same process also writes its journal in
+threads; while a request is in flight there, time must not advance (``settle``).
 """
 
 from __future__ import annotations
@@ -15,12 +18,23 @@ from sandpool.api.resource import Key, ResourceType
 from sandpool.engine.cache.store import Cache
 from sandpool.kube.client import Client
 from sandpool.kube.transport import Request
-from sandpool.testing import settling
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.faulty_transport import FaultyTransport
 from sandpool.testing.waiting import WITHIN
 
 Caches = Iterable[tuple[ResourceType, Cache[Any]]]
+
+
+async def settle(clock: ManualClock, *wires: FaultyTransport) -> None:
+    """Run until all tasks wait and no request of the transports is in flight."""
+    before = -1
+    while (sent := sum(len(wire.requests) for wire in wires)) != before:
+        before = sent
+        await clock.settle()
+        for wire in wires:
+            while wire.busy:
+                await wire.quiet()
+                await clock.settle()
 
 
 class Quiescence:
@@ -48,7 +62,7 @@ class Quiescence:
         """Wait until the world is quiescent at the present time."""
         async with asyncio.timeout(WITHIN):
             while True:
-                await settling.settle(self.clock, *self.wires)
+                await settle(self.clock, *self.wires)
                 sent = self._sent()
                 if await self._caught_up():
                     await self.clock.settle()

@@ -24,7 +24,7 @@ from sandpool.engine.clock import Clock, SystemClock
 from sandpool.explain.audit import AuditedRequest
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
-from sandpool.kube.transport import Request, WatchEvent
+from sandpool.kube.transport import Request
 from sandpool.node.simulated import SimulatedNode
 from sandpool.testing.backend import Backend
 from sandpool.testing.clock import ManualClock
@@ -152,23 +152,6 @@ class World:
             return bool(probe())
 
         await self.until(ask)
-
-    def hold_events(self, type: ResourceType) -> Callable[[], None]:
-        """Hold back the controllers' watch events of a type until the returned function is called."""
-        reflector = next(each for each in self.controllers.informers.reflectors if each.type == type)
-        take = reflector._take_event
-        held: list[WatchEvent] = []
-
-        def hold(event: WatchEvent) -> None:
-            held.append(event)
-
-        def release() -> None:
-            reflector._take_event = take  # type: ignore[method-assign]
-            for event in held:
-                take(event)
-
-        reflector._take_event = hold  # type: ignore[method-assign]
-        return release
 
     # --- requests of the user ----------------------------------------------------------------------------------------
 

@@ -10,8 +10,9 @@ from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.warmpool import RECREATE
 from sandpool.kube.client import MergePatch
 from sandpool.kube.transport import Request
-from sandpool.testing.objects import new, owner_reference
+from sandpool.testing.objects import new
 from sandpool.testing.world import NAMESPACE, World, owner_of
+from tests.support.api_objects import owner_reference
 
 
 class ConcurrentWriter:

@@ -16,6 +16,7 @@ from sandpool.kube.transport import Request
 from sandpool.testing.faulty_transport import Fault
 from sandpool.testing.waiting import until
 from sandpool.testing.world import NAMESPACE, World, owner_of
+from tests.support.held_events import hold_events
 
 
 def about_claims(requests: list[Request]) -> list[Request]:
@@ -220,7 +221,7 @@ async def test_lost_response_costs_no_second_sandbox_when_the_template_changes(w
     await world.template()
     await world.pool(1, strategy=RECREATE)
     original = world.wire.transport.request
-    release, served = world.hold_events(SANDBOX), asyncio.Event()
+    release, served = hold_events(world, SANDBOX), asyncio.Event()
     lost: list[str] = []
 
     async def lose(request: Request) -> object:
@@ -245,7 +246,7 @@ async def test_lost_response_costs_no_second_sandbox_when_the_template_changes(w
 async def test_ambiguous_creation_is_refreshed(world: World) -> None:
     await world.template()
     await world.pool(0, filled=False)
-    release = world.hold_events(SANDBOX)
+    release = hold_events(world, SANDBOX)
     lost: list[Request] = []
 
     def lose(request: Request) -> Fault | None:
@@ -273,7 +274,7 @@ async def test_deleted_claim_is_not_given_a_replacement_sandbox(world: World) ->
     await world.claim("mine")
     box = (await world.served(1))["mine"]["metadata"]["name"]
     await world.filled(1)
-    release = world.hold_events(SANDBOX_CLAIM)
+    release = hold_events(world, SANDBOX_CLAIM)
     since = len(world.wire.requests)
 
     await world.client.delete(SANDBOX_CLAIM, "mine", NAMESPACE)

@@ -7,9 +7,9 @@ from sandpool.api.labels import CLAIM_UID
 from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import Conflict
 from sandpool.kube.transport import Request
-from sandpool.testing.objects import owner_reference
 from sandpool.testing.waiting import until
 from sandpool.testing.world import NAMESPACE, World, owner_of
+from tests.support.api_objects import owner_reference
 
 
 async def second_sandbox(world: World) -> tuple[str, str]:

@@ -14,9 +14,10 @@ from sandpool.controllers.writer import Delete
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request
 from sandpool.testing.faulty_transport import Fault
-from sandpool.testing.objects import new, owner_reference
+from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
 from sandpool.testing.world import NAMESPACE, World
+from tests.support.api_objects import owner_reference
 from tests.support.claim_objects import claim
 from tests.support.sandbox_objects import stored
 

@@ -15,8 +15,8 @@ from sandpool.engine.background import PATIENCE
 from sandpool.engine.workqueue.queue import WorkQueue
 from sandpool.testing.backend import InProcessBackend
 from sandpool.testing.clock import ManualClock
-from sandpool.testing.objects import owner_reference
 from sandpool.testing.world import World
+from tests.support.api_objects import owner_reference
 
 WORKERS = 2
 KEPT = [f"kept-{number}" for number in range(WORKERS + 1)]

@@ -40,8 +40,10 @@ from sandpool.node.simulated import NO_NODE, Fate, SimulatedNode, StartupStage
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.faulty_transport import Fault, FaultyTransport, no_fault
-from sandpool.testing.objects import new, owner_reference, pod_template
-from sandpool.testing.settling import pass_time, settle
+from sandpool.testing.objects import new, pod_template
+from sandpool.testing.quiescence import settle
+from tests.support.api_objects import owner_reference
+from tests.support.manual_time import pass_time
 
 NOW = "2026-01-01T00:00:00Z"
 BOX = name_hash("box")

@@ -23,8 +23,10 @@ from sandpool.kube.errors import NotFound
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.faulty_transport import FaultyTransport
-from sandpool.testing.objects import new, owner_reference, pod_template
-from sandpool.testing.settling import pass_time, settle
+from sandpool.testing.objects import new, pod_template
+from sandpool.testing.quiescence import settle
+from tests.support.api_objects import owner_reference
+from tests.support.manual_time import pass_time
 
 POLICY = "python-network-policy"
 

@@ -21,10 +21,12 @@ from sandpool.kube.errors import ServiceUnavailable
 from sandpool.kube.transport import Request, WatchEvent
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.faulty_transport import Fault
-from sandpool.testing.objects import new, owner_reference
+from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
 from sandpool.testing.world import NAMESPACE, World, owner_of
+from tests.support.api_objects import owner_reference
 from tests.support.claim_objects import warm_pool
+from tests.support.held_events import hold_events
 from tests.support.sandbox_objects import template
 
 
@@ -229,7 +231,7 @@ async def test_members_collected_with_their_pool_are_not_replaced(world: World) 
     """The deletion events of members arrive before that of the pool they were collected with."""
     await world.template()
     await world.pool(3)
-    release = world.hold_events(SANDBOX_WARM_POOL)
+    release = hold_events(world, SANDBOX_WARM_POOL)
 
     await world.client.delete(SANDBOX_WARM_POOL, "pool", NAMESPACE)
     await world.eventually(lambda: not world.controllers.caches.pool_sandboxes(NAMESPACE, "pool"))
@@ -247,7 +249,7 @@ async def test_member_lost_during_the_owner_check_causes_another_check(world: Wo
     await world.pool(2)
     first, second = [Key(NAMESPACE, box["metadata"]["name"]) for box in await world.members()]
     sandboxes = world.controllers.caches.sandboxes
-    release = world.hold_events(SANDBOX_WARM_POOL)
+    release = hold_events(world, SANDBOX_WARM_POOL)
     original = world.wire.transport.request
     asked: list[Request] = []
 

@@ -23,7 +23,8 @@ from sandpool.kube.client import Client
 from sandpool.kube.errors import ServiceUnavailable
 from sandpool.kube.transport import Request, WatchEvent
 from sandpool.testing.clock import ManualClock
-from sandpool.testing.objects import new, owner_reference
+from sandpool.testing.objects import new
+from tests.support.api_objects import owner_reference
 from tests.support.claim_objects import pool_member, ready_status, warm_pool
 from tests.support.sandbox_objects import template
 

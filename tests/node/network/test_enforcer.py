@@ -7,7 +7,7 @@ import pytest
 from sandpool.api.resource import Object
 from sandpool.engine.cache.store import Cache
 from sandpool.node.network.enforcer import Enforcer
-from sandpool.node.network.policy import OPEN, PodEndpoint
+from sandpool.node.network.policy import EMPTY_FIREWALL, OPEN, Firewall, PodEndpoint
 from sandpool.testing.clock import ManualClock
 
 
@@ -40,6 +40,16 @@ def clock() -> ManualClock:
 @pytest.fixture
 def enforcer(kernel: Kernel, clock: ManualClock) -> Enforcer:
     return Enforcer(kernel.run, Cache(lambda obj: obj), Cache(lambda obj: obj), clock)
+
+
+def enforced(enforcer: Enforcer) -> Firewall:
+    """The firewall in force; empty if unknown."""
+    return enforcer._enforced or EMPTY_FIREWALL
+
+
+def behind(enforcer: Enforcer) -> int:
+    """The number of changes that are not in force yet."""
+    return enforcer._changes - enforcer._in_force
 
 
 def endpoint(number: int) -> PodEndpoint:
@@ -85,14 +95,14 @@ async def test_failure_causes_a_complete_rewrite(enforcer: Enforcer, kernel: Ker
     kernel.broken = None
     await enforcer.enforce()
     assert kernel.scripts[-1].startswith("table inet sandpool\ndelete table")
-    assert enforcer.enforced.ingress == {"10.0.0.1": OPEN, "10.0.0.2": OPEN}
+    assert enforced(enforcer).ingress == {"10.0.0.1": OPEN, "10.0.0.2": OPEN}
 
 
 async def test_changed_policy_is_enforced(enforcer: Enforcer, kernel: Kernel) -> None:
     await enforcer.add("1", endpoint(1))
     enforcer.policies.record_write(policy(1))
     await enforcer.enforce()
-    assert enforcer.enforced.ingress["10.0.0.1"] != OPEN
+    assert enforced(enforcer).ingress["10.0.0.1"] != OPEN
     await enforcer.close()
 
 
@@ -115,10 +125,10 @@ async def test_labels_no_policy_selects_change_nothing(enforcer: Enforcer, kerne
     await enforcer.enforce()
     compiled = kernel.scripts.copy()
     enforcer.relabel("1", {"claim": "x"})
-    assert enforcer.behind == 0
+    assert behind(enforcer) == 0
     for app in ("friend", "closed"):
         enforcer.relabel("1", {"app": app})
-        assert enforcer.behind > 0, "both who is chosen and who is let in"
+        assert behind(enforcer) > 0, "both who is chosen and who is let in"
         await enforcer.enforce()
     assert kernel.scripts != compiled
     await enforcer.close()
@@ -133,13 +143,13 @@ async def test_rejected_ruleset_is_retried_and_reported(
     enforcer.policies.record_write(policy(1))
     await clock.settle()
     assert enforcer.failure == "nft: no"
-    assert enforcer.behind > 0
+    assert behind(enforcer) > 0
     await clock.advance(1)
     assert clock.next_alarm == 2, "later each time"
     kernel.broken = None
     await clock.advance(2)
-    assert (enforcer.failure, enforcer.behind) == ("", 0)
-    assert enforcer.enforced.ingress["10.0.0.1"] != OPEN
+    assert (enforcer.failure, behind(enforcer)) == ("", 0)
+    assert enforced(enforcer).ingress["10.0.0.1"] != OPEN
     assert clock.sleepers == 0
     await enforcer.close()
 
@@ -165,5 +175,5 @@ async def test_label_change_during_attachment_is_enforced(enforcer: Enforcer) ->
     enforcer.relabel("1", known["1"])
     await enforcer.add("1", endpoint(1))
     await enforcer.add("2", endpoint(2))
-    assert enforcer.enforced.ingress["10.0.0.1"] != OPEN
-    assert enforcer.enforced.ingress["10.0.0.2"] == OPEN
+    assert enforced(enforcer).ingress["10.0.0.1"] != OPEN
+    assert enforced(enforcer).ingress["10.0.0.2"] == OPEN

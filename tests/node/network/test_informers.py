@@ -17,6 +17,7 @@ from sandpool.node.network.policy import OPEN, PodEndpoint
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
+from tests.node.network.test_enforcer import enforced
 
 
 @pytest_asyncio.fixture
@@ -71,7 +72,7 @@ async def test_policies_follow_the_labels_of_pods(client: Client, informers: Net
     await client.create(NETWORK_POLICY, new(NETWORK_POLICY, "closed", spec=spec), "default")
 
     async def is_closed() -> bool:
-        return enforcer.enforced.ingress.get("10.231.0.9", OPEN) != OPEN
+        return enforced(enforcer).ingress.get("10.231.0.9", OPEN) != OPEN
 
     assert not await is_closed()
     await client.patch(POD, "one", MergePatch({"metadata": {"labels": {"app": "closed"}}}), "default")

@@ -17,7 +17,7 @@ from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.faulty_transport import FaultyTransport
 from sandpool.testing.objects import new, pod
-from sandpool.testing.settling import settle
+from sandpool.testing.quiescence import settle
 
 ROOMY = {"cpu": "4", "memory": "8Gi", "pods": "100"}
 

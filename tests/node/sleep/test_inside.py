@@ -22,8 +22,9 @@ from sandpool.node.runtimes.runtime import Container
 from sandpool.router.data_plane import LocalDataPlane
 from sandpool.router.dialer import NodeDialer
 from sandpool.router.listeners import open_listeners
-from sandpool.testing.objects import new, owner_reference, pod_template
+from sandpool.testing.objects import new, pod_template
 from sandpool.testing.waiting import until
+from tests.support.api_objects import owner_reference
 from tests.support.real_node import IMAGE, RealNode, real_node
 
 pytestmark = [pytest.mark.isolation, pytest.mark.asyncio(loop_scope="module")]

@@ -15,7 +15,8 @@ from sandpool.kube.errors import ServiceUnavailable
 from sandpool.kube.pod_access import PodAsleep
 from sandpool.kube.transport import Request
 from sandpool.node.pods.worker import PodWorker
-from sandpool.testing.objects import new, owner_reference, pod_template
+from sandpool.testing.objects import new, pod_template
+from tests.support.api_objects import owner_reference
 
 if TYPE_CHECKING:
     from tests.node.sleep.conftest import SleepRig

@@ -25,8 +25,9 @@ from sandpool.server.aggregated.authentication_config import NAMESPACE as SYSTEM
 from sandpool.server.aggregated.process import AggregatedProcess, ApiServerOptions
 from sandpool.server.api_server import ApiServer
 from sandpool.server.serving.pki import Authority
-from sandpool.testing.objects import definition, new
+from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
+from tests.support.api_objects import definition
 from tests.support.custom_kinds import install
 
 PROXY = "front-proxy-client"

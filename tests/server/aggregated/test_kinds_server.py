@@ -17,8 +17,9 @@ from sandpool.kube.transport import Request
 from sandpool.server.aggregated.kinds_server import GROUPS, KindsServer
 from sandpool.server.store.journal import Journal
 from sandpool.server.store.store import Store
-from sandpool.testing.objects import new, owner_reference, pod_template
+from sandpool.testing.objects import new, pod_template
 from sandpool.testing.waiting import until
+from tests.support.api_objects import owner_reference
 
 ACTIVE: Object = {"status": {"phase": "Active"}}
 NAMESPACES = {"ns": ACTIVE, "ending": {"status": {"phase": "Terminating"}}}

@@ -155,7 +155,7 @@ async def test_second_copy_waits_until_the_first_has_stopped(cluster: Cluster) -
     second = await cluster.process("two")
 
     async def waits() -> bool:
-        return second._election.leader == _identity(first.options.serving.data_dir)
+        return second._election._seen.holder == _identity(first.options.serving.data_dir)
 
     await until(waits)
     assert second.port == 0, "it does not listen"

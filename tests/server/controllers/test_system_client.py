@@ -8,7 +8,8 @@ from sandpool.kube.errors import Conflict, NotFound
 from sandpool.server.api_server import ApiServer
 from sandpool.server.controllers.garbage_collector import OwnedObject
 from sandpool.server.controllers.owner_graph import OwnerKind, Ref
-from sandpool.testing.objects import custom_type, definition, new, owner_reference
+from sandpool.testing.objects import new
+from tests.support.api_objects import custom_type, definition, owner_reference
 from tests.support.custom_kinds import install
 
 A = Ref("configmaps", "default", "a")

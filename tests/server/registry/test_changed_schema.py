@@ -11,8 +11,9 @@ from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION
 from sandpool.api.resource import Object, SharedObject
 from sandpool.kube.client import Client, MergePatch
 from sandpool.server.api_server import ApiServer
-from sandpool.testing.objects import custom_type, definition, new
+from sandpool.testing.objects import new
 from sandpool.testing.waiting import take, until
+from tests.support.api_objects import custom_type, definition
 from tests.support.custom_kinds import install
 
 WIDGET = custom_type("example.com")

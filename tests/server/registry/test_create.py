@@ -23,7 +23,8 @@ from sandpool.kube.transport import Request
 from sandpool.server.api_server import ApiServer
 from sandpool.server.auth.groups import MASTERS
 from sandpool.server.request.messages import ServerRequest, User
-from sandpool.testing.objects import custom_type, definition, new, pod
+from sandpool.testing.objects import new, pod
+from tests.support.api_objects import custom_type, definition
 from tests.support.custom_kinds import install
 from tests.support.fixed_random import FixedRandom
 

@@ -10,7 +10,8 @@ from sandpool.kube.client import Client, JsonPatch, MergePatch, Patch, Strategic
 from sandpool.kube.errors import ApiError, BadRequest, Conflict, Invalid, NotFound
 from sandpool.kube.transport import Request
 from sandpool.server.api_server import ApiServer
-from sandpool.testing.objects import custom_type, definition, new
+from sandpool.testing.objects import new
+from tests.support.api_objects import custom_type, definition
 from tests.support.custom_kinds import install
 
 GADGET = custom_type("example.com", "Gadget")

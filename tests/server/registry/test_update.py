@@ -10,7 +10,8 @@ from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import BadRequest, Conflict, Invalid, NotFound
 from sandpool.kube.transport import Request
 from sandpool.server.api_server import ApiServer
-from sandpool.testing.objects import custom_type, definition, new, pod
+from sandpool.testing.objects import new, pod
+from tests.support.api_objects import custom_type, definition
 from tests.support.custom_kinds import install
 
 GADGET = custom_type("example.com", "Gadget")

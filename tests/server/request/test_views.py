@@ -13,7 +13,8 @@ from sandpool.server.api_server import ApiServer
 from sandpool.server.auth.tokens import ADMIN
 from sandpool.server.request.messages import Response, ServerRequest
 from sandpool.server.request.views import warning
-from sandpool.testing.objects import custom_type, definition, new
+from sandpool.testing.objects import new
+from tests.support.api_objects import custom_type, definition
 from tests.support.custom_kinds import install
 
 WIDGET = custom_type("example.com")

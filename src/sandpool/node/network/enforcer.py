@@ -58,16 +58,6 @@ class Enforcer:
         policies.subscribe(self._changed)
         namespaces.subscribe(self._changed, on_change_of=_labels)
 
-    @property
-    def enforced(self) -> Firewall:
-        """The firewall in force; empty if unknown."""
-        return self._enforced or EMPTY_FIREWALL
-
-    @property
-    def behind(self) -> int:
-        """The number of changes that are not in force yet."""
-        return self._changes - self._in_force
-
     async def add(self, uid: str, endpoint: PodEndpoint) -> None:
         """Add a pod. Returns when its policies are in force."""
         # A label change while the pod was being connected was reported before the pod was known here.

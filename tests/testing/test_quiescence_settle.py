@@ -14,7 +14,8 @@ from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.faulty_transport import FaultyTransport
 from sandpool.testing.objects import new
-from sandpool.testing.settling import pass_time, settle
+from sandpool.testing.quiescence import settle
+from tests.support.manual_time import pass_time
 
 
 @pytest.fixture
