@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from sandpool.kube.errors import ApiError, TooManyRequests
-from sandpool.kube.retry import Retry, retry_after
+from sandpool.kube.retry import Retry, backoff_delay, retry_after
 from tests.support.fixed_random import FixedRandom
 
 NOW = datetime(2026, 11, 16, 8, 0, 0, tzinfo=UTC)
@@ -74,3 +74,8 @@ def test_retry_depends_on_method_and_error(method: str, code: int, seconds: int 
 def test_retries_are_limited() -> None:
     retry = Retry(attempts=3)
     assert [retry.delay("GET", TooManyRequests("no"), {}, n) is None for n in (1, 2, 3)] == [False, False, True]
+
+
+def test_pause_doubles_with_every_failure_up_to_the_longest() -> None:
+    assert [backoff_delay(failures, first=0.5, longest=3.0) for failures in range(1, 6)] == [0.5, 1, 2, 3, 3]
+    assert backoff_delay(10**6, first=0.5, longest=3.0) == 3.0

@@ -29,9 +29,10 @@ from sandpool.api.kinds import EVENT
 from sandpool.api.resource import Object, SharedObject
 from sandpool.engine.background import BackgroundGate
 from sandpool.engine.clock import Clock, micro_timestamp, within
-from sandpool.engine.ratelimit import RateLimiter, backoff_delay
+from sandpool.engine.ratelimit import RateLimiter
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
+from sandpool.kube.retry import backoff_delay
 
 _log = logging.getLogger(__name__)
 

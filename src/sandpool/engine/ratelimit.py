@@ -1,10 +1,15 @@
-"""Back-off, rate limits and per-key limits: the only implementations of them in the project.
+"""Back-off, rate limits and per-key limits.
 
-* ``Backoff`` and ``backoff_delay``: exponential pauses after failures, per item. The defaults are those of client-go's
-  per-item limiter: 5 ms, doubled per failure up to 1000 s. There is no limit on all items together, because a shared
-  budget makes the retries of healthy items wait behind those of broken ones.
+* ``Backoff``: exponential pauses after failures, per item (``kube.retry.backoff_delay``). The defaults are those of
+  client-go's per-item limiter: 5 ms, doubled per failure up to 1000 s. There is no limit on all items together, because
+  a shared budget makes the retries of healthy items wait behind those of broken ones.
 * ``RateLimiter``: a token bucket for requests. Callers wait in arrival order.
 * ``PerKeyRateLimit``: a ceiling on reconciles per key and second.
+
+Two others have rules of their own. The token bucket of a pool (``controllers/warmpool/scaling.py``) is a value that the
+pure plan takes and returns: it reads no clock, grants several tokens at once, and nothing waits for it. The back-off of
+a container (``node/pods/backoff.py``) is kubelet's: the first restart is immediate, the pause follows the end of a run,
+and a run of ten minutes resets it. It counts no failures.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from random import Random
 from typing import Final, Generic, TypeVar
 
 from sandpool.engine.clock import Clock
+from sandpool.kube.retry import backoff_delay
 
 #: Reconciles of one key per second. A launch takes three and a claim two, so a healthy key never reaches it.
 RECONCILES_PER_SECOND: Final = 10
@@ -22,13 +28,6 @@ RECONCILES_PER_SECOND: Final = 10
 _ROUNDING: Final = 1e-6
 
 K = TypeVar("K", bound=Hashable)
-
-
-def backoff_delay(failures: int, *, first: float, longest: float) -> float:
-    """Seconds to wait after ``failures`` failures in a row: ``first``, then doubled each time, up to ``longest``."""
-    # The exponent is capped because a float overflows far beyond 2^64, and every pause is the longest before that.
-    delay: float = min(first * 2.0 ** min(failures - 1, 64), longest)
-    return delay
 
 
 class Backoff(Generic[K]):

@@ -1,4 +1,4 @@
-"""Retry policy: which requests are sent again, and after which delay."""
+"""Retry policy: which requests are sent again, and after which delay; and the pauses of all other retries."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ _READ_AGAIN = frozenset({429, 500, 503, 504})
 # A server that rejects a request with Retry-After has not executed it. Any other failure may have happened after the
 # write, and only the caller knows whether a second write is safe.
 _WRITE_AGAIN = frozenset({429, 503})
+
+
+def backoff_delay(failures: int, *, first: float, longest: float) -> float:
+    """Seconds to wait after ``failures`` failures in a row: ``first``, then doubled each time, up to ``longest``."""
+    # The exponent is capped because a float overflows far beyond 2^64, and every pause is the longest before that.
+    delay: float = min(first * 2.0 ** min(failures - 1, 64), longest)
+    return delay
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +46,7 @@ class Retry:
             return None
         if asked is not None:
             return asked + asked * 0.1 * self.rng.random()
-        ceiling: float = min(self.longest, self.first * 2 ** (attempt - 1))
+        ceiling = backoff_delay(attempt, first=self.first, longest=self.longest)
         return ceiling / 2 + ceiling / 2 * self.rng.random()
 
 

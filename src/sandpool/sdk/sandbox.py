@@ -12,6 +12,7 @@ from weakref import WeakSet
 from sandpool.api import conditions as api
 from sandpool.api.kinds import SANDBOX
 from sandpool.kube.errors import BadRequest, NotFound
+from sandpool.kube.retry import backoff_delay
 from sandpool.sdk.attached import ERROR_OUTPUT, AsyncCommand, AsyncShell
 from sandpool.sdk.code import AsyncCode, CodeSessionEnded
 from sandpool.sdk.errors import Refused, SandboxLost, ServiceUnavailable, service_errors
@@ -251,14 +252,14 @@ class AsyncSandbox:
     async def _raise_if_lost(self, wait: float) -> None:
         """Raise ``SandboxLost`` if the API knows within ``wait`` seconds that the sandbox is lost."""
         loop = asyncio.get_running_loop()
-        deadline, pause = loop.time() + wait, 0.05
+        deadline, attempts = loop.time() + wait, 0
         while True:
             with service_errors():
                 await self._check_loss()
             if loop.time() >= deadline:
                 return
-            await asyncio.sleep(pause)
-            pause *= 2
+            attempts += 1
+            await asyncio.sleep(backoff_delay(attempts, first=0.05, longest=wait))
 
     async def _check_loss(self) -> None:
         known = self._sandbox.object

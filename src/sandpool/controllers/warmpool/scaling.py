@@ -32,7 +32,7 @@ from typing import Final
 
 from sandpool.api.views import SandboxView
 from sandpool.controllers.options import WarmPoolOptions
-from sandpool.engine.ratelimit import backoff_delay
+from sandpool.kube.retry import backoff_delay
 
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 

@@ -16,7 +16,7 @@ from typing import Final
 from sandpool.api.resource import Key, Object
 from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock
-from sandpool.engine.ratelimit import backoff_delay
+from sandpool.kube.retry import backoff_delay
 from sandpool.kube.selectors import LabelSelector
 from sandpool.node.network import ruleset
 from sandpool.node.network.links import UPLINK

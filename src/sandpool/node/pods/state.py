@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from sandpool.engine.ratelimit import backoff_delay
+from sandpool.kube.retry import backoff_delay
 from sandpool.node.pods.backoff import CrashBackoff
 from sandpool.node.pods.probe_state import ProbeState
 from sandpool.node.pods.spec import Container, Pod, ProbeKind

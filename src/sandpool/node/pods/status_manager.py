@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from sandpool.api.kinds import POD
 from sandpool.api.resource import Object, SharedObject
-from sandpool.engine.ratelimit import backoff_delay
 from sandpool.kube.client import StrategicPatch
 from sandpool.kube.errors import ApiError, Conflict, NotFound
+from sandpool.kube.retry import backoff_delay
 from sandpool.node.pods.context import NodeContext
 from sandpool.node.pods.pod_status import compute_pod_status
 from sandpool.node.pods.spec import Pod
