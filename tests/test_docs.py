@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -82,3 +84,54 @@ def test_pages_for_users_lead_to_the_one_section_about_root() -> None:
         if _ROOT.search(text := page.read_text()) and _ABOUT_ROOT not in text
     ]
     assert silent == []
+
+
+#: The walks through the controllers: heading, folder of the files, and the most modules of it that a reader meets.
+_WALKS = [("A warm claim, step by step", "claim", 8), ("A pool's refill, step by step", ".", 11)]
+_SPAN = re.compile(r"`([^`\s]+)`")
+_NAMED = re.compile(r"`([\w/]+\.py)`, `([\w.]+)`(?: and `([\w.]+)`)?")
+
+
+def steps(heading: str) -> list[str]:
+    """The numbered steps below a heading of docs/architecture.md, each in one line."""
+    page = (PROJECT / "docs" / "architecture.md").read_text()
+    section = page.partition(f"### {heading}\n")[2].partition("\n#")[0]
+    return [re.sub(r"\s+", " ", step) for step in re.findall(r"^\d+\. (.*?)(?=^\d+\. |\n\n|\Z)", section, re.M | re.S)]
+
+
+def definitions(tree: ast.Module) -> Iterator[str]:
+    """Functions, classes and methods, the last with and without their class."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            methods = [each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+            yield from (node.name, *methods, *(f"{node.name}.{method}" for method in methods))
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+
+
+def mentions(tree: ast.Module) -> Iterator[str]:
+    """Definitions and what is imported, and attributes with the name before them, such as ``quota.admit``."""
+    yield from definitions(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Attribute):
+            yield ".".join(ast.unparse(node).split(".")[-2:])
+
+
+@pytest.mark.parametrize(("heading", "folder", "most"), _WALKS)
+def test_walks_through_the_controllers_name_what_exists(heading: str, folder: str, most: int) -> None:
+    place = PROJECT / "src" / "sandpool" / "controllers" / folder
+    modules = set[str]()
+    assert len(steps(heading)) >= 8
+    for step in steps(heading):
+        spans = _SPAN.findall(step)
+        files = {span: ast.parse((place / span).read_text()) for span in spans if span.endswith(".py")}
+        assert files, f"no file: {step}"
+        modules |= files.keys()
+        for file, *names in _NAMED.findall(step):
+            assert set(filter(None, names)) <= set(definitions(files[file])), f"not defined in {file}: {names}"
+        known = {name for tree in files.values() for name in mentions(tree)}
+        named = {span for span in spans if not span.endswith(".py")}
+        assert named <= known, f"unknown in {sorted(files)}: {sorted(named - known)}"
+    assert len(modules) <= most, sorted(modules)
