@@ -1,4 +1,4 @@
-"""Who may use the dashboard: holders of its token, of a one-time code, and then of a session.
+"""Access to the dashboard: by its token, by a one-time code, and then by a session.
 
 The token is in a file that only the owner of a home can read. A one-time code is signed with it, so that the command
 line can make one for a running dashboard without talking to it. A code is in the fragment of a URL, which browsers

@@ -1,4 +1,4 @@
-"""What the controllers report in the Prometheus format: writes, conflicts, throttling and the depth of work queues."""
+"""Reads metrics of the controllers in the Prometheus format: writes, conflicts, throttling, depth of work queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands before every page: the names a browser may use, where requests may come from, and sessions.
+"""Checks before every page: the names a browser may use, the origins of requests, and sessions.
 
 * **Host** must be a name of this dashboard. A page on the internet can point its own name at 127.0.0.1 (DNS rebinding),
   but it cannot choose the header.

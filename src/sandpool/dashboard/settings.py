@@ -10,7 +10,7 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class DashboardSettings:
-    """What the dashboard of a home needs besides its sockets. ``not_before`` is in seconds since the epoch."""
+    """Settings of the dashboard of a home, besides its sockets. ``not_before`` is in seconds since the epoch."""
 
     kubeconfig: Path
     title: str

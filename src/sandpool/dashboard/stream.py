@@ -20,7 +20,7 @@ Send = Callable[[bytes], Awaitable[None]]
 
 
 class LiveStream:
-    """What all open pages receive. The usage of sandboxes is read once for all of them, while there are any."""
+    """The events that all open pages receive. The usage of sandboxes is read once for all pages, while any is open."""
 
     def __init__(self, board: Board, history: History, usage: UsageSampler, clock: Clock) -> None:
         self.board = board

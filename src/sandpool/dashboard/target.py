@@ -26,5 +26,5 @@ class DashboardTarget:
     loopback: bool = True
 
     def service(self, namespace: str) -> Service:
-        """What can be done in a namespace."""
+        """The operations on sandboxes in a namespace."""
         return Service(self.client, self.pods, namespace)
