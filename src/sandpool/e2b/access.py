@@ -51,7 +51,7 @@ def tokens_of(secret: bytes, claim_uid: str) -> Tokens:
 
 
 class SignedRequest(NamedTuple):
-    """What the query of a signed URL says."""
+    """The query of a signed URL."""
 
     path: str
     operation: str

@@ -44,7 +44,7 @@ _ID_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 @dataclass(frozen=True, slots=True)
 class SandboxRequest:
-    """What a client asked for, and what it is told again later."""
+    """The request of a client for a sandbox; later responses repeat it."""
 
     template: str
     metadata: Mapping[str, str] = field(default_factory=dict)

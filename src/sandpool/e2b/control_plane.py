@@ -284,7 +284,7 @@ def _unknown(sandbox_id: str) -> Refusal:
 
 
 def _request(body: Mapping[str, Any]) -> tuple[SandboxRequest, dict[str, str]]:
-    """What a creation asks for, and the environment variables. Raises ``Refusal``."""
+    """The request of a creation, and the environment variables. Raises ``Refusal``."""
     template = body.get("templateID")
     if not isinstance(template, str) or not template:
         raise Refusal(400, "templateID must be the name of a template")

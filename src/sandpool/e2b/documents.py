@@ -1,4 +1,4 @@
-"""What the control plane answers: sandboxes as E2B describes them, and the filters of its lists. Pure functions."""
+"""Responses of the control plane: sandboxes as E2B describes them, and the filters of its lists. Pure functions."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ CLIENT_STREAMS: Final[Mapping[str, ClientStream]] = {"StreamInput": stream_input
 
 
 async def _followed(process: Process, follower: Follower, *, limited: bool = False) -> AsyncIterator[Mapping[str, Any]]:
-    """What a process does. ``limited`` is the call whose time limit is that of the process."""
+    """The events of a process. ``limited`` is the call whose time limit is that of the process."""
     try:
         yield {"event": {"start": {"pid": process.pid}}}
         async for event in follower.events():

@@ -43,7 +43,7 @@ _SIGNAL: Final = 'kill -"$1" -"$2" 2>/dev/null || kill -"$1" "$2" 2>/dev/null ||
 
 
 class ProcessSpec(NamedTuple):
-    """What to run. ``terminal`` is columns and rows; None is no terminal."""
+    """A process to start. ``terminal`` is columns and rows; None is no terminal."""
 
     command: str
     arguments: tuple[str, ...] = ()

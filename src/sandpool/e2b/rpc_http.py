@@ -27,7 +27,7 @@ _CHUNK: Final = 1 << 16
 
 
 class Call(NamedTuple):
-    """What a call is about besides its message. ``timeout`` is in seconds."""
+    """A call without its message. ``timeout`` is in seconds."""
 
     sandbox: RunningSandbox
     user: str

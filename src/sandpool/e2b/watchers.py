@@ -29,7 +29,7 @@ _GONE: Final = frozenset({"REMOVE", "RENAME"})
 
 
 class WatchRequest(NamedTuple):
-    """What to watch. ``described`` adds to every event what the file is then."""
+    """A directory to watch. ``described`` adds to every event what the file is then."""
 
     path: str
     recursive: bool = False
