@@ -24,7 +24,7 @@ from sandpool.kube.kubeconfig import KubeconfigError
 
 
 class Source(StrEnum):
-    """Where a target comes from, in the words of messages."""
+    """The origin of a target, in the words of messages."""
 
     FLAG = "--kubeconfig"
     ENVIRONMENT = "KUBECONFIG"

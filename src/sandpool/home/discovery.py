@@ -69,7 +69,7 @@ class Home:
 
     @property
     def shortcomings(self) -> list[str]:
-        """What the node lacks, a line each: limits and a network without root, or any way to run pods."""
+        """Features that the node lacks, a line each: limits and a network without root, or any way to run pods."""
         first, *missing = self.node.splitlines() or [""]
         return [first] if NO_PODS in first else missing
 

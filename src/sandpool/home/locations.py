@@ -1,4 +1,4 @@
-"""Where the files of homes are, as text: shared with the fast way of ``sandpool run``, so nothing is imported here."""
+"""Paths of the files of homes, as text: shared with the fast way of ``sandpool run``, so nothing is imported here."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _MAX_PODS: Final = 256
 
 @dataclass(slots=True)
 class _Known:
-    """What is known about one pod between two looks."""
+    """The state of one pod between two samples."""
 
     settings: SleepSettings
     idleness: Idleness | None = None

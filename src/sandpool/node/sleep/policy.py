@@ -25,8 +25,11 @@ _SAMPLES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was seen at ``at``, in monotonic seconds: connected clients, when the last one left or came, the CPU seconds
-    that the containers have used, and whether a process runs, or may run, that was started after they were ready."""
+    """An observation at ``at``, in monotonic seconds.
+
+    It has the connected clients, the time when the last one left or came, the CPU seconds that the containers have
+    used, and whether a process runs, or may run, that was started after they were ready.
+    """
 
     at: float
     clients: int
@@ -49,7 +52,7 @@ class Idleness:
 
 
 class Sleep(Enum):
-    """What to do about a pod."""
+    """An action on a pod."""
 
     NONE = "awake, or asleep already"
     FREEZE = "freeze its processes"
@@ -58,7 +61,7 @@ class Sleep(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now, and when to sample the pod again at the latest."""
+    """The action now, and the latest time of the next sample."""
 
     sleep: Sleep
     look_at: float

@@ -1,4 +1,4 @@
-"""What the sleep of pods needs to know of a router: the requests in service."""
+"""The requests that a router serves, as the sleep of pods needs them."""
 
 from __future__ import annotations
 
