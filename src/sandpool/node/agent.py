@@ -76,7 +76,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """What the operator configures. ``publish_classes`` creates a RuntimeClass for every known handler."""
+    """Settings of an agent. ``publish_classes`` creates a RuntimeClass for every known handler."""
 
     directory: Path
     registration: RegistrationOptions

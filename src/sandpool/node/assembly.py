@@ -82,7 +82,7 @@ _UNSAFE: Final = "SandboxesNotIsolated"
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """What the operator configures.
+    """Settings of a node.
 
     * ``alone``: there is no other control plane, so the node also binds pods and claims and publishes RuntimeClasses.
     * ``instance`` distinguishes several nodes on one machine.

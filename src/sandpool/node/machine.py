@@ -32,7 +32,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """What is left now; memory and storage in bytes."""
+    """Resources that are left now; memory and storage in bytes."""
 
     memory: int
     storage: int

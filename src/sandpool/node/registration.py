@@ -33,7 +33,7 @@ _WEAKER: Final = "WeakerFallback"
 
 @dataclass(frozen=True, slots=True)
 class RegistrationOptions:
-    """What the operator configures about the Node object, and how much of the machine is reserved."""
+    """Settings of the Node object, and the part of the machine that is reserved."""
 
     name: str
     pods: int = 1000
@@ -53,7 +53,7 @@ class KubeletEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class NodeCapabilities:
-    """What the parts of the node can do here. ``weaknesses`` are conditions: type -> message."""
+    """Capabilities of the parts of the node on this machine. ``weaknesses`` are conditions: type -> message."""
 
     handlers: tuple[str, ...]
     unavailable: Mapping[str, str]

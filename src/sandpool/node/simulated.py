@@ -53,7 +53,7 @@ class StartupStage(Enum):
 
 
 class Fate(Enum):
-    """How far a pod gets."""
+    """The stage up to which a pod gets."""
 
     READY = "becomes ready and stays so"
     HANGING = "runs and never becomes ready"

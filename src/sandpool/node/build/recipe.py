@@ -1,4 +1,4 @@
-"""What an image is built from: the name of an image, and steps."""
+"""The recipe of an image: the name of another image, and steps."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ ResolveName = Callable[[str], list[str] | None]
 
 @dataclass(frozen=True, slots=True)
 class DnsLimits:
-    """What clients may use. Connections and queries beyond a limit are refused at once, never queued."""
+    """Limits of clients. Connections and queries beyond a limit are refused at once, never queued."""
 
     tcp_connections: int = 256
     tcp_connections_per_client: int = 8

@@ -141,7 +141,7 @@ class PodBinding:
 
 
 def _variables(values: Any) -> Mapping[str, str]:
-    """What sandboxd says its variables are, which is not trusted."""
+    """The variables as sandboxd reports them, which is not trusted."""
     if not isinstance(values, dict):
         return {}
     return {

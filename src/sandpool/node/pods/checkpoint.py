@@ -1,4 +1,4 @@
-"""What an agent must know about a pod that it did not start itself, kept on disk beside the pod's containers.
+"""The record of a pod for an agent that did not start it, kept on disk beside the pod's containers.
 
 One file describes the pod and is written before anything is made for it. One file per run of a container is written
 before the run starts. Each is written once, under a temporary name first, so a reader finds all of it or nothing. No

@@ -1,4 +1,4 @@
-"""What the pod workers of a node share: the API client, the clock, and the parts that do the work."""
+"""Dependencies that the pod workers of a node share: the API client, the clock, and the parts that do the work."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Runtimes:
 
 @dataclass(frozen=True, slots=True)
 class PodOptions:
-    """What the operator configures about the pods of a node."""
+    """Settings of the pods of a node."""
 
     node_name: str
     directory: Path  # holds everything that belongs to pods

@@ -19,7 +19,7 @@ class UnknownField(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PodPlacement:
-    """Where a pod runs, which its spec does not contain. Addresses are empty until they are known."""
+    """The node and the addresses of a pod, which its spec does not contain. Unknown addresses are empty."""
 
     node_name: str
     host_ips: tuple[str, ...] = ()

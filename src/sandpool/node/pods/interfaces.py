@@ -1,4 +1,4 @@
-"""What the pod lifecycle needs from the rest of the node: images, volumes, a network and logs.
+"""Interfaces of the rest of the node to the pod lifecycle: images, volumes, a network and logs.
 
 Each interface is a few methods, so that pods can be tested without root, and so that a node without privileges can use
 a weaker implementation. The fourth part, which runs containers, is in ``sandpool.node.runtimes``.

@@ -226,7 +226,7 @@ def _run_container_probes(state: PodState, container: Container, plan: Plan) -> 
 
 
 def _end_of_grace(state: PodState, plan: Plan) -> float:
-    """When the grace period would end if the pod began to stop now."""
+    """The end of the grace period if the pod began to stop now."""
     deletion = state.pod.deletion
     if state.gone and deletion is None:
         return plan.now.at

@@ -149,7 +149,7 @@ class Pod:
 
     @property
     def deletion(self) -> tuple[datetime, int] | None:
-        """When the pod is due to be gone and its grace period in seconds; None if it is not being deleted."""
+        """The time until which the pod may exist, and its grace period in seconds; None if it is not being deleted."""
         metadata = self.object["metadata"]
         at = parse_time(metadata.get("deletionTimestamp"))
         return None if at is None else (at, metadata.get("deletionGracePeriodSeconds") or 0)

@@ -46,7 +46,7 @@ class Moment(NamedTuple):
 
 
 class FailureReason(NamedTuple):
-    """Why something failed: a CamelCase reason for programs and a message for users."""
+    """The reason of a failure: in CamelCase for programs, and a message for users."""
 
     reason: str
     message: str
@@ -63,7 +63,7 @@ class ContainerPhase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """How one run of a container ended."""
+    """The end of one run of a container."""
 
     exit_code: int
     reason: str
@@ -94,7 +94,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class ContainerState:
-    """What is known about one container."""
+    """The known state of one container."""
 
     phase: ContainerPhase = ContainerPhase.WAITING
     problem: FailureReason | None = None  # why the last start failed
@@ -139,7 +139,7 @@ class Preparation:
 
 @dataclass(frozen=True, slots=True)
 class PodState:
-    """What is known about one pod."""
+    """The known state of one pod."""
 
     pod: Pod
     containers: Mapping[str, ContainerState]

@@ -50,7 +50,7 @@ class NotExecutable(NoSuchCommand):
 
 @dataclass(frozen=True, slots=True)
 class PodSandbox:
-    """What the containers of a pod share."""
+    """The parts that all containers of a pod share."""
 
     uid: str
     directory: Path  # the pod's state, with the state directories of its containers
@@ -83,7 +83,7 @@ class ImageLayers:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Where a container's writes to its root go; lost with the container.
+    """The place of a container's writes to its root; lost with the container.
 
     * With ``disk``, the image of an empty file system of ``size`` bytes: on a copy of it on disk, which is in the same
       directory, has no name and goes with the container.

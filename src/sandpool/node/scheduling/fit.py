@@ -23,7 +23,7 @@ _VOLUME_AFFINITY: Final = "node(s) didn't match PersistentVolume's node affinity
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What decides about placing pods on a node. ``handlers`` are its runtimes; an empty set means unknown. ``missing``
+    """A node as the scheduler sees it. ``handlers`` are its runtimes; an empty set means unknown. ``missing``
     gives the reasons why others are unavailable."""
 
     name: str

@@ -1,4 +1,4 @@
-"""What a pod requires of a node, as a value. Pods with equal requirements are placed alike."""
+"""The requirements of a pod on a node, as a value. Pods with equal requirements are placed alike."""
 
 from __future__ import annotations
 

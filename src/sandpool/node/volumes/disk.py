@@ -97,7 +97,7 @@ def remove(target: Path) -> None:
 
 
 def unavailable(directory: Path) -> str:
-    """Why file systems of a fixed size cannot be made below this directory; empty if they can."""
+    """The reason why no file system of a fixed size can be made below this directory; empty if one can."""
     target = directory / ".volume-test"
     try:
         make(target, SMALLEST)

@@ -83,7 +83,7 @@ class PreparedVolumes:
 
 @dataclass(slots=True)
 class _PodVolumes:
-    """What is kept for a pod while it exists."""
+    """The state of the volumes of a pod while it exists."""
 
     pod: SharedObject
     directory: Path

@@ -30,7 +30,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where the content of one pod's volumes comes from. Missing objects are None. ``token`` takes an audience (empty:
+    """The sources of the content of one pod's volumes. Missing objects are None. ``token`` takes an audience (empty:
     that of the API) and a lifetime in seconds."""
 
     config_map: Callable[[str], Awaitable[SharedObject | None]]
