@@ -24,7 +24,7 @@ from sandpool.kube.late_binding import Binder
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What the controllers work with.
+    """The parts that all controllers work with.
 
     ``background`` is for writes that no client waits for: each of its requests waits for ``gate``. ``middleware`` wraps
     the reconcile of every controller, the first of it outermost.

@@ -505,7 +505,7 @@ class ClaimController:
 
 
 def _reference(pod: PodView) -> Object:
-    """What a channel to a pod needs to know of it."""
+    """The part of a pod that a channel to it needs."""
     return {
         "metadata": {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid},
         "spec": {"nodeName": pod.node_name},

@@ -22,7 +22,7 @@ class Retry(Enum):
 
 
 class Status(Enum):
-    """What happens to the sandbox's name in the claim's status."""
+    """The effect of an error on the sandbox's name in the claim's status."""
 
     KEEP = auto()  # without the name the next reconcile would look for another sandbox
     CLEAR = auto()  # the claim has no sandbox

@@ -30,7 +30,7 @@ class Phase(Enum):
 
 
 def deadline(lifecycle: Lifecycle | None, conditions: Sequence[Condition]) -> datetime | None:
-    """When a claim with these conditions expires; None: never."""
+    """The time at which a claim with these conditions expires; None: never."""
     if lifecycle is None:
         return None
     moments = [lifecycle.shutdown_time, _end_of_ttl(lifecycle, conditions)]

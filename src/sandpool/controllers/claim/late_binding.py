@@ -57,7 +57,7 @@ class SandboxIncarnation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BindingOutcome:
-    """What the condition EnvironmentBound says."""
+    """The content of the condition EnvironmentBound."""
 
     is_bound: bool
     reason: str
@@ -73,7 +73,7 @@ def opted_in(template: TemplateView) -> bool:
 
 
 def obstacle(claim: ClaimView, template: TemplateView) -> str:
-    """Why the variables of a claim cannot be handed to a warm sandbox; empty if they can."""
+    """The reason why the variables of a claim cannot be handed to a warm sandbox; empty if they can."""
     if not opted_in(template):
         return f'template "{template.name}" does not have the annotation {labels.LATE_BINDING}: "true"'
     if claim.volume_claim_templates:
@@ -142,14 +142,14 @@ def not_possible(why: str) -> BindingOutcome:
 
 
 def why_cold(claim: ClaimView, obstacle: str) -> str:
-    """Why the variables of a claim are in the pod of its new sandbox; empty if no warm sandbox was to have them."""
+    """The reason why variables are in the pod of a new sandbox; empty if no warm sandbox was to have them."""
     condition = claim.condition(ENVIRONMENT_BOUND)
     was_bound = condition is not None and condition["status"] == TRUE
     return obstacle or ("the sandbox that had taken the variables is gone" if was_bound else "")
 
 
 def failure_of(claim: ClaimView) -> str:
-    """Why an earlier attempt for this claim has failed, by its status; empty if none has."""
+    """The reason why an earlier attempt for this claim has failed, by its status; empty if none has."""
     condition = claim.condition(ENVIRONMENT_BOUND)
     return "" if condition is None or condition["status"] != FALSE else condition["message"]
 
@@ -167,6 +167,6 @@ class AvoidedRevisions:
         self._avoided[template, revision] = (now + AVOIDED_SECONDS, message)
 
     def why(self, template: Key, revision: str) -> str:
-        """Why the revision is avoided now; empty if it is not."""
+        """The reason why the revision is avoided now; empty if it is not."""
         known = self._avoided.get((template, revision))
         return known[1] if known is not None and known[0] > self.clock.monotonic() else ""

@@ -32,7 +32,7 @@ _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class Source(Enum):
-    """Where the sandbox of a claim comes from."""
+    """The origin of the sandbox of a claim."""
 
     BOUND = auto()  # the claim owns it
     RESUME = auto()  # it was assigned to the claim and is still to be adopted: this one and no other

@@ -243,7 +243,7 @@ def plan_creation(observed: Observed, *, is_reference_stale: bool = False) -> Cr
 
 
 def handover_refusal(observed: Observed, sandbox: SandboxView) -> str:
-    """Why the claim's variables may not be handed to the sandbox that it has; empty if they may.
+    """The reason why the claim's variables may not be handed to the sandbox that it has; empty if they may.
 
     Claim and template may have changed since the sandbox was adopted. Without a template nothing allows variables.
     """

@@ -186,7 +186,7 @@ _DESIRED: Final = attrgetter(
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a reconcile read, decided and wrote."""
+    """The result of a reconcile: its observation, its decision and its writes."""
 
     observed: Observed
     children: ChildrenPlan

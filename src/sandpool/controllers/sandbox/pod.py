@@ -126,7 +126,7 @@ _LISTS: Final = frozenset({labels.PROPAGATED_LABELS, labels.PROPAGATED_ANNOTATIO
 
 
 class _Author(NamedTuple):
-    """What the author of the pod template may set."""
+    """The metadata that the author of the pod template may set."""
 
     labels: dict[str, str]
     annotations: dict[str, str]

@@ -93,7 +93,7 @@ def _new_service(sandbox: SandboxView) -> Object:
 
 
 def _unfit(found: ServiceView, sandbox: SandboxView) -> str:
-    """Why the sandbox cannot adopt an unowned Service. The cluster IP of a Service cannot be removed."""
+    """The reason why the sandbox cannot adopt an unowned Service. The cluster IP of a Service cannot be removed."""
     if found.owner is not None or found.cluster_ip in ("", _HEADLESS):
         return ""
     return (

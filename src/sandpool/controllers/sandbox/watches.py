@@ -75,9 +75,12 @@ def _service_fields(service: ServiceView) -> tuple[object, ...]:
 
 @reads("uid", "generation", "deletion_timestamp", "owner", "labels", "annotations", "status", exactly=True)
 def sandbox_fields(sandbox: SandboxView) -> tuple[object, ...]:
-    """Fields of a sandbox that a reconcile reads. The status is our own, and ``OwnWriteFilter`` recognises our writes
-    of it. A status that arrives at another time is unknown to this process: its answer was lost, or a predecessor wrote
-    it while it stopped. No other event would correct it."""
+    """Fields of a sandbox that a reconcile reads.
+
+    The status is among them, although only this controller writes it. ``OwnWriteFilter`` drops the events of writes
+    that this process knows. Any other change of the status was written by a process that has ended since, or by a
+    request whose response was lost. The reconcile that it enqueues corrects the status if it is wrong.
+    """
     return (
         sandbox.uid,
         sandbox.generation,

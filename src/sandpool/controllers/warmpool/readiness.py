@@ -94,7 +94,7 @@ def assess_readiness(
 
 
 def member_problem(member: SandboxView, pod: PodView | None) -> str:
-    """Why a member is not ready; empty if it is just starting. The text stays the same while the problem does."""
+    """The reason why a member is not ready; empty if it is just starting. The text is stable while the reason is."""
     ready = member.status.condition(READY)
     if ready is not None and ready["reason"] == RECONCILER_ERROR:
         return str(ready["message"])  # a quota, for example

@@ -27,7 +27,7 @@ DEFAULT_MAX_SURGE: Final = "25%"
 
 @dataclass(frozen=True, slots=True)
 class RolloutBounds:
-    """How many members a rollout may add and do without."""
+    """The numbers of members that a rollout may add and do without."""
 
     surge: int
     unavailable: int

@@ -1,4 +1,4 @@
-"""How many members to create now, and which to delete if there are too many.
+"""Decides the number of members to create now, and the members to delete if there are too many.
 
 A refill creates the missing members unless one of these delays it:
 
@@ -263,7 +263,7 @@ class RefillState:
 
 @dataclass(frozen=True, slots=True)
 class Refill:
-    """How many members to create now."""
+    """The number of members to create now."""
 
     create: int
     refill_state: RefillState

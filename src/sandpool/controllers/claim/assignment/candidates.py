@@ -30,7 +30,7 @@ def is_adoptable(sandbox: SandboxView) -> bool:
 
 
 def refusal(sandbox: SandboxView, claim: ClaimView) -> str:
-    """Why a claim may not adopt a sandbox; empty if it may."""
+    """The reason why a claim may not adopt a sandbox; empty if it may."""
     if sandbox.namespace != claim.namespace:
         return f'sandbox is in namespace "{sandbox.namespace}", not "{claim.namespace}"'
     if sandbox.deleting:
