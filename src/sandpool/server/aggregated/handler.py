@@ -1,4 +1,4 @@
-"""What happens to a request from kube-apiserver before a verb serves it."""
+"""Steps of a request from kube-apiserver before a verb serves it."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _Extra = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 class _Question(NamedTuple):
-    """What a review asks, and the key of its answer. The path is empty for resources, and only for those."""
+    """The question of a review, and the key of its answer. The path is empty for resources, and only for those."""
 
     user: str
     groups: tuple[str, ...]

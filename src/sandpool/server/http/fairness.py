@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 
 class Flow:
-    """What one user occupies."""
+    """The share of one user."""
 
     __slots__ = (
         "admitted",

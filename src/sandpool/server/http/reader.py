@@ -51,7 +51,7 @@ _USUAL = {
 
 
 class RequestSink(Protocol):
-    """What the reader needs of its connection."""
+    """The interface of a connection to its reader."""
 
     limits: HttpLimits
 

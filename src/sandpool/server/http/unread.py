@@ -39,7 +39,7 @@ class UnreadResponse:
 
 
 class _UserShare:
-    """What the waiting responses of one user hold."""
+    """The bytes that the waiting responses of one user hold."""
 
     __slots__ = ("bytes", "responses", "shared")
 

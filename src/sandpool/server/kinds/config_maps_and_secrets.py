@@ -115,7 +115,7 @@ _TYPES: Final = {str: "string", bool: "bool", float: "number", list: "array"}
 
 
 def json_object_error(text: bytes) -> str:
-    """Why a text is not a JSON object; empty if it is one.
+    """The reason why a text is not a JSON object; empty if it is one.
 
     The messages are those of Go's encoding/json for the common mistakes, and close to them for others.
     """

@@ -78,7 +78,7 @@ class BackupError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a backup has, or what was restored."""
+    """The content of a backup, or of a store that was restored from one."""
 
     objects: int
     revision: int

@@ -158,7 +158,7 @@ def checksum(value: bytes, start: int = 0) -> int:
 
 
 class Log(Protocol):
-    """What a store needs of a journal. ``revision``, ``rows`` and ``written``, its time, are as of the last commit."""
+    """A journal as its store sees it. ``revision``, ``rows`` and ``written``, its time, are as of the last commit."""
 
     revision: int
     rows: int
@@ -178,7 +178,7 @@ class Log(Protocol):
 
 
 class Committed(NamedTuple):
-    """What the database records about its last commit."""
+    """The record of the last commit in the database."""
 
     revision: int
     rows: int
