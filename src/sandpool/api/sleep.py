@@ -1,4 +1,4 @@
-"""When a sandbox falls asleep: the annotations of a pod template, read into ``SleepSettings``.
+"""The sleep of sandboxes: annotations of a pod template, read into ``SleepSettings``.
 
 A time is a duration such as ``30s``, ``5m`` or ``1h30m``; ``never``, like no annotation, switches that kind of sleep
 off. A time below ``MIN_SECONDS`` counts as that: a sandbox must not fall asleep between two requests of one client.

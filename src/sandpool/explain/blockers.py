@@ -62,7 +62,7 @@ def blocker(observed: Observed) -> Blocker | None:
 
 
 def _permission(observed: Observed, reason: str) -> str:
-    """What to change so that a refused claim is served."""
+    """The change with which a refused claim is served."""
     field = {
         api.ENV_VARS_INJECTION_REJECTED: "envVarsInjectionPolicy",
         api.VOLUME_CLAIM_TEMPLATES_ERROR: "volumeClaimTemplatesPolicy",

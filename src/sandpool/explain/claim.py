@@ -80,7 +80,7 @@ def _launch(observed: Observed, sandbox: SandboxView) -> str:
 
 
 def _cold_cause(observed: Observed) -> str:
-    """Why a claim got no warm sandbox. A running pod can get variables only by late binding, and no volumes."""
+    """The cause of a cold start. A running pod can get variables only by late binding, and no volumes."""
     claim = observed.claim
     bound = claim.condition(api.ENVIRONMENT_BOUND)
     if bound is not None and bound["status"] != TRUE:

@@ -107,7 +107,7 @@ def idle_containers(pod: SharedObject) -> tuple[IdleContainer, ...]:
 
 
 def failure_of(pod: SharedObject) -> str:
-    """Why a pod failed as a whole; empty if its containers are the cause."""
+    """The reason why a pod failed as a whole; empty if its containers are the cause."""
     status = pod.get("status") or {}
     return ": ".join(filter(None, (status.get("reason"), status.get("message"))))
 

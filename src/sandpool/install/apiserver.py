@@ -59,7 +59,7 @@ _AUTHENTICATION_READER: Final = "extension-apiserver-authentication-reader"
 
 
 def api_services() -> list[Object]:
-    """What makes kube-apiserver pass on requests for our groups."""
+    """The objects that make kube-apiserver pass on requests for our groups."""
     service = {"name": APISERVER, "namespace": NAMESPACE, "port": _SERVICE_PORT}
     return [
         workload.manifest(

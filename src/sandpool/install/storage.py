@@ -1,4 +1,4 @@
-"""Where a cluster keeps our objects: in custom resources, or behind an aggregated API server.
+"""The storage of our objects in a cluster: in custom resources, or behind an aggregated API server.
 
 The two exclude each other. While a group is served by an APIService of ours, custom resources of the same group exist
 but cannot be seen, and the garbage collector would find no owner of their pods. So an installation with the other

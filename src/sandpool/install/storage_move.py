@@ -633,7 +633,7 @@ def _without_owners(metadata: SharedObject) -> Object | None:
 
 
 def _policy(metadata: SharedObject) -> str:
-    """How an object was deleted, by its finalizers."""
+    """The propagation policy with which an object was deleted, by its finalizers."""
     finalizers = metadata.get("finalizers") or ()
     if "foregroundDeletion" in finalizers:
         return "Foreground"

@@ -50,7 +50,7 @@ class ExecError(Exception):
 
 
 class ExecOptions(NamedTuple):
-    """What to run, in which container ("" is the default one), with which streams."""
+    """A command to run, in which container ("" is the default one), with which streams."""
 
     command: Sequence[str]
     container: str = ""

@@ -1,4 +1,4 @@
-"""Where a test rig observes the objects that caches and the in-process transport share with their callers.
+"""Lets a test rig observe the objects that caches and the in-process transport share with their callers.
 
 They hand out their own objects instead of copies, because a copy per read would cost more than most reads. In return no
 caller may change them. The mutation detector of the tests checks that (tests/support/mutation_detector.py). In

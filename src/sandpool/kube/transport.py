@@ -22,7 +22,7 @@ APPLY_PATCH = "application/apply-patch+yaml"
 
 @dataclass(slots=True, frozen=True)
 class Target:
-    """What ``path`` is about, where the sender of a request knows it. It says nothing about any other path."""
+    """The object of ``path``, where the sender of a request knows it. It says nothing about any other path."""
 
     path: str
     type: ResourceType

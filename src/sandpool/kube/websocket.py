@@ -31,7 +31,7 @@ def new_key() -> str:
 
 
 def accept_token(key: str) -> str:
-    """The Sec-WebSocket-Accept that proves that the server understood ``key``."""
+    """Compute the Sec-WebSocket-Accept that answers the Sec-WebSocket-Key ``key`` (RFC 6455, section 4.2.2)."""
     return base64.b64encode(hashlib.sha1(key.encode() + _GUID, usedforsecurity=False).digest()).decode()
 
 

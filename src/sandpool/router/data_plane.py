@@ -43,7 +43,7 @@ class GatewayPort(Protocol):
 
 
 class DataPlane(Protocol):
-    """What the control plane needs of a data plane. The caller keeps its sockets."""
+    """The interface of a data plane to its control plane. The caller keeps its sockets."""
 
     async def start(self, listening: Sequence[socket.socket]) -> None: ...
 

@@ -237,7 +237,7 @@ class Router:
         return signed_urls.entrance(target, token, int(grant.until - self.clock.now().timestamp()))
 
     def _url_grant(self, method: bytes, target: bytes, headers: RequestHeaders) -> tuple[signed_urls.UrlGrant, str]:
-        """What the signed URL of a request grants, with its token. Raises ``RequestRejected``."""
+        """The grant of the signed URL of a request, with its token. Raises ``RequestRejected``."""
         signer = self.authorizer.signer if isinstance(self.authorizer, ScopedTokenAuthorizer) else None
         if signer is None:
             raise RequestRejected(403, "This router has no secret for URLs.")

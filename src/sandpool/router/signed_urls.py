@@ -34,7 +34,7 @@ _HOST: Final = re.compile(r"([a-z0-9-]{1,40}-[0-9]{1,5}-[0-9a-f]{16})\.")
 
 
 class UrlGrant(NamedTuple):
-    """What a URL grants: a port of a sandbox, before ``until`` in seconds since the epoch."""
+    """The grant of a URL: a port of a sandbox, before ``until`` in seconds since the epoch."""
 
     namespace: str
     sandbox: str

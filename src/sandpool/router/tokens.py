@@ -25,7 +25,7 @@ _DOMAIN: Final = b"agent-sandbox/scoped-token/v1."
 
 
 class TokenScope(NamedTuple):
-    """What a token grants: ``sandboxes`` of ``namespace``, before ``until`` in seconds since the epoch."""
+    """The grant of a token: ``sandboxes`` of ``namespace``, before ``until`` in seconds since the epoch."""
 
     namespace: str
     sandboxes: tuple[str, ...]
@@ -63,7 +63,7 @@ class TokenSigner:
             raise RequestRejected(403, "The token is for another sandbox.")
 
     def read(self, token: str) -> TokenScope | None:
-        """What a token grants, None for one that was not made with this secret. It may have expired."""
+        """The grant of a token; None for one that was not made with this secret. It may have expired."""
         version, _, rest = token.partition(".")
         payload, _, signature = rest.partition(".")
         given = decode(signature)

@@ -196,7 +196,7 @@ class BodyReader:
 
 
 def web_page_refusal(headers: dict[str, str], peer: str, local: str) -> str:
-    """Why a request is refused as one that a web page made a browser send; empty if it is not.
+    """The reason why a request is refused as one that a web page caused; empty if it is not.
 
     A page that a browser in the sandbox shows must neither read files nor run commands. Its requests carry an Origin,
     or say that they are of a page. A page can also have its own DNS name resolve to the sandbox (DNS rebinding). The

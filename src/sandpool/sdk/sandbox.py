@@ -37,7 +37,7 @@ A = TypeVar("A", AsyncCommand, AsyncShell)
 
 
 class AsyncSandbox:
-    """A sandbox of this program. Make one with ``AsyncClient.sandbox``; ``release`` gives it back."""
+    """A sandbox that this program has claimed. ``AsyncClient.sandbox`` returns one; ``release`` gives it back."""
 
     def __init__(self, client: AsyncClient, claim: Claim, sandbox: Sandbox) -> None:
         self._client = client

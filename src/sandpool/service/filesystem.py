@@ -98,7 +98,7 @@ class DiskFull(FileError):
 
 
 class EntryType(StrEnum):
-    """What an entry is; ``OTHER`` is a device, a socket, a pipe or a link that leads nowhere."""
+    """The type of an entry; ``OTHER`` is a device, a socket, a pipe or a link that leads nowhere."""
 
     FILE = "file"
     DIRECTORY = "directory"

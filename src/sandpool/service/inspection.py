@@ -1,4 +1,4 @@
-"""What goes on in a sandbox: its processes, and the ports that they listen on.
+"""The inside of a sandbox: its processes, and the ports that they listen on.
 
 Both are read from ``/proc`` by ``sh`` of the image, because images need neither ``ps`` nor ``ss`` nor an agent of ours.
 The answers come from code that is not trusted: they are parsed strictly and bounded.

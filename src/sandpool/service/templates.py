@@ -54,7 +54,7 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class NewTemplate:
-    """What to create a template from. Without a ``command`` the image's own is run."""
+    """The content of a template to create. Without a ``command`` the image's own is run."""
 
     image: str
     command: Sequence[str] = ()
@@ -111,7 +111,7 @@ class NewTemplate:
 
 @dataclass(frozen=True, slots=True)
 class TemplateChange:
-    """What to change in the main container of a template. None stays as it is; an empty limit is removed."""
+    """Changes of the main container of a template. None stays as it is; an empty limit is removed."""
 
     image: str | None = None
     cpu: str | None = None

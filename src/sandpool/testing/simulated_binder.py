@@ -14,7 +14,7 @@ _FOREVER = 1e6  # seconds
 
 
 class Fault(Enum):
-    """What happens to a request."""
+    """The fate of a request."""
 
     NONE = auto()
     LOST_REQUEST = auto()

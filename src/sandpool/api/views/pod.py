@@ -31,7 +31,7 @@ class Scheduling(NamedTuple):
 
 
 class ContainerEnd(NamedTuple):
-    """How a container ended."""
+    """The end of a container."""
 
     container: str
     reason: str

@@ -1,4 +1,4 @@
-"""When the controllers' process is killed: at which write, and before, during or after it."""
+"""Crashes of the controllers' process: at which write, and before, during or after it."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class Simulation:
         return (Fate.READY,)
 
     def make_binder(self) -> SimulatedBinder:
-        """What takes the variables of claims in the pods."""
+        """The receiver of the variables of claims in the pods."""
         return SimulatedBinder(self.clock)
 
     def prepare(self, client: Client) -> None:
