@@ -305,7 +305,7 @@ def _since(begin: float, levels: list[tuple[float, int]]) -> Iterator[tuple[floa
 
 
 def _state_of(pods: Sequence[PodView]) -> str:
-    """What the first pod that says so waits for."""
+    """The reason for which the first pod that gives one waits."""
     for pod in pods:
         if pod.waiting or pod.unschedulable:
             return pod.waiting or (pod.scheduling.message if pod.scheduling is not None else "unschedulable")

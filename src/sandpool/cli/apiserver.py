@@ -46,7 +46,7 @@ from sandpool.server.store.journal import StoreDamaged, StoreInUse
 
 @dataclass(frozen=True, slots=True)
 class _Process:
-    """What surrounds the server and the controllers."""
+    """The parts of the process around the server and the controllers."""
 
     connection: Connection
     metrics_address: str

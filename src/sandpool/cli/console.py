@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Console(Protocol):
-    """Where a command is typed, and where its output goes."""
+    """The terminal or pipe of a command, for input and output."""
 
     @property
     def is_terminal(self) -> bool:

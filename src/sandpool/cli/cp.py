@@ -71,7 +71,7 @@ def _remote(text: str) -> tuple[str, str] | None:
 
 
 class CopyProgress:
-    """How much of a copy is done, on a terminal and from the first MiB on: a bar if the size is known."""
+    """The progress of a copy, on a terminal and from the first MiB on: a bar if the size is known."""
 
     def __init__(self, total: int = 0, *, show: bool = True) -> None:
         self.total = total

@@ -223,7 +223,7 @@ class _Show:
 
 
 async def _burst(kubeconfig: Path) -> tuple[Outcome, int]:
-    """What became of the claims, and how many sandboxes came from the pool."""
+    """The outcome of the claims, and the number of sandboxes that came from the pool."""
     async with client_of(kubeconfig) as client, Load(client, SystemClock(), "default", "python") as load:
         # Connections are opened before, as those of a program that has run for a while.
         await asyncio.gather(*(client.list(SANDBOX_CLAIM, "default", limit=1) for _ in range(CLAIMS)))

@@ -112,7 +112,7 @@ def scoped_tokens(option: str, file: Path) -> TokenSigner:
 
 @dataclass(frozen=True, slots=True)
 class RouterAccess:
-    """Who may use the router: holders of tokens that ``token_secret`` signs (None: all clients), and loopback
+    """The users of the router: holders of tokens that ``token_secret`` signs (None: all clients), and loopback
     connections of ``trusted_uids``. ``token_file`` holds a token for all sandboxes."""
 
     token_secret: bytes | None = None

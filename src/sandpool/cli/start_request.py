@@ -1,4 +1,4 @@
-"""What a user asked ``sandpool up`` for: the options that were given, and whether a running home already meets them."""
+"""The request of a user to ``sandpool up``: the given options, and whether a running home already meets them."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def top(once: bool, interval: float, all_namespaces: bool, output: str, target: 
 
 
 class _State:
-    """What one screen shows."""
+    """The content of one screen."""
 
     def __init__(
         self, pools: tuple[Pool, ...], claims: tuple[Claim, ...], sandboxes: tuple[Sandbox, ...], sample: Sample
