@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from sandpool.api.views.builtin import NamespaceView, NetworkPolicyView, ServiceView, VolumeClaimView
 from sandpool.api.views.claim import ClaimView, Lifecycle
 from sandpool.api.views.metadata import Owner, View, adopted_by, controller_reference
-from sandpool.api.views.namespace import NamespaceView
-from sandpool.api.views.network_policy import NetworkPolicyView
 from sandpool.api.views.node import NodeView
 from sandpool.api.views.pod import PodView, Scheduling
 from sandpool.api.views.sandbox import SandboxStatus, SandboxView
-from sandpool.api.views.service import ServiceView
 from sandpool.api.views.sharing import PerPart
 from sandpool.api.views.template import TemplateView
 from sandpool.api.views.times import parse_time
-from sandpool.api.views.volume_claim import VolumeClaimView
 from sandpool.api.views.warmpool import WarmPoolStatus, WarmPoolView
 
 __all__ = [
