@@ -18,7 +18,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from sandpool.api.sleep import SleepSettings
 from sandpool.engine.clock import Clock, within
@@ -29,7 +29,6 @@ from sandpool.node.pods.state import PodState
 from sandpool.node.pods.worker import PodWorker
 from sandpool.node.runtimes.runtime import RuntimeFailure
 from sandpool.node.sleep.policy import Decision, Idleness, Sample, Sleep, decide, interval, observe
-from sandpool.node.sleep.requests import NoRouter, RouterRequests
 from sandpool.node.sleep.suspension import is_suspended, sandbox_of, suspend_sandbox
 
 _log = logging.getLogger(__name__)
@@ -38,6 +37,23 @@ _log = logging.getLogger(__name__)
 _ANSWER_SECONDS: Final = 5.0
 # Pods per question, which bounds the length of a message.
 _MAX_PODS: Final = 256
+
+
+class RouterRequests(Protocol):
+    """A router whose connections to pods the node has made."""
+
+    async def quiesce(self, pods: Mapping[str, float]) -> Mapping[str, float]:
+        """Return for how many seconds the router has sent no request to each of these pods, by UID; 0 while it serves
+        one. Close the idle connections to pods for which that is at least the given number, so that the next request
+        opens a new one and is noticed. Raises ``OSError`` or ``ValueError`` if the router does not answer."""
+        ...
+
+
+class NoRouter:
+    """Requests where no router runs beside the node."""
+
+    async def quiesce(self, pods: Mapping[str, float]) -> Mapping[str, float]:
+        return dict.fromkeys(pods, float("inf"))
 
 
 @dataclass(slots=True)
