@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
+import signal
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import uvloop
@@ -23,7 +25,6 @@ from sandpool.bench.html_report import page
 from sandpool.bench.report import document, tables, verdict
 from sandpool.bench.scenarios import ALIASES, SCENARIOS, Bursts, Scenario, Stream, scenario_named
 from sandpool.cli.cluster import change
-from sandpool.cli.interruptible import interruptible
 from sandpool.cli.option_groups import SectionedCommand
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.logging import TEXT, configure_logging
@@ -35,6 +36,8 @@ PAUSE = "registry.k8s.io/pause:3.10"
 #: The built-in image of a home, and the choice of ``--home`` for it.
 HOME_IMAGE = "sandpool.local/python"
 LOCAL = "local"
+
+T = TypeVar("T")
 
 
 @click.group()
@@ -242,5 +245,29 @@ def _run_there(scenario: Scenario, cluster: _Cluster, seed: int) -> Report:
             run = measure(found, scenario, clock, Random(seed), tell, namespace=namespace, image=cluster.image)
             reports.append(await run)
 
-    change(cluster.kubeconfig, cluster.context, interruptible(work))
+    change(cluster.kubeconfig, cluster.context, _cancelled_by_signals(work))
     return reports[0]
+
+
+def _cancelled_by_signals(work: Callable[[T], Awaitable[None]]) -> Callable[[T], Awaitable[None]]:
+    """Wrap ``work`` so that a signal cancels it: its clean-up runs, then ``click.Abort`` is raised.
+
+    A second signal cancels the clean-up too.
+    """
+
+    async def attended(argument: T) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGINT, signal.SIGTERM)
+        for number in signals:
+            loop.add_signal_handler(number, task.cancel)
+        try:
+            await work(argument)
+        except asyncio.CancelledError:
+            raise click.Abort from None
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+
+    return attended
