@@ -98,7 +98,7 @@ async def test_claims_are_served_when_connections_are_cut_in_a_burst(
     cluster: Cluster, clients: PersistentClients, tmp_path: Path
 ) -> None:
     """Watches and requests alike, so answers to writes that were carried out are lost, too."""
-    async with _strait(cluster) as proxy, Deployed(cluster, tmp_path, server=_through(proxy)) as deployed:
+    async with _proxy(cluster) as proxy, Deployed(cluster, tmp_path, server=_through(proxy)) as deployed:
         await deployed.leading()
         await clients.filled()
 
@@ -119,7 +119,7 @@ async def test_compacted_history_causes_a_relist(cluster: Cluster, clients: Pers
     """The controllers hear nothing while claims come, and the API forgets what it would have told them: 410."""
     plane, audit = cluster.plane, cluster.audit
     async with (
-        _strait(cluster) as proxy,
+        _proxy(cluster) as proxy,
         Deployed(cluster, tmp_path, server=_through(proxy), options=LONG) as deployed,
     ):
         await deployed.leading()
@@ -222,7 +222,7 @@ async def _past(end: float) -> bool:
     return time.monotonic() > end
 
 
-def _strait(cluster: Cluster) -> TcpProxy:
+def _proxy(cluster: Cluster) -> TcpProxy:
     return TcpProxy("127.0.0.1", int(cluster.plane.url.rpartition(":")[2]))
 
 

@@ -149,7 +149,7 @@ class TestPodAccess:
     async def test_pod_without_a_node_is_unreachable(self, server: ApiServer) -> None:
         client = server.client()
         async with routed(server) as router:
-            made = await client.create(POD, pod("lonely"), "default")
+            made = await client.create(POD, pod("other"), "default")
             with pytest.raises(PodAccessError, match="no node of this server runs it"):
                 await router.pod_access(None).dial(made, 80, ADMINISTRATOR)
 

@@ -389,6 +389,6 @@ class Node:
 
     async def _isolated_network(self, why: str) -> IsolatedNetwork:
         _log.warning("%s", why)
-        lonely = IsolatedNetwork(self.settings.directory / "namespaces", why)
-        await lonely.start()
-        return lonely
+        isolated = IsolatedNetwork(self.settings.directory / "namespaces", why)
+        await isolated.start()
+        return isolated
