@@ -231,7 +231,7 @@ MUTATIONS: Final[tuple[tuple[Callable[[Patch], None], Worlds, int], ...]] = (
     (changes_during_reconcile_are_dropped, with_profile(CONTENTION, actions=30), 0),
     (no_breaker, with_profile(QUOTA_EXCEEDED), 0),
     (owned_sandboxes_are_not_listed, with_profile(FREQUENT_CRASHES), 0),
-    (foreign_status_writes_are_ignored, with_profile(CRASHES_AT_STATUS), 30),
+    (foreign_status_writes_are_ignored, with_profile(CRASHES_AT_STATUS), 0),
     (deleted_claims_are_served, with_profile(STALLED_WATCHES, actions=30), 0),
     (duplicate_sandboxes_stay, with_scenario(late_adoptions), 0),
     (rollouts_ignore_max_unavailable, with_profile(ROLLOUTS), 0),
