@@ -95,6 +95,25 @@ def test_replaced_pod_is_a_loss_if_the_status_shows_the_former_one() -> None:
     assert loss(pod(), box(status={"nodeName": "n1", "podIPs": ["10.0.0.1"]})) is None
 
 
+def test_pod_that_fails_because_it_is_deleted_leaves_the_loss_to_its_replacement() -> None:
+    serving = box(status={"podIPs": ["10.0.0.1"]})
+    reported = {**pod_status("Failed", ips=["10.0.0.1"]), "containerStatuses": []}
+    going = {"deletionTimestamp": NOW}
+    assert loss(PodView.from_object(sandbox_pod(BOX, metadata=going, status=reported)), serving) is None
+    evicted = sandbox_pod(BOX, metadata=going, status={**reported, "reason": "Evicted"})
+    assert loss(PodView.from_object(evicted), serving) == ("Evicted", NOW)
+
+
+def test_replacement_of_a_failed_pod_adds_no_loss() -> None:
+    def status(lost_at: str) -> Object:
+        ended = {"type": "Finished", "status": "True", "lastTransitionTime": AFTER}
+        lost = {"type": "StateLost", "status": "True", "lastTransitionTime": lost_at}
+        return {"nodeName": "n1", "conditions": [ended, lost]}
+
+    assert loss(None, box(status=status(AFTER)), is_created=True) is None
+    assert loss(None, box(status=status(BEFORE)), is_created=True) == ("PodReplaced", NOW), "the loss is another one"
+
+
 def test_pod_of_another_owner_says_nothing_about_the_sandbox() -> None:
     foreign = sandbox_pod(sandbox("other"), "box", status={"phase": "Failed"})
     assert loss(PodView.from_object(foreign)) is None

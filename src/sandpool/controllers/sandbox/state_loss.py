@@ -5,6 +5,10 @@ cannot tell from a successful request that its work is gone. The condition State
 time. It stays until the sandbox is suspended, which ends a life on purpose, and shows the latest loss.
 
 Only losses since the sandbox was handed out count: a member of a pool that restarts while it is idle has no state.
+
+A pod that is lost goes through several states: it fails, it is deleted, another one is created. That is one loss. A pod
+that is deleted fails because it is stopped, so its replacement shows the loss. Any other failure shows it at once, with
+its cause, and the replacement adds nothing.
 """
 
 from __future__ import annotations
@@ -52,13 +56,15 @@ def detect(
     """The latest loss since ``since``. ``is_created``: this reconcile creates the pod of the sandbox."""
     if is_created:
         # The status still shows the pod that is gone.
-        return _replaced(now) if sandbox.status.node_name else None
+        return _replaced(now) if sandbox.status.node_name and not _is_told(sandbox) else None
     if pod is None or not pod.controlled_by(sandbox):
         return None
     end = pod.last_end
     if pod.phase == FAILED:
         if not sandbox.status.pod_ips or sandbox.status.condition(FINISHED) is not None:
             return None  # it never served a client, or the status shows the loss already
+        if pod.deleting and not pod.reason:
+            return None  # it failed because it was stopped: the pod that replaces it shows the loss
         reason = pod.reason or (OOM_KILLED if end is not None and end.reason == OOM_KILLED else "PodFailed")
         details = pod.message or ("no reason was reported." if end is None else f"{end.describe()}.")
         return StateLoss(reason, f"The pod failed: {details} {_GONE}", now)
@@ -106,6 +112,12 @@ def newly_lost(before: Sequence[Condition], after: Sequence[Condition]) -> Condi
         return None
     known = find_condition(before, STATE_LOST)
     return None if known is not None and known["message"] == found["message"] else found
+
+
+def _is_told(sandbox: SandboxView) -> bool:
+    """Whether the status shows the end of the pod as a loss already: both conditions came with one status."""
+    lost, finished = sandbox.status.condition(STATE_LOST), sandbox.status.condition(FINISHED)
+    return lost is not None and finished is not None and lost["lastTransitionTime"] == finished["lastTransitionTime"]
 
 
 def _replaced(time: str) -> StateLoss:
