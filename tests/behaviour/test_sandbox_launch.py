@@ -94,6 +94,31 @@ async def test_pod_has_spec_metadata_and_owner(world: World) -> None:
     assert spec.get("automountServiceAccountToken") is None
 
 
+async def test_container_without_a_message_policy_falls_back_to_its_logs(world: World) -> None:
+    """So the last output of a program that fails is in the status of the pod, and in the conditions that copy it."""
+    image = "example.com/image:1"
+    own = {"name": "own", "image": image, "terminationMessagePolicy": "File"}
+    template = pod_template(
+        spec={
+            "containers": [{"name": "main", "image": image}, own],
+            "initContainers": [{"name": "init", "image": image}],
+        }
+    )
+    await world.sandbox(podTemplate=template)
+    spec = (await world.get(POD))["spec"]
+    policies = {
+        each["name"]: each["terminationMessagePolicy"] for each in (*spec["initContainers"], *spec["containers"])
+    }
+    assert policies == {"init": "FallbackToLogsOnError", "main": "FallbackToLogsOnError", "own": "File"}
+
+
+async def test_limits_without_requests_are_requested(world: World) -> None:
+    """As on any Kubernetes; ``sandpool up`` runs the controllers with another default."""
+    container = {"name": "main", "image": "example.com/image:1", "resources": {"limits": {"cpu": "2"}}}
+    await world.sandbox(podTemplate=pod_template(spec={"containers": [container]}))
+    assert (await world.get(POD))["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "2"}
+
+
 async def test_pod_without_template_metadata_has_no_key_lists(world: World) -> None:
     await world.sandbox()
     metadata = (await world.get(POD))["metadata"]

@@ -32,8 +32,9 @@ _log = logging.getLogger(__name__)
 
 #: The value that lets the controllers choose a duration.
 AUTOMATIC: Final = "auto"
-#: Defaults for one machine that runs everything: refill waits for claims, because both need the same CPUs.
-ONE_MACHINE: Final = {"sandbox_warm_pool_replenish_delay": AUTOMATIC}
+#: Defaults for one machine that runs everything: refill waits for claims, because both need the same CPUs, and limits
+#: reserve nothing.
+ONE_MACHINE: Final = {"sandbox_warm_pool_replenish_delay": AUTOMATIC, "small_requests": True}
 
 #: Where the installation mounts the optional ConfigMap.
 LABEL_DOMAINS_FILE: Final = Path("/etc/sandbox-config/allowed-label-domains")
@@ -108,6 +109,11 @@ _FLAGS: Final = (
         "--enable-warm-pool-eviction", True, "Mark unclaimed sandboxes as safe to evict for the cluster autoscaler."
     ),
     duration("--sandbox-write-behind-window", "0", "Maximum delay of label and annotation updates of pods."),
+    switch(
+        "--small-requests",
+        False,
+        "Give containers that set limits and no requests small requests, and not their limits; on for sandpool up.",
+    ),
     switch("--disable-claim-events", False, "Record no events for claims."),
     switch("--disable-claim-observability-annotations", False, "Write no time and trace annotations on claims."),
     click.option(
@@ -167,6 +173,7 @@ def settings(
     max_warm_sandboxes_per_namespace: int | None,
     enable_warm_pool_eviction: bool,
     sandbox_write_behind_window: float,
+    small_requests: bool,
     disable_claim_events: bool,
     disable_claim_observability_annotations: bool,
     cache_label_selectors: bool,
@@ -185,6 +192,7 @@ def settings(
         sandbox=SandboxOptions(
             cluster_domain=cluster_domain,
             write_behind=timedelta(seconds=sandbox_write_behind_window),
+            small_requests=small_requests,
         ),
         warm_pool=WarmPoolOptions(
             max_batch_size=sandbox_warm_pool_max_batch_size,

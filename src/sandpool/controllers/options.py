@@ -30,6 +30,7 @@ class SandboxOptions:
     cluster_domain: str = DEFAULT_CLUSTER_DOMAIN
     write_behind: timedelta = timedelta(0)  # longest delay of a write of a pod's metadata
     status_delay: timedelta = STATUS_DELAY
+    small_requests: bool = False  # for containers that set limits and no requests; Kubernetes takes the limits
 
 
 @dataclass(frozen=True, slots=True)

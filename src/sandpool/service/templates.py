@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import orjson
 
@@ -12,13 +12,11 @@ from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import PREVIOUS_REVISION
 from sandpool.api.resource import Object, SharedObject
+from sandpool.api.small_requests import requests_within
 from sandpool.api.template import ALLOWED
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, NotFound
 from sandpool.service.errors import NameTaken, ServiceError, unknown_name
-
-#: Requests of containers that have limits.
-_SMALL_REQUESTS: Final = {"cpu": "10m", "memory": "32Mi", "ephemeral-storage": "64Mi"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +81,7 @@ class NewTemplate:
         limits = {each: value for each, value in amounts.items() if value is not None}
         if limits:
             # Small requests: idle members of a pool need next to nothing, and the limits still hold.
-            requests = {each: _SMALL_REQUESTS[each] for each in limits}
-            container["resources"] = {"limits": limits, "requests": requests}
+            container["resources"] = {"limits": limits, "requests": requests_within(limits)}
         pod: dict[str, Any] = {"containers": [container]}
         if self.runtime is not None:
             pod["runtimeClassName"] = self.runtime
@@ -128,7 +125,7 @@ class TemplateChange:
                 limits.pop(name, None)
             elif value is not None:
                 limits[name] = value
-                requests.setdefault(name, _SMALL_REQUESTS[name])
+                requests = {**requests_within({name: value}), **requests}
         resources = {**(container.get("resources") or {}), "limits": limits, "requests": requests}
         changed = {**container, "image": self.image or container["image"]}
         if limits or requests:

@@ -12,6 +12,7 @@ from sandpool.api.names import name_hash
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import PodView, SandboxView, controller_reference
 from sandpool.controllers.sandbox.pod import PodPlan, metadata_patch, new_metadata, new_pod, plan_pod
+from sandpool.controllers.sandbox.pod_spec import pod_spec
 from sandpool.controllers.writer import Create, Delete, Patch
 from sandpool.kube.patches import merge_patch
 from sandpool.testing.objects import pod_template
@@ -101,22 +102,8 @@ def test_pod_name_annotation_of_a_missing_pod_is_removed_and_the_pod_created(ann
 def test_new_pod_has_the_spec_of_the_template() -> None:
     view = SandboxView.from_object(box())
     pod = new_pod(view)
-    assert pod["spec"] is view.pod_template["spec"]
+    assert pod["spec"] == pod_spec(view)
     assert (pod["apiVersion"], pod["kind"], pod["metadata"]) == ("v1", "Pod", new_metadata(view))
-
-
-def test_edge_20_claimed_volumes_replace_those_of_the_same_name_and_come_last() -> None:
-    volumes = [{"name": "data", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}]
-    sandbox = box(
-        podTemplate=pod_template(spec={"volumes": volumes}),
-        volumeClaimTemplates=[{"metadata": {"name": "data"}, "spec": {}}, {"metadata": {"name": "log"}, "spec": {}}],
-    )
-    assert new_pod(SandboxView.from_object(sandbox))["spec"]["volumes"] == [
-        {"name": "tmp", "emptyDir": {}},
-        {"name": "data", "persistentVolumeClaim": {"claimName": "data-box"}},
-        {"name": "log", "persistentVolumeClaim": {"claimName": "log-box"}},
-    ]
-    assert len(volumes) == 2
 
 
 # --- one pod ---------------------------------------------------------------------------------------------------------

@@ -222,7 +222,7 @@ class Outcome:
 def _plan_children(observed: Observed, options: SandboxOptions, now: datetime) -> ChildrenPlan:
     sandbox = observed.sandbox
     volumes = plan_volumes(sandbox, observed.volume_claims)
-    pod = plan_pod(sandbox, observed.pods, observed.tracked_pod)
+    pod = plan_pod(sandbox, observed.pods, observed.tracked_pod, small_requests=options.small_requests)
     # With two pods it is unknown which of them a Service would lead to.
     service = None if pod.count else plan_service(sandbox, observed.service)
     if pod.write is None or not pod.deferrable:

@@ -31,7 +31,7 @@ from sandpool.api.resource import Object, SharedObject
 from sandpool.api.views import PodView, SandboxView, adopted_by, controller_reference
 from sandpool.api.views.sharing import PerPart
 from sandpool.controllers.sandbox.ownership import precondition, refusal, tracking_labels
-from sandpool.controllers.sandbox.volumes import pod_volumes
+from sandpool.controllers.sandbox.pod_spec import pod_spec
 from sandpool.controllers.writer import Create, Delete, Patch
 from sandpool.kube.patches import merge_diff, merge_patch
 
@@ -63,8 +63,10 @@ def owned_pods(sandbox: SandboxView, children: Iterable[PodView], tracked: PodVi
     return owned
 
 
-def plan_pod(sandbox: SandboxView, children: Iterable[PodView], tracked: PodView | None) -> PodPlan:
-    """``tracked`` is the pod of the name ``sandbox.pod_name``."""
+def plan_pod(
+    sandbox: SandboxView, children: Iterable[PodView], tracked: PodView | None, *, small_requests: bool = False
+) -> PodPlan:
+    """``tracked`` is the pod of the name ``sandbox.pod_name``; ``small_requests`` as in ``pod_spec``."""
     owned = owned_pods(sandbox, children, tracked)
     if len(owned) > 1:
         return PodPlan(repair=None if tracked is not None else _repair(sandbox, None), count=len(owned))
@@ -73,7 +75,8 @@ def plan_pod(sandbox: SandboxView, children: Iterable[PodView], tracked: PodView
         return _plan_suspended(sandbox, pod, tracked)
     if pod is None:
         refresh = sandbox.pod_name if sandbox.pod_name != sandbox.name else ""
-        return PodPlan(refresh=refresh, repair=_repair(sandbox, None), write=Create(POD, new_pod(sandbox)))
+        create = Create(POD, new_pod(sandbox, small_requests=small_requests))
+        return PodPlan(refresh=refresh, repair=_repair(sandbox, None), write=create)
     if error := refusal("pod", pod, sandbox):
         # An unowned pod may still become adoptable, and the annotation is how it is found.
         return PodPlan(repair=_repair(sandbox, None) if pod.owner is not None else None, error=error)
@@ -86,13 +89,8 @@ def plan_pod(sandbox: SandboxView, children: Iterable[PodView], tracked: PodView
     )
 
 
-def new_pod(sandbox: SandboxView) -> Object:
-    spec = sandbox.pod_template.get("spec") or {}
-    if claimed := pod_volumes(sandbox):
-        # Two volumes of one name are invalid; the volume claim template wins, since users add it on top.
-        names = {volume["name"] for volume in claimed}
-        kept = [volume for volume in spec.get("volumes") or () if volume.get("name") not in names]
-        spec = {**spec, "volumes": [*kept, *claimed]}
+def new_pod(sandbox: SandboxView, *, small_requests: bool = False) -> Object:
+    spec = pod_spec(sandbox, small_requests=small_requests)
     return {"apiVersion": POD.api_version, "kind": POD.kind, "metadata": new_metadata(sandbox), "spec": spec}
 
 
