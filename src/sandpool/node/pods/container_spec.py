@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from sandpool.api.kinds import SANDBOX
-from sandpool.api.labels import IN_MEMORY, INJECT_RUNTIME, ROOT_MEDIUM
+from sandpool.api.labels import INJECT_RUNTIME
 from sandpool.api.quantity import parse
 from sandpool.api.resource import Object, SharedObject
 from sandpool.node.cgroups.limits import Limits
@@ -15,6 +15,7 @@ from sandpool.node.pods.environment import ConfigError
 from sandpool.node.pods.expansion import expand
 from sandpool.node.pods.identity import identity
 from sandpool.node.pods.interfaces import Image
+from sandpool.node.pods.memory_files import root_size
 from sandpool.node.pods.spec import Container
 from sandpool.node.runtimes.runtime import DEFAULT_PIDS, Bind, ContainerSpec, DataFile, HostToolchain, Mount, Scratch
 
@@ -57,7 +58,7 @@ def build_container_spec(
         uid=user.uid,
         gid=user.gid,
         root=image.root,
-        scratch=_in_memory(spec) if scratch is None else scratch,
+        scratch=Scratch(root_size(pod, spec)) if scratch is None else scratch,
         read_only_root=bool(security.get("readOnlyRootFilesystem")),
         mounts=(*_image_files(image, mounts), *mounts),
         limits=container_limits(spec, pids),
@@ -100,23 +101,6 @@ def _with_defaults(hostname: str, image: Image, env: Mapping[str, str], spec: Ob
 def _image_files(image: Image, mounts: tuple[Mount, ...]) -> list[Mount]:
     own = {mount.target for mount in mounts}
     return [DataFile(path, content, optional=True) for path, content in image.files.items() if path not in own]
-
-
-def wants_disk(pod: SharedObject, spec: Object) -> bool:
-    """Whether a container's writes to its root go to disk. A root that the container cannot write to needs none."""
-    annotations = pod["metadata"].get("annotations") or {}
-    read_only = (spec.get("securityContext") or {}).get("readOnlyRootFilesystem")
-    return not read_only and annotations.get(ROOT_MEDIUM) != IN_MEMORY
-
-
-def storage_limit(spec: Object) -> int | None:
-    """Return the size of the container's writable root in bytes, or None if the pod sets none."""
-    return _bytes(((spec.get("resources") or {}).get("limits") or {}).get("ephemeral-storage"))
-
-
-def _in_memory(spec: Object) -> Scratch:
-    limit = storage_limit(spec)
-    return Scratch() if limit is None else Scratch(size=limit)
 
 
 def container_limits(spec: Object, pids: int) -> Limits:

@@ -16,11 +16,12 @@ from sandpool.api.resource import Object, SharedObject
 from sandpool.engine.clock import timestamp
 from sandpool.kube.errors import NotFound
 from sandpool.node.pods.checkpoint import Run, boot_id, read_run
-from sandpool.node.pods.container_spec import build_container_spec, storage_limit, wants_disk
+from sandpool.node.pods.container_spec import build_container_spec
 from sandpool.node.pods.context import NodeContext
 from sandpool.node.pods.downward import PodPlacement
 from sandpool.node.pods.environment import EnvironmentSources, Source, environment, sources_of
 from sandpool.node.pods.interfaces import MESSAGES, Image, PodVolumes
+from sandpool.node.pods.memory_files import storage_limit, wants_disk
 from sandpool.node.pods.spec import Container, Pod
 from sandpool.node.pods.state import COMPLETED, ERROR, OOM_KILLED, START_ERROR, Moment, Termination
 from sandpool.node.runtimes.runtime import Bind, Exit, Mount, PodSandbox, Runtime, Scratch

@@ -26,6 +26,7 @@ from sandpool.kube.errors import ApiError, NotFound
 from sandpool.node.pods.downward import PodPlacement, UnknownField
 from sandpool.node.pods.expansion import expand, unknown
 from sandpool.node.pods.interfaces import MESSAGE_ROOM, MESSAGES, Owner, VolumeFailure
+from sandpool.node.pods.memory_files import volume_size
 from sandpool.node.runtimes.runtime import Bind, Mount
 from sandpool.node.volumes import atomic_writer, disk, ownership, projection
 from sandpool.node.volumes.provisioner import node_of
@@ -36,8 +37,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _VOLUMES: Final = "volumes"
-#: Default size of an emptyDir in memory.
-_MEMORY: Final = 64 << 20
 #: A token is replaced after this share of its lifetime.
 _RENEWAL: Final = 0.8
 
@@ -173,7 +172,10 @@ class VolumeManager:
         if any(kind in volume for kind in projection.KINDS):
             return await self._publish(volume, held)
         if (empty := volume.get("emptyDir")) is not None:
-            return await _to_the_end(_empty, empty, _place(held, volume), held.owner, held.disk_size)
+            in_memory = 0
+            if empty.get("medium") == "Memory":
+                in_memory = volume_size(held.pod, volume["name"], has_disks=held.disk_size is not None)
+            return await _to_the_end(_empty, empty, _place(held, volume), held.owner, held.disk_size, in_memory)
         if (claim := volume.get("persistentVolumeClaim")) is not None:
             return await self._persistent(claim, held)
         if "hostPath" in volume and self.host_paths:
@@ -299,11 +301,11 @@ def _place(held: _PodVolumes, volume: Object) -> Path:
     return path
 
 
-def _empty(source: Object, path: Path, owner: Owner, default: int | None) -> VolumeDirectory:
+def _empty(source: Object, path: Path, owner: Owner, default: int | None, in_memory: int) -> VolumeDirectory:
     limit = source.get("sizeLimit")
     size = 0 if limit is None else _bytes(str(limit))
-    if source.get("medium") == "Memory":
-        disk.make_in_memory(path, size or _MEMORY)
+    if in_memory:
+        disk.make_in_memory(path, in_memory)
     elif size or default is not None:
         disk.make(path, size or default or 0)
     path.mkdir(parents=True, exist_ok=True)
