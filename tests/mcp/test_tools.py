@@ -39,6 +39,8 @@ async def test_a_session_keeps_its_sandbox(model: Client, service: Service) -> N
         "stdout": "out\n",
         "stderr": "err\n",
         "truncated": False,
+        "stdout_size": 4,
+        "stderr_size": 4,
         "timed_out": False,
     }
     assert (await call(model, "execute_command", command="cat file"))["stdout"] == "kept\n"
@@ -96,8 +98,11 @@ async def test_output_arrives_while_the_command_runs(model: Client, directory: P
 async def test_output_is_capped(model: Client) -> None:
     done = await call(model, "execute_command", command="head -c 5000 /dev/zero | tr '\\0' x")
     assert (len(done["stdout"]), done["truncated"]) == (1024, True)
+    assert (done["stdout_size"], done["stderr_size"]) == (5000, 0)
     blocks = await model.call_tool("run_code", {"code": "print('x' * 5000)"})
     assert len(text(blocks)) < 1200 and "3977 more characters were dropped" in text(blocks)
+    blocks = await model.call_tool("run_code", {"code": "print('x' * 2_999_999)"})
+    assert "the code wrote 3000000 bytes on stdout and 0 on stderr" in text(blocks)
 
 
 async def test_a_command_is_killed_after_its_timeout(model: Client) -> None:

@@ -124,7 +124,7 @@ async def test_unread_output_is_bounded_and_none_of_it_is_lost(sandbox: AsyncSan
     text = "".join([piece.text async for piece in running])
     assert text.split() == [str(number) for number in range(lines)]
     done = await running.wait()
-    assert (done.stdout, done.truncated) == ("0\n1", True)
+    assert (done.stdout, done.truncated, done.stdout_size) == ("0\n1", True, len(text))
     ignored = await sandbox.run(["sh", "-c", script], stream=True)
     assert (await ignored.wait()).stdout == text
 

@@ -36,7 +36,7 @@ async def test_sandbox_runs_a_command_and_is_released(world: World, client: Asyn
         assert await claims(world) == [sandbox.name]
         result = await sandbox.run("echo out; echo err >&2; exit 3")
         assert (result.exit_code, result.stdout, result.stderr) == (3, "out\n", "err\n")
-        assert not result.truncated
+        assert (result.truncated, result.stdout_size, result.stderr_size) == (False, 4, 4)
         with pytest.raises(TaskError, match="exit code 3:\nerr") as caught:
             result.check()
         assert caught.value.result is result
@@ -52,7 +52,16 @@ async def test_output_is_streamed_and_limited(world: World, client: AsyncClient)
     async with client.sandbox() as sandbox:
         result = await sandbox.run("echo 123456789; echo no >&2", stream=pieces.append, max_output=4)
     assert (result.stdout, result.stderr, result.truncated) == ("1234", "no\n", True)
+    assert (result.stdout_size, result.stderr_size) == (10, 3)
     assert {piece.stream: piece.text for piece in pieces} == {"stdout": "123456789\n", "stderr": "no\n"}
+
+
+async def test_all_output_is_counted_and_a_mebibyte_of_it_kept(world: World, client: AsyncClient) -> None:
+    await filled_pool(world)
+    async with client.sandbox() as sandbox:
+        result = await sandbox.run("head -c 3000000 /dev/zero; head -c 10 /dev/zero >&2")
+    assert (len(result.stdout_bytes), result.truncated) == (1 << 20, True)
+    assert (result.stdout_size, result.stderr_size) == (3_000_000, 10)
 
 
 async def test_environment_directory_and_timeout_apply_to_a_command(world: World, client: AsyncClient) -> None:

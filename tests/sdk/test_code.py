@@ -67,7 +67,9 @@ async def test_output_beyond_the_limit_is_dropped_and_told(session: AsyncCodeSes
     async with session:
         done = await session.run("print('x' * (3 << 20))")
         assert (len(done.stdout), done.truncated) == (1 << 20, True)
-        assert not (await session.run("print(1)")).truncated
+        assert (done.stdout_size, done.stderr_size) == ((3 << 20) + 1, 0)
+        again = await session.run("import sys; print(1); print('no', file=sys.stderr)")
+        assert (again.truncated, again.stdout_size, again.stderr_size) == (False, 2, 3)
 
 
 async def test_objects_show_what_they_offer(session: AsyncCodeSession) -> None:
@@ -127,7 +129,7 @@ async def test_user_code_cannot_read_the_requests(session: AsyncCodeSession) -> 
         assert (await session.run("import sys; sys.stdin.read()")).text == "''"
 
 
-DONE = {"done": 1, "results": [], "error": None, "dropped": 0}
+DONE = {"done": 1, "results": [], "error": None, "dropped": {"stdout": 0, "stderr": 0}}
 
 
 def driver(*messages: Any) -> Callable[[PlayedSession], Awaitable[int]]:
@@ -157,6 +159,7 @@ async def test_output_of_a_driver_without_limit_is_cut_off(pods: FakePodClient, 
     async with session:
         done = await session.run("1", stream=pieces.append)
     assert (len(done.stdout), done.stderr, done.truncated) == (MAX_OUTPUT, "y", True)
+    assert (done.stdout_size, done.stderr_size) == (5 * half, 1)
     assert [len(piece.data) for piece in pieces] == [half, MAX_OUTPUT - half, 1]
 
 
@@ -173,6 +176,8 @@ async def test_output_of_a_driver_without_limit_is_cut_off(pods: FakePodClient, 
         [{"pid": 1}, {}],
         [{"pid": 1}, DONE | {"done": 2}],
         [{"pid": 1}, {"done": 1}],
+        [{"pid": 1}, DONE | {"dropped": 0}],
+        [{"pid": 1}, DONE | {"dropped": {"stdout": "1", "stderr": 0}}],
         [{"pid": 1}, DONE | {"results": ["text"]}],
         [{"pid": 1}, DONE | {"results": [{"png": 5}]}],
         [{"pid": 1}, DONE | {"error": "text"}],

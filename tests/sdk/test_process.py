@@ -82,7 +82,7 @@ async def test_wait_that_times_out_leaves_the_process_running(processes: AsyncPr
 async def test_output_beyond_the_limit_is_dropped_and_said(processes: AsyncProcesses) -> None:
     started = await processes.start("printf %01000d 0")
     done = await started.wait(max_output=100)
-    assert (len(done.stdout), done.truncated) == (100, True)
+    assert (len(done.stdout), done.truncated, done.stdout_size, done.stderr_size) == (100, True, 1000, 0)
 
 
 async def test_process_that_left_no_exit_code_is_lost(processes: AsyncProcesses, tmp_path: Path) -> None:

@@ -41,6 +41,14 @@ async def test_command_past_its_timeout_is_killed(pods: FakePodClient) -> None:
     assert pods.sessions[0].closed
 
 
+async def test_output_beyond_the_limit_is_dropped_and_counted(pods: FakePodClient) -> None:
+    result = await Commands(pods).run(BOX, Command(("echo", "12345")), max_output=4)
+    assert result == Result(0, b"1234", b"", stdout_dropped=2)
+    assert (result.truncated, result.stdout_size, result.stderr_size) == (True, 6, 0)
+    exact = await Commands(pods).run(BOX, Command(("echo", "123")), max_output=4)
+    assert (exact.truncated, exact.stdout_size) == (False, 4)
+
+
 async def test_leaving_the_block_kills_the_command(pods: FakePodClient) -> None:
     with pytest.raises(ZeroDivisionError):
         async with Commands(pods).start(BOX, Command(("wait",))):

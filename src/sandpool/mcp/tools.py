@@ -47,6 +47,8 @@ class CommandResult(BaseModel):
     stdout: str
     stderr: str
     truncated: bool = Field(description="Output beyond the limit was dropped.")
+    stdout_size: int = Field(description="Bytes that the command wrote to stdout, with those that were dropped.")
+    stderr_size: int = Field(description="Bytes that the command wrote to stderr, with those that were dropped.")
     timed_out: bool
 
 
@@ -146,6 +148,8 @@ class Tools:
             stdout=done.stdout,
             stderr=done.stderr,
             truncated=done.truncated,
+            stdout_size=done.stdout_size,
+            stderr_size=done.stderr_size,
             timed_out=done.timed_out,
         )
 
@@ -327,7 +331,8 @@ class Tools:
             if text:
                 yield TextContent(type="text", text=self._cut(text))
         if done.truncated:
-            yield TextContent(type="text", text="(output beyond the limit was dropped)")
+            sizes = f"{done.stdout_size} bytes on stdout and {done.stderr_size} on stderr"
+            yield TextContent(type="text", text=f"(output beyond the limit was dropped; the code wrote {sizes})")
         for result in done.results:
             for data, kind in ((result.png, "png"), (result.jpeg, "jpeg")):
                 if data is not None and len(data) <= MAX_FILE:

@@ -14,7 +14,7 @@ from typing import Final, Self
 
 from sandpool.sdk.errors import Diagnosis
 from sandpool.sdk.results import Output, Result
-from sandpool.service.commands import Command, Commands, RunningCommand
+from sandpool.service.commands import Command, Commands, KeptOutput, RunningCommand
 from sandpool.service.sandboxes import Sandbox
 
 #: Pieces of output that wait to be read.
@@ -49,13 +49,11 @@ class _Attached:
         self._ended = ended
         self._command = command
         self._timeout = timeout
-        self._max_output = max_output
         self._stack = AsyncExitStack()
         self._running: RunningCommand | None = None
         self._pieces: asyncio.Queue[Output | None] = asyncio.Queue()
         self._room = asyncio.Event()
-        self._kept = {"stdout": bytearray(), "stderr": bytearray()}
-        self._truncated = False
+        self._kept = {"stdout": KeptOutput(max_output), "stderr": KeptOutput(max_output)}
         self._timed_out = False
         self._reading: asyncio.Task[int] | None = None
 
@@ -120,18 +118,14 @@ class _Attached:
             async with self._diagnosed():
                 code = self._reading.result()
                 await self._ended(code)
-        out, err = bytes(self._kept["stdout"]), bytes(self._kept["stderr"])
-        return Result(code, out, err, self._timed_out, self._truncated)
+        return Result.of(code, self._kept["stdout"], self._kept["stderr"], self._timed_out)
 
     async def _read(self, running: RunningCommand) -> int:
         try:
             async with asyncio.timeout(self._timeout) as limit:
                 async for piece in running.output():
                     output = Output.of(piece)
-                    kept = self._kept[output.stream]
-                    room = max(self._max_output - len(kept), 0)
-                    kept += output.data[:room]
-                    self._truncated = self._truncated or len(output.data) > room
+                    self._kept[output.stream].add(output.data)
                     self._pieces.put_nowait(output)
                     while self._pieces.qsize() >= _WAITING:
                         self._room.clear()

@@ -20,7 +20,7 @@ from sandpool.kube.pod_client import STDERR
 from sandpool.sdk.code_driver import MAX_OUTPUT
 from sandpool.sdk.errors import Diagnosis, SandboxLost, SandpoolError, TaskError
 from sandpool.sdk.results import Output
-from sandpool.service.commands import Command, Commands, RunningCommand
+from sandpool.service.commands import Command, Commands, KeptOutput, RunningCommand
 from sandpool.service.sandboxes import Sandbox
 
 T = TypeVar("T")
@@ -76,7 +76,8 @@ class CodeError:
 @dataclass(frozen=True, slots=True)
 class Execution:
     """The outcome of a piece of code. ``results`` has the value of the last expression, if that is not None, and the
-    figures of matplotlib. ``value`` is set by ``call`` only."""
+    figures of matplotlib. ``value`` is set by ``call`` only. The sizes are the bytes that the code wrote, also those
+    beyond the limit, of which ``truncated`` tells."""
 
     stdout: str
     stderr: str
@@ -84,6 +85,8 @@ class Execution:
     error: CodeError | None
     truncated: bool
     value: Any = None
+    stdout_size: int = 0
+    stderr_size: int = 0
 
     @property
     def text(self) -> str | None:
@@ -200,34 +203,31 @@ class _Printed:
     the user of the sandbox."""
 
     def __init__(self) -> None:
-        self._streams = {"stdout": bytearray(), "stderr": bytearray()}
-        self._truncated = False
+        self._streams = {"stdout": KeptOutput(MAX_OUTPUT), "stderr": KeptOutput(MAX_OUTPUT)}
 
     def keep(self, message: Mapping[str, Any]) -> Output:
         """Keep the output in a message; returns the part of it that is within the limit."""
-        output = Output(message["stream"], base64.b64decode(message["data"]))
-        kept = self._streams[output.stream]
-        room = MAX_OUTPUT - len(kept)
-        if len(output.data) > room:
-            self._truncated = True
-            output = Output(output.stream, output.data[:room])
-        kept += output.data
-        return output
+        stream = message["stream"]
+        return Output(stream, self._streams[stream].add(base64.b64decode(message["data"])))
 
     def outcome(self, message: Mapping[str, Any], number: int) -> Execution:
         """The outcome in the last message of an execution."""
         if message["done"] != number:
             raise ValueError
-        error = message["error"]
+        error, dropped = message["error"], message["dropped"]
+        out, err = self._streams["stdout"], self._streams["stderr"]
+        unsent_out, unsent_err = (max(_typed(dropped[name], int), 0) for name in ("stdout", "stderr"))
         return Execution(
-            stdout=self._streams["stdout"].decode(errors="replace"),
-            stderr=self._streams["stderr"].decode(errors="replace"),
+            stdout=out.content.decode(errors="replace"),
+            stderr=err.content.decode(errors="replace"),
             results=tuple(Rich.of(shown) for shown in message["results"]),
             error=None
             if error is None
             else CodeError(*(_typed(error[name], str) for name in ("name", "value", "traceback"))),
-            truncated=self._truncated or bool(message["dropped"]),
+            truncated=bool(out.dropped or err.dropped or unsent_out or unsent_err),
             value=message.get("value"),
+            stdout_size=out.size + unsent_out,
+            stderr_size=err.size + unsent_err,
         )
 
 

@@ -195,7 +195,7 @@ def main() -> None:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):  # the code may have closed it
                 stream.flush()
-        answer["dropped"] = sum([capture.drain() for capture in captures])
+        answer["dropped"] = {capture.stream: capture.drain() for capture in captures}
         channel.send(answer)
 
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from sandpool.sdk.errors import Diagnosis, SandpoolError
 from sandpool.sdk.results import MAX_OUTPUT, Output, Result
-from sandpool.service.commands import Command, Commands
+from sandpool.service.commands import Command, Commands, KeptOutput
 from sandpool.service.sandboxes import Sandbox
 
 _DIRECTORY: Final = "/tmp/.sandpool-processes"  # in the sandbox, which has one user
@@ -124,12 +124,10 @@ class AsyncProcess:
     async def _read(
         self, stream: Callable[[Output], None] | None, max_output: int, timeout: float | None, *, follow: bool
     ) -> Result:
-        kept = {"stdout": bytearray(), "stderr": bytearray()}
-        seen = {"stdout": 0, "stderr": 0}
+        out, err = KeptOutput(max_output), KeptOutput(max_output)
 
         def receive(piece: Output) -> None:
-            seen[piece.stream] += len(piece.data)
-            kept[piece.stream] += piece.data[: max(max_output - len(kept[piece.stream]), 0)]
+            (err if piece.stream == "stderr" else out).add(piece.data)
             if stream is not None:
                 stream(piece)
 
@@ -138,7 +136,7 @@ class AsyncProcess:
         deadline = None if timeout is None else loop.time() + timeout
         while True:
             left = None if deadline is None else max(deadline - loop.time(), 0.0)
-            positions = (str(seen["stdout"]), str(seen["stderr"]), "follow" if follow else "")
+            positions = (str(out.size), str(err.size), "follow" if follow else "")
             result = await self._script(_FOLLOW, *positions, timeout=left, stream=receive)
             timed_out = result.timed_out
             if result.exit_code == _LOST:
@@ -147,9 +145,7 @@ class AsyncProcess:
                 code = int((await self._script(_CODE)).stdout_bytes)
             if timed_out or not follow or result.exit_code == _ENDED:
                 break
-        out, err = bytes(kept["stdout"]), bytes(kept["stderr"])
-        truncated = seen["stdout"] > len(out) or seen["stderr"] > len(err)
-        return Result(code, out, err, timed_out, truncated)
+        return Result.of(code, out, err, timed_out)
 
     async def _script(
         self,
@@ -167,7 +163,7 @@ class AsyncProcess:
             )
         if done.exit_code == _UNKNOWN:
             raise SandpoolError(f'the sandbox has no process "{self.id}"', "sandbox.processes() lists them.")
-        return Result(done.exit_code, done.stdout, done.stderr, done.timed_out)
+        return Result(*done)
 
 
 class AsyncProcesses:

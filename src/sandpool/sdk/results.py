@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, Self
 
 from sandpool.kube import pod_client
 from sandpool.sdk.errors import TaskError
+from sandpool.service.commands import KeptOutput
 
 #: Bytes that are kept of each of standard output and standard error.
 MAX_OUTPUT: Final = 1 << 20
@@ -30,14 +31,34 @@ class Output(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of a command. ``truncated`` tells that output beyond the limit was dropped. The exit code of a
-    command that was killed after its timeout is -1."""
+    """The outcome of a command. Output beyond the limit was dropped and counted. The exit code of a command that was
+    killed after its timeout is -1."""
 
     exit_code: int
     stdout_bytes: bytes
     stderr_bytes: bytes
     timed_out: bool = False
-    truncated: bool = False
+    stdout_dropped: int = 0  # bytes
+    stderr_dropped: int = 0
+
+    @classmethod
+    def of(cls, exit_code: int, stdout: KeptOutput, stderr: KeptOutput, timed_out: bool = False) -> Self:
+        return cls(exit_code, stdout.content, stderr.content, timed_out, stdout.dropped, stderr.dropped)
+
+    @property
+    def truncated(self) -> bool:
+        """Whether output is missing."""
+        return bool(self.stdout_dropped or self.stderr_dropped)
+
+    @property
+    def stdout_size(self) -> int:
+        """The number of bytes that the command wrote to standard output."""
+        return len(self.stdout_bytes) + self.stdout_dropped
+
+    @property
+    def stderr_size(self) -> int:
+        """The number of bytes that the command wrote to standard error."""
+        return len(self.stderr_bytes) + self.stderr_dropped
 
     @property
     def stdout(self) -> str:

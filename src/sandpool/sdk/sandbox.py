@@ -118,7 +118,7 @@ class AsyncSandbox:
                 self._sandbox, words, stdin=given, timeout=timeout, max_output=max_output, stream=on_output
             )
             await self._ended(done.exit_code)
-        return Result(done.exit_code, done.stdout, done.stderr, done.timed_out, done.truncated)
+        return Result(*done)
 
     def shell(
         self,

@@ -59,14 +59,55 @@ def _check_text(word: str) -> None:
         ) from None
 
 
+class KeptOutput:
+    """The first ``limit`` bytes of an output stream, and the size of all of it."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit
+        self.size = 0
+        self._content = bytearray()
+
+    @property
+    def content(self) -> bytes:
+        return bytes(self._content)
+
+    @property
+    def dropped(self) -> int:
+        """The number of bytes beyond the limit."""
+        return self.size - len(self._content)
+
+    def add(self, data: bytes) -> bytes:
+        """Count a piece, and return the part of it that is kept."""
+        self.size += len(data)
+        kept = data if self.limit is None else data[: max(self.limit - len(self._content), 0)]
+        self._content += kept
+        return kept
+
+
 class Result(NamedTuple):
-    """The outcome of a finished command. ``truncated`` tells that output beyond the limit was dropped."""
+    """The outcome of a finished command. Output beyond the limit was dropped and counted."""
 
     exit_code: int
     stdout: bytes
     stderr: bytes
     timed_out: bool = False
-    truncated: bool = False
+    stdout_dropped: int = 0  # bytes
+    stderr_dropped: int = 0
+
+    @property
+    def truncated(self) -> bool:
+        """Whether output is missing."""
+        return bool(self.stdout_dropped or self.stderr_dropped)
+
+    @property
+    def stdout_size(self) -> int:
+        """The number of bytes that the command wrote to standard output."""
+        return len(self.stdout) + self.stdout_dropped
+
+    @property
+    def stderr_size(self) -> int:
+        """The number of bytes that the command wrote to standard error."""
+        return len(self.stderr) + self.stderr_dropped
 
 
 class RunningCommand:
@@ -150,17 +191,14 @@ class Commands:
         """Run a command to its end and return its output. After ``timeout`` seconds the command is killed, and the
         result has the output so far, exit code -1 and ``timed_out``. ``max_output`` limits the bytes that are kept of
         each of standard output and standard error. ``stream`` receives all output as it arrives."""
-        kept = {STDOUT: bytearray(), STDERR: bytearray()}
-        code, timed_out, truncated = -1, False, False
+        kept = {STDOUT: KeptOutput(max_output), STDERR: KeptOutput(max_output)}
+        code, timed_out = -1, False
         async with self.start(sandbox, command._replace(stdin=stdin is not None)) as running:
             feeding = asyncio.create_task(_feed(running, stdin))
             try:
                 async with asyncio.timeout(timeout):
                     async for piece in running.output():
-                        buffer = kept[piece.stream]
-                        room = len(piece.data) if max_output is None else max_output - len(buffer)
-                        buffer += piece.data[:room]
-                        truncated = truncated or len(piece.data) > room
+                        kept[piece.stream].add(piece.data)
                         if stream is not None:
                             stream(piece)
                     if feeding.done():
@@ -171,7 +209,8 @@ class Commands:
             finally:
                 feeding.cancel()
                 await asyncio.gather(feeding, return_exceptions=True)
-        return Result(code, bytes(kept[STDOUT]), bytes(kept[STDERR]), timed_out, truncated)
+        out, err = kept[STDOUT], kept[STDERR]
+        return Result(code, out.content, err.content, timed_out, out.dropped, err.dropped)
 
 
 async def _feed(running: RunningCommand, stdin: bytes | Iterable[bytes] | AsyncIterable[bytes] | None) -> None:
