@@ -206,7 +206,12 @@ def stuck(reason: str, message: str, status: str = "False") -> Observed:
         ),
         (
             boxed(PENDING, containers=(container("CrashLoopBackOff", "back-off 10s", 4),)),
-            'its pod keeps crashing: container "main" ended 4 times: CrashLoopBackOff: back-off 10s',
+            'its pod keeps crashing: container "main" was restarted 4 times: CrashLoopBackOff: back-off 10s',
+            "find the cause in its logs",
+        ),
+        (
+            boxed(PENDING, containers=(container("CrashLoopBackOff", "it ended"),)),
+            'its pod keeps crashing: container "main" ended: CrashLoopBackOff: it ended',
             "find the cause in its logs",
         ),
         (

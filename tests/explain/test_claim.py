@@ -8,9 +8,11 @@ import pytest
 
 from sandpool.api import labels
 from sandpool.api.resource import Object
+from sandpool.api.views import WarmPoolView
 from sandpool.explain.claim import Link, explain_claim
 from sandpool.explain.observed import EventView
-from tests.explain.scenes import ARRIVED, box_with, claim_with, condition, scene
+from tests.explain.scenes import ARRIVED, box_with, claim_with, condition, pool_with, scene
+from tests.support.claim_objects import warm_pool
 
 READY = condition("Ready", "True", "DependenciesReady", "Pod is Ready")
 SCHEDULED = condition("PodScheduled", "True", "PodScheduled")
@@ -24,7 +26,7 @@ FORMER = EventView("SandboxClaim", "mine", "long-gone", "Normal", "SandboxAdopte
     ("launch", "how"),
     [
         (labels.LAUNCH_WARM, ", warm from its pool"),
-        (labels.LAUNCH_COLD, ", created for it because none was ready"),
+        (labels.LAUNCH_COLD, ', created for it because none of pool "pool" was ready'),
         ("", ""),
     ],
 )
@@ -119,13 +121,36 @@ def test_claim_alone_is_explained() -> None:
             {"volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}]},
             "it sets volumeClaimTemplates, which a warm sandbox cannot get any more",
         ),
-        ({"additionalPodMetadata": {"labels": {"a": "b"}}}, "none with its additionalPodMetadata was ready"),
+        ({"additionalPodMetadata": {"labels": {"a": "b"}}}, 'none of pool "pool" was ready'),  # any could have got them
     ],
 )
 def test_cold_claim_names_why_it_got_no_warm_sandbox(spec: Object, cause: str) -> None:
     claim = claim_with(READY, sandbox="box", spec=spec)
     told = explain_claim(scene(claim, sandbox=box_with(READY, launch=labels.LAUNCH_COLD)))
     assert told.sentence == f'Claim "mine" is ready: it has sandbox "box", created for it because {cause}.'
+
+
+def test_cold_claim_of_a_pool_of_size_0_says_so() -> None:
+    empty = warm_pool()
+    pool = WarmPoolView.from_object({**empty, "spec": {**empty["spec"], "replicas": 0}})
+    cold = box_with(READY, launch=labels.LAUNCH_COLD)
+    told = explain_claim(scene(claim_with(READY, sandbox="box"), sandbox=cold, pool=pool))
+    assert told.sentence.endswith('created for it because pool "pool" has size 0.')
+    told = explain_claim(scene(claim_with(READY, sandbox="box"), sandbox=cold, pool=None))
+    assert told.sentence.endswith("created for it because none was ready.")
+
+
+@pytest.mark.parametrize(
+    "reason", ["InvalidMetadata", "EnvVarsInjectionRejected", "VolumeClaimTemplatesError", "ClaimLimitReached"]
+)
+def test_refused_claim_is_in_no_queue(reason: str) -> None:
+    refused = claim_with(condition("Ready", "False", reason, "refused"))
+    told = explain_claim(scene(refused, pool=pool_with(ready=3), ahead=1))
+    assert [link.text for link in told.chain] == [
+        'created, requesting a sandbox of pool "pool"',
+        'pool "pool" has 3 of 3 sandboxes ready',
+        "blocked: refused",
+    ]
 
 
 def test_claim_that_was_bound_late_says_so() -> None:
@@ -145,7 +170,7 @@ def test_claim_that_was_bound_late_says_so() -> None:
             (condition("EnvironmentBound", "False", "TimedOut", "the sandbox did not answer within 5 s"),),
             "its variables could not be handed to a warm sandbox: the sandbox did not answer within 5 s",
         ),
-        ((), "none was ready"),
+        ((), 'none of pool "pool" was ready'),
     ],
     ids=["failed", "none ready"],
 )

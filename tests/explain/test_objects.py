@@ -107,7 +107,7 @@ def is_creation_of_a_pod(request: Request) -> bool:
         (
             _container(state=_CRASH, lastState={"terminated": _END}),
             'container "main" ended with exit code 3 (Error): "no module named app"',
-            'container "main" ended 1 times: CrashLoopBackOff: it ended with exit code 3: "no module named app"',
+            'container "main" was restarted once: CrashLoopBackOff: it ended with exit code 3: "no module named app"',
         ),
         (None, _QUOTA, _QUOTA),
     ],

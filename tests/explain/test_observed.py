@@ -65,6 +65,10 @@ def test_pod_without_status_has_no_idle_containers() -> None:
     assert idle_containers({}) == ()
 
 
+def _not_ready(reason: str) -> dict[str, Any]:
+    return {"conditions": [{"type": "Ready", "status": "False", "reason": reason, "message": ""}]}
+
+
 def view(name: str, at: str = STAMP, **fields: Any) -> ClaimView:
     metadata = {"creationTimestamp": at, **fields.pop("metadata", {})}
     return ClaimView.from_object(claim(name, metadata=metadata, **fields))
@@ -81,6 +85,9 @@ def view(name: str, at: str = STAMP, **fields: Any) -> ClaimView:
         (view("a", status={"sandbox": {"name": "box"}}), False),
         (view("a", status={"conditions": [{"type": "Finished", "status": "True"}]}), False),
         (view("a", metadata={"deletionTimestamp": STAMP}), False),
+        (view("a", status=_not_ready("SandboxMissing")), True),
+        (view("a", status=_not_ready("EnvVarsInjectionRejected")), False),
+        (view("a", status=_not_ready("ClaimLimitReached")), False),
         (view("a", metadata={"creationTimestamp": None}), False),
     ],
 )

@@ -14,7 +14,7 @@ from sandpool.api import labels
 from sandpool.api.conditions import FALSE, TRUE, find_condition
 from sandpool.api.kinds import SANDBOX, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.views import SandboxView, WarmPoolView
-from sandpool.explain.observed import CRASHING, EventView, Observed
+from sandpool.explain.observed import CRASHING, REFUSED, EventView, Observed
 
 #: A running controller observes a claim much sooner.
 UNATTENDED_SECONDS: Final = 10.0
@@ -25,7 +25,6 @@ _QUOTA: Final = "exceeded quota"  # in the message of kube-apiserver
 _FAILED, _BACK_OFF, _UNHEALTHY, _UNSCHEDULED = "Failed", "BackOff", "Unhealthy", "FailedScheduling"
 _MOUNTING: Final = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 _UNSUPPORTED: Final = "UnsupportedField"
-_REFUSED: Final = (api.INVALID_METADATA, api.ENV_VARS_INJECTION_REJECTED, api.VOLUME_CLAIM_TEMPLATES_ERROR)
 
 
 _RAISE_LIMIT: Final = "release claims, or ask an administrator for a higher {annotation} on the namespace"
@@ -46,7 +45,7 @@ def blocker(observed: Observed) -> Blocker | None:
         return Blocker("it has expired", "create a new claim, with a later shutdownTime or without one")
     if ready is not None and ready["status"] == TRUE:
         return None
-    if ready is not None and ready["reason"] in _REFUSED:
+    if ready is not None and ready["reason"] in REFUSED:
         return Blocker(ready["message"], _permission(observed, ready["reason"]))
     if ready is not None and ready["reason"] == api.CLAIM_LIMIT_REACHED:
         return Blocker(ready["message"], _RAISE_LIMIT.format(annotation=labels.MAX_CLAIMS))
@@ -195,12 +194,19 @@ def pod_blocker(observed: Observed, sandbox: SandboxView, message: str) -> Block
         if container.reason in _PULLING:
             return _image(told)
         if container.reason == CRASHING or container.restarts:
-            return _crash(f'container "{container.name}" ended {container.restarts} times: {told}')
+            return _crash(f'container "{container.name}" {_ends(container.restarts)}: {told}')
         if container.reason not in ("", "ContainerCreating", "PodInitializing"):
             return Blocker(
                 f'container "{container.name}" does not start: {told}', "fix the cause that the message names"
             )
     return _by_events(observed, message)
+
+
+def _ends(restarts: int) -> str:
+    """What happened to a container that ended and was restarted so many times."""
+    if not restarts:
+        return "ended"
+    return "was restarted once" if restarts == 1 else f"was restarted {restarts} times"
 
 
 def _by_events(observed: Observed, message: str) -> Blocker:

@@ -15,7 +15,7 @@ from sandpool.api.kinds import CORE_EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_
 from sandpool.api.views import SandboxView, parse_time
 from sandpool.controllers.claim.expiry import deadline
 from sandpool.explain.blockers import Blocker, blocker
-from sandpool.explain.observed import Observed
+from sandpool.explain.observed import Observed, is_queued
 
 _ASSIGNED: Final = (sandbox_adopted("").reason, sandbox_provisioned("").reason)
 # What stays unknown without read access to a kind, in the order of the report.
@@ -80,7 +80,8 @@ def _launch(observed: Observed, sandbox: SandboxView) -> str:
 
 
 def _cold_cause(observed: Observed) -> str:
-    """The cause of a cold start. A running pod can get variables only by late binding, and no volumes."""
+    """The cause of a cold start. A running pod can get variables only by late binding, and no volumes; it gets any
+    additional metadata."""
     claim = observed.claim
     bound = claim.condition(api.ENVIRONMENT_BOUND)
     if bound is not None and bound["status"] != TRUE:
@@ -90,9 +91,10 @@ def _cold_cause(observed: Observed) -> str:
         return f"it sets {wanted}, which a warm sandbox cannot get any more"
     if claim.env and not observed.binds_late:
         return f"it sets env, and its template does not opt in to late binding ({labels.LATE_BINDING})"
-    if claim.additional_labels or claim.additional_annotations:
-        return "none with its additionalPodMetadata was ready"
-    return "none was ready"
+    pool = observed.pool
+    if pool is None:
+        return "none was ready"
+    return f'none of pool "{pool.name}" was ready' if pool.replicas else f'pool "{pool.name}" has size 0'
 
 
 def _chain(observed: Observed, blocked: Blocker | None) -> Iterator[Link]:
@@ -117,7 +119,7 @@ def _chain(observed: Observed, blocked: Blocker | None) -> Iterator[Link]:
 
 
 def _queue(observed: Observed) -> Iterator[Link]:
-    if observed.ahead:
+    if observed.ahead and is_queued(observed.claim):
         others = "1 other claim" if observed.ahead == 1 else f"{observed.ahead} other claims"
         yield Link(None, f"queued behind {others} of the same pool")
     pool = observed.pool

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from sandpool.api.conditions import FINISHED, TRUE, find_condition
+from sandpool.api.conditions import (
+    CLAIM_LIMIT_REACHED,
+    ENV_VARS_INJECTION_REJECTED,
+    FINISHED,
+    INVALID_METADATA,
+    READY,
+    TRUE,
+    VOLUME_CLAIM_TEMPLATES_ERROR,
+    find_condition,
+)
 from sandpool.api.events import WARNING
 from sandpool.api.kinds import POD
 from sandpool.api.resource import Object, SharedObject
@@ -15,6 +24,8 @@ from sandpool.api.views import ClaimView, SandboxView, WarmPoolView, parse_time
 from sandpool.api.views.pod import OOM_KILLED, ContainerEnd
 
 CRASHING: Final = "CrashLoopBackOff"
+#: Reasons of a claim that gets no sandbox until it, its template or its pool changes.
+REFUSED: Final = (INVALID_METADATA, ENV_VARS_INJECTION_REJECTED, VOLUME_CLAIM_TEMPLATES_ERROR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +144,18 @@ def _last_end(status: Object) -> str:
     return end.describe().replace(f'container "{name}"', "it", 1)
 
 
+def is_queued(claim: ClaimView) -> bool:
+    """Whether a claim without a sandbox takes one as soon as there is one."""
+    ready = claim.condition(READY)
+    return ready is None or ready["reason"] not in (*REFUSED, CLAIM_LIMIT_REACHED)
+
+
 def waits_before(other: ClaimView, claim: ClaimView) -> bool:
     """Whether ``other`` is an earlier claim of the same pool that has no sandbox either."""
     if other.uid == claim.uid or other.warm_pool != claim.warm_pool or other.sandbox_name or other.deleting:
         return False
     finished = find_condition(other.conditions, FINISHED)
-    if finished is not None and finished["status"] == TRUE:
+    if (finished is not None and finished["status"] == TRUE) or not is_queued(other):
         return False
     if other.creation_timestamp is None or claim.creation_timestamp is None:
         return False
