@@ -14,6 +14,24 @@ data:
   colour: red
   size: large
 """
+UNMOUNTED = """
+apiVersion: extensions.agents.x-k8s.io/v1beta1
+kind: SandboxTemplate
+metadata:
+  name: unmounted
+spec:
+  podTemplate:
+    spec:
+      containers:
+      - name: main
+        image: example.com/image:1
+        volumeMounts: []
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec:
+      accessModes: [ReadWriteOnce]
+      resources: {requests: {storage: 1Gi}}
+"""
 DEPLOYMENT = """
 apiVersion: apps/v1
 kind: Deployment
@@ -93,6 +111,15 @@ def test_apply_works_for_custom_kinds(kubectl: Kubectl, sandbox_kinds: None) -> 
         "apply", "-f", "-", stdin=POOL.replace("replicas: 2", "replicas: 5")
     )
     assert kubectl.json("get", "swp", "python")["spec"] == {"replicas": 5, "sandboxTemplateRef": {"name": "python"}}
+
+
+def test_apply_warns_of_a_volume_that_no_container_mounts(kubectl: Kubectl, sandbox_kinds: None, target: str) -> None:
+    """The embedded API knows; a CustomResourceDefinition of Kubernetes cannot."""
+    shown = ['Warning: volume "data" is mounted in no container'] if target == "sandpool" else []
+    assert kubectl.warnings("apply", "-f", "-", stdin=UNMOUNTED) == shown
+    assert kubectl.warnings("apply", "-f", "-", stdin=UNMOUNTED.replace("image:1", "image:2")) == shown
+    mounted = UNMOUNTED.replace("volumeMounts: []", "volumeMounts: [{name: data, mountPath: /data}]")
+    assert kubectl.warnings("apply", "-f", "-", stdin=mounted) == []
 
 
 def test_server_side_apply_works(kubectl: Kubectl) -> None:

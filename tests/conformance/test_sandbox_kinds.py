@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -28,6 +29,43 @@ VOLUME: Object = {
     "metadata": {"name": "data"},
     "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
 }
+
+
+UNMOUNTED: Object = {
+    "spec": {
+        "containers": [{**POD_TEMPLATE["spec"]["containers"][0], "volumeMounts": [{"name": "a", "mountPath": "/a"}]}],
+        "volumes": [{"name": "a", "emptyDir": {}}, {"name": "scratch", "emptyDir": {}}],
+    }
+}
+
+
+@pytest.mark.parametrize("type", [SANDBOX, SANDBOX_TEMPLATE], ids=lambda type: type.kind)
+async def test_volume_that_no_container_mounts_is_a_warning(
+    api: Endpoint, raw: Raw, namespace: str, type: ResourceType
+) -> None:
+    """A CustomResourceDefinition of Kubernetes has no place for such a rule: there, kubectl shows nothing."""
+
+    async def warnings(method: str, path: str, body: Object, content: str = "application/json") -> tuple[str, ...]:
+        answer = await raw(method, path, body=json.dumps(body).encode(), headers={"Content-Type": content})
+        assert answer.status in (200, 201), answer.body
+        return answer.warnings
+
+    def about(*names: str) -> tuple[str, ...]:
+        if api.name == "kubernetes":
+            return ()
+        return tuple(f'299 - "volume \\"{name}\\" is mounted in no container"' for name in names)
+
+    path, merge = type.path(namespace), "application/merge-patch+json"
+    unmounted = new(type, "a", spec={"podTemplate": UNMOUNTED, "volumeClaimTemplates": [VOLUME]})
+    assert await warnings("POST", path, unmounted) == about("scratch", "data")
+    assert await warnings("POST", path, new(type, "b", spec={"podTemplate": POD_TEMPLATE})) == ()
+    added = {"spec": {"podTemplate": UNMOUNTED}}
+    assert await warnings("PATCH", f"{path}/b", added, merge) == about("scratch")
+    labelled = {"metadata": {"labels": {"a": "b"}}}
+    assert await warnings("PATCH", f"{path}/b", labelled, merge) == (), "nothing of it was changed"
+    applied = new(type, "c", spec={"podTemplate": UNMOUNTED})
+    apply = "application/apply-patch+yaml"
+    assert await warnings("PATCH", f"{path}/c?fieldManager=me", applied, apply) == about("scratch")
 
 
 async def create(client: Client, namespace: str, type: ResourceType, **spec: Any) -> SharedObject:

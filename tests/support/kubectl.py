@@ -38,6 +38,13 @@ class Kubectl:
             raise KubectlFailed(f"kubectl {' '.join(arguments)}: exit {done.returncode}\n{done.stderr}{done.stdout}")
         return done.stdout
 
+    def warnings(self, *arguments: str, stdin: str | None = None) -> list[str]:
+        """Run kubectl, expect success, and return the warnings that it shows."""
+        done = self._run(arguments, stdin, 60.0)
+        if done.returncode != 0:
+            raise KubectlFailed(f"kubectl {' '.join(arguments)}: exit {done.returncode}\n{done.stderr}{done.stdout}")
+        return [line for line in done.stderr.splitlines() if line.startswith("Warning: ")]
+
     def json(self, *arguments: str) -> Any:
         return json.loads(self(*arguments, "-o", "json"))
 

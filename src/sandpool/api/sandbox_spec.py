@@ -1,9 +1,11 @@
-"""The part of the schema that Sandbox and SandboxTemplate share: pod, volumes and Service."""
+"""The part of the spec that Sandbox and SandboxTemplate share: pod, volumes and Service."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
 
+from sandpool.api.resource import SharedObject
 from sandpool.api.schema.fields import Schema, flag, kubernetes_type, metadata, sequence, structure
 
 # "full" validates every field of a pod spec. "lean" accepts almost any pod spec: the CRD is much smaller and writes
@@ -68,3 +70,22 @@ def sandbox_spec_properties(profile: Profile) -> dict[str, Schema]:
             "Whether the sandbox has a headless Service of its name. Unset: keep an existing Service, create none."
         ),
     }
+
+
+def unmounted_volumes(pod_template: SharedObject, volume_claim_templates: Sequence[SharedObject]) -> tuple[str, ...]:
+    """Names of the volumes of a Sandbox or SandboxTemplate that no container mounts."""
+    pod = pod_template.get("spec") or {}
+    used = {
+        mount.get("name")
+        for container in (*(pod.get("initContainers") or ()), *(pod.get("containers") or ()))
+        for field in ("volumeMounts", "volumeDevices")
+        for mount in _objects(container.get(field))
+    }
+    names = [volume.get("name") for volume in pod.get("volumes") or ()]
+    names += [(volume.get("metadata") or {}).get("name") for volume in volume_claim_templates]
+    return tuple(name for name in dict.fromkeys(names) if name and name not in used)
+
+
+def _objects(value: Any) -> Iterator[SharedObject]:
+    """The objects in a list whose schema is not checked in the profile "lean"."""
+    return (each for each in (value if isinstance(value, list) else ()) if isinstance(each, dict))

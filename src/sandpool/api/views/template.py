@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sandpool.api.resource import SharedObject
+from sandpool.api.sandbox_spec import unmounted_volumes
 from sandpool.api.template import UNMANAGED
 from sandpool.api.views.metadata import View, metadata_of
 
@@ -29,16 +30,7 @@ class TemplateView(View):
     @property
     def unmounted_volumes(self) -> tuple[str, ...]:
         """Names of the volumes that no container mounts: files that are written there are not on the volume."""
-        pod = self.pod_template.get("spec") or {}
-        containers = [*(pod.get("initContainers") or ()), *(pod.get("containers") or ())]
-        used = {
-            mount.get("name")
-            for container in containers
-            for mount in (*(container.get("volumeMounts") or ()), *(container.get("volumeDevices") or ()))
-        }
-        names = [volume.get("name") for volume in pod.get("volumes") or ()]
-        names += [(volume.get("metadata") or {}).get("name") for volume in self.volume_claim_templates]
-        return tuple(name for name in dict.fromkeys(names) if name and name not in used)
+        return unmounted_volumes(self.pod_template, self.volume_claim_templates)
 
     @classmethod
     def from_object(cls, obj: SharedObject) -> TemplateView:

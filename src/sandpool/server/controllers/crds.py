@@ -24,7 +24,7 @@ from sandpool.kube.errors import NotFound
 from sandpool.server.controllers.crd_names import accept_names, status_of
 from sandpool.server.controllers.owner_graph import Ref
 from sandpool.server.kinds.crds import FINALIZER, has_condition, set_condition
-from sandpool.server.kinds.custom_resources import CustomResourceStrategy
+from sandpool.server.kinds.sandboxes import strategy_of
 from sandpool.server.resources import Resource, ScalePaths
 
 _DEFINITIONS: Final = CUSTOM_RESOURCE_DEFINITION.group_resource
@@ -83,7 +83,7 @@ def _resource(definition: Object, version: Object, storage: str) -> Resource:
     resource = Resource(
         type,
         partial(_shape, (version.get("schema") or {}).get("openAPIV3Schema") or {}),
-        CustomResourceStrategy(selectable, namespaced=type.namespaced, terminating=terminating),
+        strategy_of(type)(selectable, namespaced=type.namespaced, terminating=terminating),
         columns=from_printer_columns(version.get("additionalPrinterColumns") or ()),
         custom=True,
         deprecation_warning=_warning(type, version),

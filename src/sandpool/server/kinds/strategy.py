@@ -15,7 +15,7 @@ A write calls the methods in this order, after the object was decoded and pruned
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Protocol
 
 from sandpool.api.causes import Cause
@@ -43,8 +43,6 @@ class KindStrategy:
     allow_create_on_update: ClassVar[bool] = False
     #: A PUT without a resourceVersion overwrites the current state.
     allow_unconditional_update: ClassVar[bool] = True
-    #: A warning that answers every create, for kinds that are stored although no controller here acts on them.
-    create_warning: ClassVar[str] = ""
     #: ``metadata.generation`` exists: 1 at creation, one more whenever ``bumps_generation``.
     spec_generation: ClassVar[bool] = False
     #: Fields a field selector may name besides those of metadata; ``selectable_fields`` gives a value for each.
@@ -76,6 +74,10 @@ class KindStrategy:
 
     def validate(self, new: Object, old: Object | None) -> list[Cause]:
         return []
+
+    def warnings(self, new: Object, old: Object | None) -> Sequence[str]:
+        """Warnings for the client that writes a valid object; ``old`` is None on create."""
+        return ()
 
     def validate_status(self, new: Object, old: Object) -> list[Cause]:
         return []

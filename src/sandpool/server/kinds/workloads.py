@@ -6,7 +6,7 @@ and every create is answered with a warning that says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Final
 
 from sandpool.api.causes import INVALID, Cause, forbidden, immutable, invalid, not_supported, required, shown
@@ -19,11 +19,11 @@ from sandpool.server.kinds.strategy import KindStrategy
 
 NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 _TEMPLATE: Final = "spec.template"
+_NO_CONTROLLER: Final = ("this server stores the object but runs no controller for it: no pods will be created",)
 
 
 class WorkloadStrategy(KindStrategy):
     spec_generation = True
-    create_warning = "this server stores the object but runs no controller for it: no pods will be created"
     defaults: ClassVar[Object] = {}
     status: ClassVar[Object] = {}  # of a new object
     # Status fields that count a subset of the replicas. With a value: of readyReplicas, by that name in messages.
@@ -46,6 +46,9 @@ class WorkloadStrategy(KindStrategy):
             return []
         spec, before = new["spec"], old["spec"]
         return [*self.validate_spec(spec, before), *self.validate_change(spec, before)]
+
+    def warnings(self, new: Object, old: Object | None) -> Sequence[str]:
+        return _NO_CONTROLLER if old is None else ()
 
     def validate_spec(self, spec: Object, before: Object | None) -> Iterator[Cause]:
         raise NotImplementedError

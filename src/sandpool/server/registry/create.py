@@ -62,8 +62,7 @@ async def create(
         )
         causes += resource.strategy.validate(obj, None)
     refuse_invalid(resource, obj, causes)
-    if resource.strategy.create_warning:
-        outcome.warnings.append(resource.strategy.create_warning)
+    outcome.warnings.extend(resource.strategy.warnings(obj, None))
     key = shared_key(namespace, obj["metadata"]["name"])
     if context.offloaded:
         await rejoin_loop()

@@ -92,6 +92,8 @@ async def store_update(
     if not wrong:
         wrong = _validate(resource, new, old, subresource, sent)
     refuse_invalid(resource, new, wrong)
+    if not subresource:
+        outcome.warnings.extend(resource.strategy.warnings(new, old))
     new = _generation(resource, new, old)
     new = ignore_time_only_change(old, new)
     unchanged = same(new, old)
