@@ -55,7 +55,9 @@ def test_a_template_and_a_pool_from_nothing_to_nothing(home: Playground) -> None
 def test_suspend_and_resume(home: Playground) -> None:
     home.works("claim", "sleeper")
     try:
+        assert home.works("resume", "sleeper") == "sleeper is running already\n"
         assert home.works("suspend", "sleeper") == "suspended sleeper\n"
+        assert home.works("suspend", "sleeper") == "sleeper is suspended already\n"
         assert "Suspended" in home.works("ls")
         said = home.fails("exec", "sleeper", "--", "true")
         assert 'sandbox "sleeper" is suspended\nResume it with: sandpool resume sleeper' in said

@@ -64,11 +64,14 @@ def _change(names: tuple[str, ...], target: Target, *, suspended: bool, wait: fl
     async def one(service: Service, name: str) -> None:
         sandboxes = service.sandboxes
         change: Callable[[str], Awaitable[Sandbox]] = sandboxes.suspend if suspended else sandboxes.resume
-        sandbox = await change(name)
+        before = await sandboxes.find(name)
+        # One that fell asleep becomes suspended by its user: requests do not resume it any more.
+        is_changed = before.suspended is not suspended or before.asleep
+        sandbox = await change(f"sandbox/{before.name}")
         if wait is not None:
             with said_if_slow(OWN_CONSOLE.say, f"waiting until {name} is {done} ..."):
                 await sandboxes.wait(sandbox.name, suspended=suspended, timeout=wait)
-        click.echo(f"{done} {name}")
+        click.echo(f"{done} {name}" if is_changed else f"{name} is {'suspended' if suspended else 'running'} already")
 
     async def work(service: Service) -> None:
         outcomes = await asyncio.gather(*(one(service, name) for name in names), return_exceptions=True)
