@@ -5,29 +5,23 @@ from __future__ import annotations
 import pytest
 
 from sandpool.api.conditions import find_condition, is_ready
-from sandpool.api.kinds import NAMESPACE, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
+from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.labels import MAX_CLAIMS, MAX_WARM_SANDBOXES
-from sandpool.api.resource import Key
 from sandpool.controllers.options import ControllerOptions
 from sandpool.explain.blockers import blocker
 from sandpool.explain.observe import observe_claim
-from sandpool.kube.client import MergePatch
 from sandpool.kube.transport import Request
 from sandpool.testing.faulty_transport import Fault
 from sandpool.testing.world import World
+from tests.support import namespace_limits
 from tests.support.object_queries import is_adoption, is_creation
 
 REASON = "ClaimLimitReached"
 
 
 async def limit(world: World, annotation: str, value: str | None) -> None:
-    """Annotate the namespace of the world, and wait until the controllers know."""
-    patch = MergePatch({"metadata": {"annotations": {annotation: value}}})
-    await world.client.patch(NAMESPACE, world.namespace, patch)
-    namespaces, key = world.controllers.caches.namespaces, Key("", world.namespace)
-    await world.eventually(
-        lambda: (view := namespaces.get(key)) is not None and view.annotations.get(annotation) == value
-    )
+    """Set a limit, and settle."""
+    await namespace_limits.limit(world, annotation, value)
     await world.settle()
 
 

@@ -8,10 +8,13 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from sandpool.api.kinds import SANDBOX_CLAIM
+from sandpool.api.labels import MAX_CLAIMS
 from sandpool.sdk.client import AsyncClient
+from sandpool.sdk.sandbox import AsyncSandbox
 from sandpool.service.service import Service
 from sandpool.testing.world import World
 from tests.support.fake_pod_client import FakePodClient, PlayedSession
+from tests.support.namespace_limits import limit
 
 T = TypeVar("T")
 
@@ -62,6 +65,36 @@ async def test_client_claims_runs_renews_and_releases(world: World) -> None:
     assert second - first > timedelta(seconds=30)
 
     await done(world, asyncio.gather(*(sandbox.release() for sandbox in held)))
+    assert await world.all(SANDBOX_CLAIM) == []
+    await end(client)
+    await pods.close()
+
+
+async def test_claims_wait_for_a_sandbox_longer_than_their_lease(world: World) -> None:
+    await world.template()
+    await world.pool(2)
+    await limit(world, MAX_CLAIMS, "1")
+    pods = FakePodClient(play)
+    client = client_of(world, pods)
+    client.leases.clock = world.clock.now
+    first = await done(world, client.sandbox("pool"))
+
+    async def second() -> AsyncSandbox:
+        return await client.sandbox("pool", name="second", timeout=600.0)
+
+    asking = asyncio.create_task(second())
+    mapping = asyncio.create_task(client.map("input", [1, 2], pool="pool"))
+    await world.eventually(lambda: len(client.leases._held) == 4)
+    for _ in range(6):
+        await world.wait(client.leases.length / 3)
+        await client.leases.renew()
+    assert len(await world.all(SANDBOX_CLAIM)) == 4
+    assert not asking.done()
+    assert not mapping.done()
+    mapping.cancel()
+    await done(world, asyncio.gather(mapping, return_exceptions=True))
+    await done(world, first.release())
+    await done(world, (await done(world, asking)).release())
     assert await world.all(SANDBOX_CLAIM) == []
     await end(client)
     await pods.close()

@@ -9,6 +9,7 @@ import pytest
 
 from sandpool import PoolExhausted, SandboxLost, ServiceUnavailable, TaskError
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM
+from sandpool.api.labels import MAX_CLAIMS
 from sandpool.kube.client import MergePatch
 from sandpool.sdk.client import CLIENT_LABEL, AsyncClient
 from sandpool.sdk.errors import Refused
@@ -17,6 +18,7 @@ from sandpool.service.errors import NameTaken, UnknownName
 from sandpool.service.service import Service
 from sandpool.testing.world import World
 from tests.support.fake_pod_client import FakePodClient
+from tests.support.namespace_limits import limit
 
 
 async def filled_pool(world: World, replicas: int = 2) -> None:
@@ -128,6 +130,59 @@ async def test_lease_is_renewed_and_extended(world: World, client: AsyncClient) 
         await client.leases.renew()  # never shortens it
         lifecycle = (await world.get(SANDBOX_CLAIM, sandbox.name))["spec"]["lifecycle"]
         assert datetime.fromisoformat(lifecycle["shutdownTime"]) >= moment + timedelta(seconds=3599)
+
+
+async def test_lease_is_renewed_while_its_claim_waits_for_a_sandbox(world: World, client: AsyncClient) -> None:
+    await filled_pool(world)
+    await limit(world, MAX_CLAIMS, "1")
+    first = await client.sandbox()
+    asking = asyncio.ensure_future(client._acquire(client.sandbox(name="second", timeout=300.0)))
+    await world.eventually(lambda: "second" in client.leases)
+    moment = datetime.now(UTC) + timedelta(minutes=2)  # the lease that it was made with has ended
+    client.leases.clock = lambda: moment
+    await client.leases.renew()
+    lifecycle = (await world.get(SANDBOX_CLAIM, "second"))["spec"]["lifecycle"]
+    assert datetime.fromisoformat(lifecycle["shutdownTime"]) > moment
+    await first.release()
+    second = await asking
+    await second.release()
+    assert not client.leases._held
+
+
+async def test_wrong_local_clock_is_corrected_while_the_claim_waits(world: World, client: AsyncClient) -> None:
+    await filled_pool(world)
+    await limit(world, MAX_CLAIMS, "1")
+    first = await client.sandbox()
+    client.leases.clock = lambda: datetime.now(UTC) + timedelta(hours=5)
+    asking = asyncio.ensure_future(client._acquire(client.sandbox(name="second", timeout=300.0)))
+
+    async def lease_is_short() -> bool:
+        if not await world.exists(SANDBOX_CLAIM, "second"):
+            return False
+        lifecycle = (await world.get(SANDBOX_CLAIM, "second"))["spec"]["lifecycle"]
+        return datetime.fromisoformat(lifecycle["shutdownTime"]) < datetime.now(UTC) + timedelta(minutes=5)
+
+    await world.until(lease_is_short)
+    await first.release()
+    await (await asking).release()
+
+
+@pytest.mark.parametrize("end", ["delete", "expire"])
+async def test_claim_that_ends_while_it_waits_may_be_tried_again(world: World, client: AsyncClient, end: str) -> None:
+    await filled_pool(world)
+    await limit(world, MAX_CLAIMS, "1")
+    async with client.sandbox():
+        asking = asyncio.ensure_future(client._acquire(client.sandbox(name="second", timeout=300.0)))
+        await world.eventually(lambda: "second" in client.leases)
+        if end == "delete":
+            await world.client.delete(SANDBOX_CLAIM, "second", world.namespace)
+        else:
+            past = MergePatch({"spec": {"lifecycle": {"shutdownTime": "2020-01-01T00:00:00Z"}}})
+            await world.client.patch(SANDBOX_CLAIM, "second", past, world.namespace)
+        with pytest.raises(SandboxLost) as caught:
+            await asking
+        assert caught.value.retryable
+        assert "second" not in client.leases
 
 
 async def test_wrong_local_clock_is_corrected(world: World, service: Service) -> None:

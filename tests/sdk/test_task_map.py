@@ -3,12 +3,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import pytest
 
 from sandpool import PoolExhausted, SandpoolError, TaskError
 from sandpool.api.kinds import SANDBOX_CLAIM
+from sandpool.api.labels import MAX_CLAIMS
 from sandpool.kube.errors import ServiceUnavailable
 from sandpool.sdk.client import AsyncClient
 from sandpool.sdk.errors import Refused
@@ -17,6 +19,7 @@ from sandpool.sdk.task_map import TaskMap, show_bar, source_of
 from sandpool.service.errors import UnknownName
 from sandpool.testing.world import World
 from tests.support.fake_pod_client import FakePodClient
+from tests.support.namespace_limits import limit
 
 
 def double(number: int) -> int:
@@ -79,6 +82,21 @@ async def test_failures_of_the_service_are_retried(world: World, client: AsyncCl
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(client_wait, 0.0)
         assert await client.map(double, [21], retries=2) == [42]
+
+
+async def test_map_waits_for_sandboxes_longer_than_a_lease(world: World, client: AsyncClient) -> None:
+    await pool(world)
+    await limit(world, MAX_CLAIMS, "1")
+    first = await client.sandbox()
+    mapping = asyncio.create_task(client.map(double, [1, 2, 3], parallelism=2))
+    await world.eventually(lambda: len(client.leases._held) == 3)
+    moment = datetime.now(UTC) + timedelta(minutes=2)  # the leases that the claims were made with have ended
+    client.leases.clock = lambda: moment
+    await client.leases.renew()
+    ends = [each["spec"]["lifecycle"]["shutdownTime"] for each in await world.all(SANDBOX_CLAIM)]
+    assert all(datetime.fromisoformat(end) > moment for end in ends)
+    await first.release()
+    assert await mapping == [2, 4, 6]
 
 
 class Pool:

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from sandpool.api.kinds import SANDBOX_CLAIM
+from sandpool.api.resource import SharedObject
 from sandpool.kube.errors import Conflict, NotFound
 from sandpool.sdk.claim_watch import ClaimWatch
-from sandpool.sdk.errors import PoolExhausted, service_errors
+from sandpool.sdk.errors import PoolExhausted, SandboxLost, service_errors
 from sandpool.sdk.lease import Leases
 from sandpool.sdk.sandbox import AsyncSandbox
 from sandpool.service.claims import PATIENCE, Claim, Claims, random_name
-from sandpool.service.errors import NameTaken, NotReadyInTime
+from sandpool.service.errors import ClaimGone, NameTaken, NotReadyInTime
 from sandpool.service.service import Service
 
 if TYPE_CHECKING:
@@ -218,52 +219,62 @@ class AsyncClient:
     async def _acquire(self, request: SandboxRequest) -> AsyncSandbox:
         hashed = "" if request.key is None else sha256(request.key.encode()).hexdigest()[:16]
         name = request.name or (f"{request.pool[:40]}-{hashed}" if hashed else random_name(request.pool))
-        with service_errors():
-            try:
-                claim, is_new = await self._create(name, hashed, request)
-            except NotReadyInTime as error:
+        try:
+            with service_errors():
+                claim = await self._create(name, hashed, request)
+                try:
+                    made = AsyncSandbox(self, claim, await self.service.sandboxes.get(claim.sandbox))
+                except BaseException:
+                    if not hashed:  # others may use the sandbox of a key
+                        await self.finish(self.release(claim))
+                    raise
+        except BaseException as error:
+            self.leases.drop(name)
+            if isinstance(error, NotReadyInTime):
                 raise PoolExhausted(error.message, error.advice) from error
-            try:
-                if is_new and not request.keep and self.leases.learn(claim.object):
-                    self.leases.hold(claim.name, claim.uid)
-                    await self.leases.renew()  # the local clock is wrong
-                made = AsyncSandbox(self, claim, await self.service.sandboxes.get(claim.sandbox))
-            except BaseException:
-                if not hashed:  # others may use the sandbox of a key
-                    await self.finish(self.release(claim))
-                raise
+            if isinstance(error, ClaimGone):
+                raise SandboxLost(error.message, "Deleted", "Claim another one.") from error
+            raise
         if not request.keep:
             self._held[claim.uid] = made
             self.leases.hold(claim.name, claim.uid)
         return made
 
-    async def _create(self, name: str, key: str, request: SandboxRequest) -> tuple[Claim, bool]:
-        """Create the claim, or find it: after a lost answer, its name tells whether the first attempt made it.
-        Tells also whether this answer is that of the creation."""
+    async def _create(self, name: str, key: str, request: SandboxRequest) -> Claim:
+        """Create the claim, or find it: after a lost answer, its name tells whether the first attempt made it. Its
+        lease is renewed from its creation on, because the wait for a sandbox may be longer than a lease."""
         labels = {CLIENT_LABEL: self.id, **({KEY_LABEL: key} if key else {})}
         for attempt in range(1, _CREATE_ATTEMPTS + 1):
             end = None if request.keep else self.leases.end()
             try:
-                claim = await self._own_claims.create(
+                return await self._own_claims.create(
                     request.pool,
                     name=name,
                     own_labels=labels,
                     shutdown_time=end,
                     env=request.env,
                     timeout=request.timeout,
+                    created=None if request.keep else self._begin_lease,
                 )
             except NameTaken:
-                claim = await self._claims.wait_ready(name, request.timeout)
-                found: dict[str, Any] = claim.object["metadata"].get("labels") or {}
-                if found.get(CLIENT_LABEL) != self.id and not (key and found.get(KEY_LABEL) == key):
+                found = await self.service.client.get(SANDBOX_CLAIM, name, self.service.namespace)
+                made_by: dict[str, Any] = found["metadata"].get("labels") or {}
+                if made_by.get(CLIENT_LABEL) != self.id and not (key and made_by.get(KEY_LABEL) == key):
                     raise
-                return claim, False
+                if not request.keep:
+                    self.leases.hold(name, found["metadata"]["uid"])
+                return await self._claims.wait_ready(name, request.timeout)
             except OSError:
                 if attempt == _CREATE_ATTEMPTS:
                     raise
-            else:
-                return claim, True
         raise AssertionError
+
+    async def _begin_lease(self, created: SharedObject) -> None:
+        """Hold the lease of a claim that the server has just created."""
+        is_wrong = self.leases.learn(created)
+        self.leases.hold(created["metadata"]["name"], created["metadata"]["uid"])
+        if is_wrong:
+            await self.leases.renew()
 
 
 class SandboxRequest:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from typing import Any, Final, NamedTuple, Self, cast
 
@@ -19,7 +19,7 @@ from sandpool.api.resource import Object, SharedObject
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, Expired, NotFound
 from sandpool.kube.transport import WatchEvent
-from sandpool.service.errors import ClaimFailed, NameTaken, NotReadyInTime, unknown_name
+from sandpool.service.errors import ClaimFailed, ClaimGone, NameTaken, NotReadyInTime, unknown_name
 
 #: Seconds to wait for a sandbox: a warm one takes milliseconds, a cold one may have to pull an image.
 PATIENCE: Final = 120.0
@@ -30,10 +30,9 @@ _FINAL: Final = frozenset(
         api.ENV_VARS_INJECTION_REJECTED,
         api.INVALID_METADATA,
         api.VOLUME_CLAIM_TEMPLATES_ERROR,
-        api.CLAIM_EXPIRED[0],
-        api.CLAIMED_SANDBOX_EXPIRED[0],
     }
 )
+_EXPIRED: Final = frozenset({api.CLAIM_EXPIRED[0], api.CLAIMED_SANDBOX_EXPIRED[0]})
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 
 #: The events of the claim with a name, after a resourceVersion if that is known. By default a watch for each claim.
@@ -92,13 +91,15 @@ class Claims:
         own_annotations: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
         timeout: float = PATIENCE,
+        created: Callable[[SharedObject], Awaitable[None]] | None = None,
     ) -> Claim:
         """Create a claim and wait until its sandbox is ready. A claim that fails or is cancelled is deleted.
 
         Without a ``name`` the claim gets a random one that begins with ``prefix``, by default the name of the pool.
         ``shutdown_time`` (RFC 3339) deletes the claim and its sandbox at that time. ``env`` are variables of the
-        sandbox, if the template allows them. Raises ``UnknownName`` for a pool
-        that does not exist, ``ClaimFailed``, ``NotReadyInTime`` and ``NameTaken``.
+        sandbox, if the template allows them. ``created`` is called once, as soon as the claim is known to exist,
+        because it may have to wait for its sandbox beyond its ``shutdown_time``; it must not fail.
+        Raises ``UnknownName`` for a pool that does not exist, ``ClaimFailed``, ``NotReadyInTime`` and ``NameTaken``.
         """
         chosen = name or random_name(prefix or pool)
         spec: dict[str, Any] = {"warmPoolRef": {"name": pool}}
@@ -116,10 +117,23 @@ class Claims:
             },
             "spec": spec,
         }
-        creating = asyncio.create_task(self.client.create(SANDBOX_CLAIM, claim, self.namespace))
+
+        async def announce(made: SharedObject) -> None:
+            nonlocal created
+            call, created = created, None
+            if call is not None:
+                await call(made)
+
+        async def create() -> SharedObject:
+            made = await self.client.create(SANDBOX_CLAIM, claim, self.namespace)
+            await announce(made)
+            return made
+
+        creating = asyncio.create_task(create())
         ready = False
         try:
             made = await self._ready(chosen, creating, timeout)
+            await announce(made.object)
             ready = True
             return made
         finally:
@@ -190,7 +204,7 @@ class Claims:
                         claim = Claim.from_object(event.object)
                         version = event.object["metadata"]["resourceVersion"]
                         if event.type == "DELETED":
-                            raise ClaimFailed(f'claim "{name}" was deleted while it was waited for')
+                            raise ClaimGone(f'claim "{name}" was deleted while it was waited for')
                         if claim.ready or (since is not None and claim.object != since) or claim.reason:
                             return claim
             except Expired:
@@ -203,6 +217,8 @@ class Claims:
 
     async def _check(self, claim: Claim) -> None:
         """Raise an error if waiting for the claim does not help."""
+        if claim.reason in _EXPIRED:
+            raise ClaimGone(f'claim "{claim.name}" expired while it was waited for: {claim.message}', _why(claim.name))
         if claim.reason in _FINAL:
             raise ClaimFailed(f'claim "{claim.name}" cannot be served: {claim.message}', _why(claim.name))
         if claim.reason in (api.WARM_POOL_NOT_FOUND, api.TEMPLATE_NOT_FOUND):

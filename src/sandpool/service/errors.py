@@ -28,6 +28,10 @@ class ClaimFailed(ServiceError):
     """The claim cannot be served, and waiting does not help."""
 
 
+class ClaimGone(ClaimFailed):
+    """The claim expired or was deleted while it was waited for."""
+
+
 class NotReadyInTime(ServiceError):
     """The object did not become ready in the time that the caller allows."""
 
