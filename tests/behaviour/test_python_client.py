@@ -107,7 +107,42 @@ async def test_same_key_finds_the_same_sandbox_from_two_programs(world: World) -
     first, second = [await done(world, client.sandbox("pool", key="job")) for client in clients]
     assert first.name == second.name
     assert len(await world.all(SANDBOX_CLAIM)) == 1
-    await done(world, first.release())
     await done(world, second.release())
+    assert (await world.get(SANDBOX_CLAIM, first.name))["metadata"]["name"] == first.name
+    assert (await first.run(["true"])).stdout == "hello\n"
+    await done(world, first.release())
+    assert await world.all(SANDBOX_CLAIM) == []
     for client in clients:
         await end(client)
+
+
+async def test_kept_sandbox_of_a_key_outlives_the_programs_that_find_it(world: World) -> None:
+    await world.template()
+    await world.pool(1)
+    owner, other = [client_of(world, FakePodClient(play)) for _ in range(2)]
+    kept = await done(world, owner.sandbox("pool", key="job", keep=True))
+    found = await done(world, other.sandbox("pool", key="job"))
+    assert found.name == kept.name
+    await other.leases.renew()
+    await done(world, found.release())
+    assert "lifecycle" not in (await world.get(SANDBOX_CLAIM, kept.name))["spec"]
+    for client in (owner, other):
+        await end(client)
+
+
+async def test_program_that_died_releases_its_part_of_a_shared_sandbox(world: World) -> None:
+    await world.template()
+    await world.pool(1)
+    clients = [client_of(world, FakePodClient(play)) for _ in range(2)]
+    for client in clients:
+        client.leases.clock = world.clock.now
+        await done(world, client.sandbox("pool", key="job"))
+    dead, alive = clients
+    await end(dead)
+    for _ in range(6):
+        await world.wait(alive.leases.length / 3)
+        await alive.leases.renew()
+    (claim,) = await world.all(SANDBOX_CLAIM)
+    await end(alive)
+    await world.wait(2 * alive.leases.length)
+    await world.gone(SANDBOX_CLAIM, claim["metadata"]["name"])

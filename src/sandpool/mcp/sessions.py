@@ -77,7 +77,7 @@ class Session:
             yield held.sandbox
         except SandboxLost:
             self._forget(held)
-            await self._client.release(held.sandbox._claim)
+            await self._client.release(held.sandbox)
             raise
         finally:
             held.uses -= 1

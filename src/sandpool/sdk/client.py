@@ -7,18 +7,18 @@ import math
 import os
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.api.resource import SharedObject
-from sandpool.kube.errors import Conflict, NotFound
+from sandpool.kube.errors import ApiError, Conflict, NotFound
 from sandpool.sdk.claim_watch import ClaimWatch
 from sandpool.sdk.errors import PoolExhausted, SandboxLost, service_errors
-from sandpool.sdk.lease import Leases
-from sandpool.sdk.sandbox import AsyncSandbox
+from sandpool.sdk.lease import KEPT, Leases, is_kept
+from sandpool.sdk.sandbox import AsyncSandbox, Use
 from sandpool.service.claims import PATIENCE, Claim, Claims, random_name
 from sandpool.service.errors import ClaimGone, NameTaken, NotReadyInTime
 from sandpool.service.service import Service
@@ -36,6 +36,7 @@ LEASE: Final = 60.0
 CLIENT_LABEL: Final = "sandpool.dev/client"
 KEY_LABEL: Final = "sandpool.dev/key"
 _CREATE_ATTEMPTS: Final = 3
+_OTHER_REQUEST: Final = "Use another key or name, or the same pool and env."
 
 
 class AsyncClient:
@@ -69,8 +70,8 @@ class AsyncClient:
         self._router = (router, router_token)
         self.service = service
         self.id = random_name("client")
-        self.leases = Leases(service.client, service.namespace, lease)
-        self._held: dict[str, AsyncSandbox] = {}  # by the UID of the claim
+        self.leases = Leases(service.client, service.namespace, lease, self.id)
+        self._held: set[AsyncSandbox] = set()
         self._finishing: set[asyncio.Future[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -92,7 +93,9 @@ class AsyncClient:
         """Claim a sandbox: ``async with client.sandbox() as sb`` or ``sb = await client.sandbox()``.
 
         At the end of the block it is released; with ``keep`` it stays, without a lease, until it is released by name.
-        Calls with the same ``key`` get the same sandbox, also after a lost answer and from another program. ``env`` are
+        Calls with the same ``key`` get the same sandbox of the pool, also after a lost answer and from another program.
+        It is released when the last of them ends; one that any of them keeps stays. Raises ``NameTaken`` if it was made
+        with another pool or ``env``. ``env`` are
         variables of all that runs in the sandbox, if its template allows them; with late binding the sandbox is warm
         all the same. Raises ``PoolExhausted`` if no sandbox is ready within ``timeout`` seconds."""
         return SandboxRequest(self, pool, name, key, keep, timeout, env)
@@ -167,12 +170,21 @@ class AsyncClient:
             claim = await self._claims.wait_ready(name)
             return AsyncSandbox(self, claim, await self.service.sandboxes.get(claim.sandbox))
 
-    async def release(self, claim: Claim) -> None:
-        """Delete a claim, and with it its sandbox."""
-        self._held.pop(claim.uid, None)
-        self.leases.drop(claim.name)
-        with service_errors(), suppress(NotFound, Conflict):  # it is gone, or another claim has its name
-            await self.service.client.delete(SANDBOX_CLAIM, claim.name, claim.namespace, uid=claim.uid)
+    async def release(self, sandbox: AsyncSandbox) -> None:
+        """Give up a sandbox: delete its claim, and with it the sandbox, unless others use it too."""
+        claim = sandbox._claim
+        if sandbox in self._held:
+            self._held.discard(sandbox)
+            self.leases.drop(claim.name, claim.uid)
+        with service_errors():
+            await self._give_up(claim.name, claim.uid, sandbox._use)
+
+    async def _give_up(self, claim: str, uid: str, use: Use) -> None:
+        with suppress(NotFound, Conflict):  # it is gone, or another claim has its name
+            if use is Use.SHARED:
+                await self.leases.leave(claim, uid)
+            elif use is Use.OWN:
+                await self.service.client.delete(SANDBOX_CLAIM, claim, self.service.namespace, uid=uid)
 
     async def finish(self, work: Coroutine[Any, Any, None]) -> None:
         """Do work that gives something back to its end, even if the caller is cancelled meanwhile: that is told when
@@ -198,8 +210,9 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Release the sandboxes that are held, and close all connections."""
-        held = list(self._held.values())
-        await asyncio.gather(*(sandbox.release() for sandbox in held), *self._finishing, return_exceptions=True)
+        await asyncio.gather(
+            *(sandbox.release() for sandbox in list(self._held)), *self._finishing, return_exceptions=True
+        )
         await self.leases.close()
         await self._watch.close()
         await self.service.close()
@@ -221,60 +234,90 @@ class AsyncClient:
         name = request.name or (f"{request.pool[:40]}-{hashed}" if hashed else random_name(request.pool))
         try:
             with service_errors():
-                claim = await self._create(name, hashed, request)
+                claim, use = await self._claim(name, hashed, request)
                 try:
-                    made = AsyncSandbox(self, claim, await self.service.sandboxes.get(claim.sandbox))
+                    sandbox = await self.service.sandboxes.get(claim.sandbox)
                 except BaseException:
-                    if not hashed:  # others may use the sandbox of a key
-                        await self.finish(self.release(claim))
+                    await self.finish(self._undo(request, use, claim.object))
                     raise
-        except BaseException as error:
-            self.leases.drop(name)
-            if isinstance(error, NotReadyInTime):
-                raise PoolExhausted(error.message, error.advice) from error
-            if isinstance(error, ClaimGone):
-                raise SandboxLost(error.message, "Deleted", "Claim another one.") from error
-            raise
-        if not request.keep:
-            self._held[claim.uid] = made
-            self.leases.hold(claim.name, claim.uid)
+        except NotReadyInTime as error:
+            raise PoolExhausted(error.message, error.advice) from error
+        except ClaimGone as error:
+            raise SandboxLost(error.message, "Deleted", "Claim another one.") from error
+        made = AsyncSandbox(self, claim, sandbox, Use.OWN if request.keep else use)
+        if not request.keep and use is not Use.BORROWED:
+            self._held.add(made)
         return made
 
-    async def _create(self, name: str, key: str, request: SandboxRequest) -> Claim:
+    async def _claim(self, name: str, key: str, request: SandboxRequest) -> tuple[Claim, Use]:
         """Create the claim, or find it: after a lost answer, its name tells whether the first attempt made it. Its
         lease is renewed from its creation on, because the wait for a sandbox may be longer than a lease."""
+        use = Use.SHARED if key and not request.keep else Use.OWN
         labels = {CLIENT_LABEL: self.id, **({KEY_LABEL: key} if key else {})}
+        marks = ({KEPT: "true"} if request.keep else self.leases.marks()) if key else None
         for attempt in range(1, _CREATE_ATTEMPTS + 1):
-            end = None if request.keep else self.leases.end()
             try:
-                return await self._own_claims.create(
+                claim = await self._own_claims.create(
                     request.pool,
                     name=name,
                     own_labels=labels,
-                    shutdown_time=end,
+                    own_annotations=marks,
+                    shutdown_time=None if request.keep else self.leases.end(),
                     env=request.env,
                     timeout=request.timeout,
-                    created=None if request.keep else self._begin_lease,
+                    created=None if request.keep else partial(self._begin_lease, use),
+                    undo=partial(self._undo, request, use),
                 )
-            except NameTaken:
-                found = await self.service.client.get(SANDBOX_CLAIM, name, self.service.namespace)
-                made_by: dict[str, Any] = found["metadata"].get("labels") or {}
-                if made_by.get(CLIENT_LABEL) != self.id and not (key and made_by.get(KEY_LABEL) == key):
-                    raise
-                if not request.keep:
-                    self.leases.hold(name, found["metadata"]["uid"])
-                return await self._claims.wait_ready(name, request.timeout)
+                return claim, use
+            except NameTaken as taken:
+                found = await self._find(taken, name, key, request)
+                if found is not None:
+                    return found
             except OSError:
                 if attempt == _CREATE_ATTEMPTS:
                     raise
-        raise AssertionError
+        raise ClaimGone(f'claim "{name}" was deleted while it was looked for')
 
-    async def _begin_lease(self, created: SharedObject) -> None:
+    async def _find(self, taken: NameTaken, name: str, key: str, request: SandboxRequest) -> tuple[Claim, Use] | None:
+        """Use the claim that has the name, if it is of this client or of the same key. None if it is gone."""
+        try:
+            found = await self.service.client.get(SANDBOX_CLAIM, name, self.service.namespace)
+            owner: dict[str, Any] = found["metadata"].get("labels") or {}
+            if owner.get(CLIENT_LABEL) != self.id and not (key and owner.get(KEY_LABEL) == key):
+                raise taken
+            request.check(found)
+            if request.keep:
+                use = Use.OWN if owner.get(CLIENT_LABEL) == self.id else Use.BORROWED
+                found = found if is_kept(found) else await self.leases.keep(found)
+            elif is_kept(found):
+                use = Use.BORROWED
+            else:
+                use = Use.SHARED if key else Use.OWN
+                found = await self.leases.join(found, bool(key))
+        except (NotFound, Conflict):
+            return None
+        try:
+            if "deletionTimestamp" in found["metadata"]:
+                raise ClaimGone(f'claim "{name}" is being deleted')
+            return await self._claims.wait_ready(name, request.timeout), use
+        except BaseException:
+            await self.finish(self._undo(request, use, found))
+            raise
+
+    async def _begin_lease(self, use: Use, created: SharedObject) -> None:
         """Hold the lease of a claim that the server has just created."""
         is_wrong = self.leases.learn(created)
-        self.leases.hold(created["metadata"]["name"], created["metadata"]["uid"])
+        self.leases.hold(created["metadata"]["name"], created["metadata"]["uid"], use is Use.SHARED)
         if is_wrong:
             await self.leases.renew()
+
+    async def _undo(self, request: SandboxRequest, use: Use, claim: SharedObject) -> None:
+        """Give up a claim that the program never got. If that fails, it ends with its lease."""
+        name, uid = claim["metadata"]["name"], claim["metadata"]["uid"]
+        if use is not Use.BORROWED and not request.keep:
+            self.leases.drop(name, uid)
+        with suppress(ApiError, OSError):
+            await self._give_up(name, uid, use)
 
 
 class SandboxRequest:
@@ -298,6 +341,18 @@ class SandboxRequest:
         self.timeout = timeout
         self.env = env
         self._sandbox: AsyncSandbox | None = None
+
+    def check(self, found: SharedObject) -> None:
+        """Raise ``NameTaken`` if a claim was made for another request than this one."""
+        name, spec = found["metadata"]["name"], found["spec"]
+        pool = (spec.get("warmPoolRef") or {}).get("name")
+        if pool != self.pool:
+            raise NameTaken(f'claim "{name}" exists with the pool "{pool}"', _OTHER_REQUEST)
+        present = {each["name"]: each.get("value", "") for each in spec.get("env") or ()}
+        wanted = self.env or {}
+        other = sorted(each for each in present.keys() | wanted.keys() if present.get(each) != wanted.get(each))
+        if other:
+            raise NameTaken(f'claim "{name}" exists with other values of {", ".join(other)} in env', _OTHER_REQUEST)
 
     def __await__(self) -> Generator[Any, None, AsyncSandbox]:
         return self.client._acquire(self).__await__()

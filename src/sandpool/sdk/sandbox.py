@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from enum import Enum, auto
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, TypeVar, overload
 from weakref import WeakSet
@@ -36,13 +37,22 @@ _TERM: Final = "xterm-256color"
 A = TypeVar("A", AsyncCommand, AsyncShell)
 
 
+class Use(Enum):
+    """What a program may do to the claim of a sandbox when it releases it."""
+
+    OWN = auto()  # delete it
+    SHARED = auto()  # leave it; the last that leaves deletes it
+    BORROWED = auto()  # nothing: another program keeps it
+
+
 class AsyncSandbox:
     """A sandbox that this program has claimed. ``AsyncClient.sandbox`` returns one; ``release`` gives it back."""
 
-    def __init__(self, client: AsyncClient, claim: Claim, sandbox: Sandbox) -> None:
+    def __init__(self, client: AsyncClient, claim: Claim, sandbox: Sandbox, use: Use = Use.OWN) -> None:
         self._client = client
         self._service = client.service
         self._claim = claim
+        self._use = use
         self._sandbox = sandbox
         self._ports = AsyncExitStack()
         self._urls: dict[int, str] = {}
@@ -218,15 +228,15 @@ class AsyncSandbox:
             await self._client.leases.extend(self.name, seconds)
 
     async def release(self) -> None:
-        """Give the sandbox back: it is deleted with all that is in it. Idempotent. A task that is cancelled meanwhile
-        ends when that is done."""
+        """Give the sandbox back: it is deleted with all that is in it, unless other programs use the one of its key or
+        keep it. Idempotent. A task that is cancelled meanwhile ends when that is done."""
         await self._client.finish(self._release())
 
     async def _release(self) -> None:
         try:
             await self.detach()
         finally:
-            await self._client.release(self._claim)
+            await self._client.release(self)
 
     async def detach(self) -> None:
         """Close the connections to the sandbox and leave it as it is."""

@@ -92,8 +92,10 @@ class Claims:
         env: Mapping[str, str] | None = None,
         timeout: float = PATIENCE,
         created: Callable[[SharedObject], Awaitable[None]] | None = None,
+        undo: Callable[[SharedObject], Awaitable[None]] | None = None,
     ) -> Claim:
-        """Create a claim and wait until its sandbox is ready. A claim that fails or is cancelled is deleted.
+        """Create a claim and wait until its sandbox is ready. A claim that fails or is cancelled is deleted,
+        or given to ``undo``.
 
         Without a ``name`` the claim gets a random one that begins with ``prefix``, by default the name of the pool.
         ``shutdown_time`` (RFC 3339) deletes the claim and its sandbox at that time. ``env`` are variables of the
@@ -138,7 +140,7 @@ class Claims:
             return made
         finally:
             if not ready:
-                await self._undo(chosen, creating)
+                await self._undo(creating, undo or self._delete)
 
     async def wait_ready(self, name: str, timeout: float = PATIENCE) -> Claim:
         """Wait until an existing claim is ready."""
@@ -236,20 +238,21 @@ class Claims:
         advice = _why(name) if last is None else f"Find out more with: sandpool why pool {last.pool}"
         return NotReadyInTime(f'claim "{name}" was not ready within {timeout:g} s{state}', advice)
 
-    async def _undo(self, name: str, creating: asyncio.Task[SharedObject]) -> None:
-        """Delete the claim if it was created, even while this task is being cancelled."""
+    async def _undo(
+        self, creating: asyncio.Task[SharedObject], undo: Callable[[SharedObject], Awaitable[None]]
+    ) -> None:
+        """Undo the creation of a claim, if there was one, even while this task is being cancelled."""
 
-        async def undo() -> None:
-            try:
-                made = await creating
-            except (ApiError, OSError):
-                return
-            try:
-                await self.client.delete(SANDBOX_CLAIM, name, self.namespace, uid=made["metadata"]["uid"])
-            except (ApiError, OSError):
-                return  # it is gone, or the API is; the error that led here is the one to report
+        async def finish() -> None:
+            # If it fails the claim is gone, or the API is. The error that led here is the one to report.
+            with suppress(ApiError, OSError):
+                await undo(await creating)
 
-        await asyncio.shield(asyncio.create_task(undo(), name=f"release {name}"))
+        await asyncio.shield(asyncio.create_task(finish(), name="release a claim"))
+
+    async def _delete(self, claim: SharedObject) -> None:
+        metadata = claim["metadata"]
+        await self.client.delete(SANDBOX_CLAIM, metadata["name"], self.namespace, uid=metadata["uid"])
 
 
 async def _answer(first: asyncio.Task[SharedObject], watching: asyncio.Task[Claim]) -> SharedObject:
