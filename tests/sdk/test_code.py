@@ -11,6 +11,7 @@ import pytest
 from sandpool import TaskError
 from sandpool.sdk.code import AsyncCodeSession, CodeSessionEnded
 from sandpool.sdk.code_driver import MAX_OUTPUT
+from sandpool.sdk.errors import Refused
 from sandpool.sdk.results import Output
 from sandpool.service.commands import Commands
 from sandpool.service.sandboxes import Sandbox
@@ -49,6 +50,84 @@ async def test_exception_has_a_traceback_and_leaves_the_session(session: AsyncCo
         for code in ("raise SystemExit(3)", "if", "raise KeyboardInterrupt"):
             assert (await session.run(code)).error is not None
         assert (await session.run("x")).text == "5"
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        ("class Mute(Exception):\n    def __str__(self): return 1 / 0\nraise Mute", "Mute"),
+        ("class Mute(Exception):\n    def __str__(self): raise SystemExit\nraise Mute", "Mute"),
+        ("raise Exception('\\ud800')", "Exception"),
+        ("raise GeneratorExit", "GeneratorExit"),
+        ("import asyncio\nraise asyncio.CancelledError", "CancelledError"),
+        ("class Own(BaseException): pass\nraise Own", "Own"),
+        ("import sys\nsys.stdout = None\nraise ValueError", "ValueError"),
+    ],
+)
+async def test_session_outlives_every_exception(session: AsyncCodeSession, code: str, name: str) -> None:
+    async with session:
+        await session.run("x = 5")
+        error = (await session.run(code)).error
+        assert error is not None
+        assert error.name == name
+        assert (await session.run("x")).text == "5"
+
+
+async def test_code_may_await_at_its_top_level(session: AsyncCodeSession) -> None:
+    async with session:
+        begun = (
+            "import asyncio\n"
+            "queue = asyncio.Queue()\n"
+            "async def put(item): await queue.put(item)\n"
+            "await put(1)\n"
+            "await queue.get()"
+        )
+        assert (await session.run(begun)).check().text == "1"
+        # The loop is the same one, and its tasks go on while code awaits.
+        await session.run("async def later(): return await queue.get()")
+        await session.run(
+            "async def start():\n    global task\n    task = asyncio.ensure_future(later())\nawait start()"
+        )
+        assert (await session.run("await put(2)\nawait task")).check().text == "2"
+        assert (await session.run("[each async for each in nothing()]")).error is not None
+        failed = (await session.run("async def fail():\n    return 1 / 0\nawait fail()")).error
+        assert failed is not None
+        assert failed.traceback.startswith('Traceback (most recent call last):\n  File "<code>", line 3, in <module>')
+        assert "asyncio" not in failed.traceback
+        assert (await session.call("await asyncio.sleep(0, given)", {"given": 3})).value == 3
+        assert (await session.run("asyncio.run(asyncio.sleep(0, 4))")).text == "4"
+
+
+async def test_awaiting_code_is_interrupted(session: AsyncCodeSession) -> None:
+    async with session:
+        await session.run("import asyncio\nended = []")
+        code = "try:\n    print('begun')\n    await asyncio.Event().wait()\nfinally:\n    ended.append(1)"
+        done = await session.run(code, timeout=1.0)
+        assert done.error is not None
+        assert (done.error.name, done.stdout, done.stderr) == ("KeyboardInterrupt", "begun\n", "")
+        assert (await session.run("await asyncio.sleep(0)\nended")).text == "[1]"
+
+
+MATPLOTLIB = """
+import sys, types
+class Figure:
+    def savefig(self, file, format, bbox_inches): file.write(f"<{format}>".encode())
+pyplot = types.ModuleType("pyplot")
+pyplot.get_fignums, pyplot.figure, pyplot.close = lambda: [1], lambda number: Figure(), lambda which: None
+sys.modules["matplotlib.pyplot"] = pyplot
+"""
+
+
+async def test_figures_are_pictures_in_the_formats_that_are_asked_for(session: AsyncCodeSession) -> None:
+    async with session:
+        (figure,) = (await session.run(MATPLOTLIB)).results
+        assert (figure.png, figure.svg, figure.is_figure) == (b"<png>", None, True)
+        (figure,) = (await session.run("", figures=["svg"])).results
+        assert (figure.png, figure.svg) == (None, "<svg>")
+        (figure,) = (await session.run("", figures=["png", "svg"])).results
+        assert (figure.png, figure.svg) == (b"<png>", "<svg>")
+        with pytest.raises(Refused, match="gif"):
+            await session.run("", figures=["gif"])  # type: ignore[list-item]
 
 
 async def test_output_of_programs_is_captured(session: AsyncCodeSession) -> None:
@@ -96,6 +175,20 @@ async def test_value_is_passed_as_json(session: AsyncCodeSession) -> None:
         refused = await session.call("object()", {})
         assert refused.error is not None
         assert "JSON" in refused.error.value
+        for code in ("2**70", "[-2**70]", "'\\ud800'"):
+            assert (await session.call(code, {})).error is not None
+        assert (await session.call("[2**64 - 1, -2**63, 0.5]", {})).value == [2**64 - 1, -(2**63), 0.5]
+
+
+async def test_what_cannot_be_passed_is_refused_and_leaves_the_session(session: AsyncCodeSession) -> None:
+    async with session:
+        await session.run("x = 1")
+        for variables in ({"given": {1}}, {"given": 2**70}, {"given": "\ud800"}):
+            with pytest.raises(Refused, match="JSON"):
+                await session.call("given", variables)
+        with pytest.raises(Refused, match="JSON"):
+            await session.run("'\ud800'")
+        assert (await session.run("x")).text == "1"
 
 
 async def test_code_past_its_timeout_is_interrupted(session: AsyncCodeSession) -> None:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Literal, Self, TypeVar, get_args
 
 import orjson
 
 from sandpool.kube.pod_client import STDERR
 from sandpool.sdk.code_driver import MAX_OUTPUT
-from sandpool.sdk.errors import Diagnosis, SandboxLost, SandpoolError, TaskError
+from sandpool.sdk.errors import Diagnosis, Refused, SandboxLost, SandpoolError, TaskError
 from sandpool.sdk.results import Output
 from sandpool.service.commands import Command, Commands, KeptOutput, RunningCommand
 from sandpool.service.sandboxes import Sandbox
@@ -31,6 +31,9 @@ _MAX_ANSWER: Final = 64 << 20
 _INTERRUPT_GRACE: Final = 2.0
 _PYTHON: Final = ("python3", "-u", "-c")
 
+#: A format of pictures of figures of matplotlib.
+FigureFormat = Literal["png", "svg"]
+FIGURE_FORMATS: Final = get_args(FigureFormat)
 #: Receives output as it arrives. The session reads no further before an awaitable that it returns is done.
 Receiver = Callable[[Output], Awaitable[None] | None]
 
@@ -120,13 +123,23 @@ class AsyncCodeSession:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def run(self, code: str, *, timeout: float | None = None, stream: Receiver | None = None) -> Execution:
+    async def run(
+        self,
+        code: str,
+        *,
+        timeout: float | None = None,
+        stream: Receiver | None = None,
+        figures: Sequence[FigureFormat] = ("png",),
+    ) -> Execution:
         """Run code, with the names that earlier code of this session defined. ``stream`` receives output as it arrives.
-        Output beyond 1 MiB on stdout or stderr is dropped, and the outcome says that it is truncated.
+        Output beyond 1 MiB on stdout or stderr is dropped, and the outcome says that it is truncated. ``figures`` are
+        the formats of the pictures of matplotlib. The code may use ``await`` outside of functions.
 
         Code that takes longer than ``timeout`` is interrupted, as by Ctrl-C: the outcome has a KeyboardInterrupt and
         the session keeps its state. Raises ``CodeSessionEnded`` if it does not stop."""
-        return await self._execute({"code": code}, timeout, stream)
+        if unknown := set(figures) - set(FIGURE_FORMATS):
+            raise Refused(f"figures cannot be in the formats {sorted(unknown)}", "Use png and svg.")
+        return await self._execute({"code": code, "figures": list(figures)}, timeout, stream)
 
     async def call(self, code: str, variables: Mapping[str, Any], *, timeout: float | None = None) -> Execution:
         """Run code with variables set before; ``value`` of the outcome is the last expression, passed as JSON."""
@@ -145,11 +158,12 @@ class AsyncCodeSession:
 
     async def _execute(self, request: dict[str, Any], timeout: float | None, stream: Receiver | None) -> Execution:
         async with self._lock, self._diagnosed():
+            data = _encoded({**request, "id": self._number + 1})
             finished = False
             try:
                 running = await self._start()
                 self._number += 1
-                await running.send(orjson.dumps({**request, "id": self._number}) + b"\n")
+                await running.send(data)
                 answering = asyncio.create_task(self._answer(stream))
                 try:
                     done, _ = await asyncio.wait((answering,), timeout=timeout)
@@ -196,6 +210,14 @@ class AsyncCodeSession:
         done, _ = await asyncio.wait((answering,), timeout=_INTERRUPT_GRACE)
         if not done:
             raise CodeSessionEnded("the code did not stop when it was interrupted; its session and its state are gone")
+
+
+def _encoded(request: dict[str, Any]) -> bytes:
+    """A line of JSON. Raises ``Refused`` if something in the request cannot be passed."""
+    try:
+        return orjson.dumps(request) + b"\n"
+    except TypeError as error:
+        raise Refused(f"code and variables are passed as JSON: {error}") from None
 
 
 class _Printed:
@@ -279,11 +301,18 @@ class AsyncCode:
         self._diagnosed = diagnosed
         self._default: AsyncCodeSession | None = None
 
-    async def run(self, code: str, *, timeout: float | None = None, stream: Receiver | None = None) -> Execution:
+    async def run(
+        self,
+        code: str,
+        *,
+        timeout: float | None = None,
+        stream: Receiver | None = None,
+        figures: Sequence[FigureFormat] = ("png",),
+    ) -> Execution:
         """Run code in the default session; see ``AsyncCodeSession.run``."""
         if self._default is None:
             self._default = self.session()
-        return await self._default.run(code, timeout=timeout, stream=stream)
+        return await self._default.run(code, timeout=timeout, stream=stream, figures=figures)
 
     def session(self) -> AsyncCodeSession:
         """A session of its own. It starts with its first call; close it, or use it as a context manager."""

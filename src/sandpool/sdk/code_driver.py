@@ -27,6 +27,8 @@ TEXTS = (
     ("latex", "_repr_latex_"),
     ("json", "_repr_json_"),
 )
+COROUTINE = 0x80  # the flag of code that awaits: inspect.CO_COROUTINE
+INTEGERS = range(-(1 << 63), 1 << 64)  # those that the client's JSON has
 
 
 class Channel:
@@ -37,7 +39,8 @@ class Channel:
         self.lock = threading.Lock()
 
     def send(self, message: dict[str, Any]) -> None:
-        data = json.dumps(message).encode() + b"\n"
+        # Text of the user may have lone surrogates, which the client refuses to read.
+        data = json.dumps(message, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
         with self.lock:
             while data:
                 data = data[os.write(self.descriptor, data) :]
@@ -118,8 +121,8 @@ def rich(value: object) -> dict[str, Any]:
     return shown
 
 
-def figures() -> list[dict[str, Any]]:
-    """The open figures of matplotlib, as pictures; closes them."""
+def figures(formats: list[str]) -> list[dict[str, Any]]:
+    """The open figures of matplotlib, as pictures in these formats; closes them."""
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is None:
         return []
@@ -127,39 +130,92 @@ def figures() -> list[dict[str, Any]]:
 
     shown: list[dict[str, Any]] = []
     for number in pyplot.get_fignums():
-        buffer = io.BytesIO()
-        pyplot.figure(number).savefig(buffer, format="png", bbox_inches="tight")
-        shown.append({"text": f"Figure {number}", "figure": True, "png": base64.b64encode(buffer.getvalue()).decode()})
+        picture: dict[str, Any] = {"text": f"Figure {number}", "figure": True}
+        for name in formats:
+            buffer = io.BytesIO()
+            pyplot.figure(number).savefig(buffer, format=name, bbox_inches="tight")
+            content = buffer.getvalue()
+            picture[name] = content.decode() if name == "svg" else base64.b64encode(content).decode()
+        shown.append(picture)
     pyplot.close("all")
     return shown
 
 
-def execute(code: str, variables: dict[str, Any]) -> tuple[Any, list[dict[str, Any]]]:
-    """Run code. Returns the results and the value of the last expression, if there is one."""
-    tree = ast.parse(code, "<code>")
-    last = None
-    if tree.body and isinstance(tree.body[-1], ast.Expr):
-        last = ast.Expression(tree.body[-1].value)
-        del tree.body[-1]
-    exec(compile(tree, "<code>", "exec"), variables)
-    value = eval(compile(last, "<code>", "eval"), variables) if last is not None else None
-    results = [rich(value)] if value is not None else []
-    return value, results + figures()
+class Interpreter:
+    """Runs the code of a session, which keeps its names.
+
+    Code may await at its top level. One event loop serves all code of the session, so that what belongs to the loop can
+    be used again; other tasks go on while code awaits."""
+
+    def __init__(self) -> None:
+        self.variables: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
+        self.loop: Any = None
+
+    def execute(self, code: str, formats: list[str]) -> tuple[Any, list[dict[str, Any]]]:
+        """Run code. Returns the results and the value of the last expression, if there is one."""
+        tree = ast.parse(code, "<code>")
+        last = None
+        if tree.body and isinstance(tree.body[-1], ast.Expr):
+            last = ast.Expression(tree.body[-1].value)
+            del tree.body[-1]
+        self.run(tree, "exec")
+        value = self.run(last, "eval") if last is not None else None
+        results = [rich(value)] if value is not None else []
+        return value, results + figures(formats)
+
+    def run(self, tree: Any, mode: str) -> Any:
+        compiled = compile(tree, "<code>", mode, flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        value = eval(compiled, self.variables)
+        return self.wait(value) if compiled.co_flags & COROUTINE else value
+
+    def wait(self, awaiting: Any) -> Any:
+        import asyncio
+
+        if self.loop is None or self.loop.is_closed():
+            self.loop = asyncio.new_event_loop()
+        task = self.loop.create_task(awaiting)
+        try:
+            return self.loop.run_until_complete(task)
+        finally:
+            if not task.done():  # it was interrupted, and must not go on with the next code
+                task.cancel()
+                self.loop.run_until_complete(asyncio.wait([task]))
+            if not task.cancelled():
+                task.exception()  # or the loop would complain that it was not looked at
+
+
+def as_json(value: object) -> Any:
+    """The value as the client reads it. Raises ``TypeError`` and ``ValueError`` if it cannot be passed."""
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+    text.encode()
+    return json.loads(text, parse_int=integer)
+
+
+def integer(digits: str) -> int:
+    number = int(digits)
+    if number not in INTEGERS:
+        raise ValueError("an integer of the value has more than 64 bits and cannot be passed as JSON")
+    return number
 
 
 def described(error: BaseException, code: str) -> dict[str, str]:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename != "<string>"]  # the driver itself
+    first = next((index for index, frame in enumerate(own) if frame.filename == "<code>"), 0)  # after the event loop
     lines = code.splitlines()
     text = ["Traceback (most recent call last):\n"]
-    for frame in own:
+    for frame in own[first:]:
         text.append(f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}\n')
         if frame.filename == "<code>" and 0 < (frame.lineno or 0) <= len(lines):
             text.append(f"    {lines[(frame.lineno or 1) - 1].strip()}\n")
         elif frame.line:
             text.append(f"    {frame.line}\n")
     text += traceback.format_exception_only(type(error), error)
-    return {"name": type(error).__name__, "value": str(error), "traceback": "".join(text)}
+    try:
+        value = str(error)
+    except BaseException:  # noqa: BLE001
+        value = "<its text cannot be read>"
+    return {"name": type(error).__name__, "value": value, "traceback": "".join(text)}
 
 
 def main() -> None:
@@ -175,25 +231,26 @@ def main() -> None:
     # Streams of the same descriptors, which replace what cannot be encoded.
     sys.stdout = open(1, "w", 1, "utf-8", "replace", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", 1, "utf-8", "replace", closefd=False)  # noqa: SIM115
-    variables: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
+    interpreter = Interpreter()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel.send({"pid": os.getpid(), "version": sys.version.split()[0]})
     for line in iter(requests.readline, b""):
         request = json.loads(line)
         answer: dict[str, Any] = {"done": request["id"], "results": [], "error": None}
         try:
-            variables.update(request.get("variables", {}))
+            interpreter.variables.update(request.get("variables", {}))
             signal.signal(signal.SIGINT, signal.default_int_handler)
             try:
-                value, answer["results"] = execute(request["code"], variables)
+                value, answer["results"] = interpreter.execute(request["code"], request.get("figures", ["png"]))
             finally:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
             if request.get("returns"):
-                answer["value"] = json.loads(json.dumps(value, allow_nan=False))
-        except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001
+                answer["value"] = as_json(value)
+        except BaseException as error:  # noqa: BLE001
+            # Also what usually ends a program, such as SystemExit: the session and its state outlive their code.
             answer["error"] = described(error, request["code"])
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):  # the code may have closed it
+            with contextlib.suppress(Exception):  # the code may have closed or replaced it
                 stream.flush()
         answer["dropped"] = {capture.stream: capture.drain() for capture in captures}
         channel.send(answer)
