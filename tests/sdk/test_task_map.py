@@ -152,7 +152,39 @@ async def test_pool_without_sandboxes_ends_the_map(world: World, client: AsyncCl
     assert await client.map("input", []) == []
 
 
+async def test_input_that_cannot_be_passed_is_refused_alone(
+    world: World, client: AsyncClient, pods: FakePodClient
+) -> None:
+    await pool(world)
+    for unfit in ({2}, 2**70, "\ud800"):
+        with pytest.raises(Refused, match=r"input 1 was refused: .*JSON"):
+            await client.map("input", [1, unfit], parallelism=1)
+        for sessions in (False, True):
+            one, error, last = await client.map(
+                "input", [1, unfit, 3], parallelism=1, sessions=sessions, return_exceptions=True
+            )
+            assert (one, type(error), last) == (1, Refused, 3)
+
+
+async def test_error_of_the_progress_bar_is_raised_as_it_is(world: World, client: AsyncClient) -> None:
+    await pool(world)
+
+    def show(finished: int, total: int) -> None:
+        raise ValueError(f"{finished} of {total}")
+
+    with pytest.raises(ValueError, match="1 of 1"):
+        await client.map("input", [1], progress=show)
+    assert await world.all(SANDBOX_CLAIM) == []
+
+
+class Doubler:
+    def double(self, number: int) -> int:
+        return number * 2
+
+
 def test_task_is_code_or_a_function_with_source() -> None:
+    with pytest.raises(Refused, match="method of an object"):
+        source_of(Doubler().double)
     assert source_of("  input") == "input"
     assert source_of(double) == "def double(number: int) -> int:\n    return number * 2\n\ndouble(input)"
     for unfit in (lambda each: each, len):

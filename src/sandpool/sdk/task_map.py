@@ -69,7 +69,7 @@ class TaskMap:
                 await self._all_finished.wait()
                 for worker in self._claiming:
                     worker.cancel()
-        except* SandpoolError as errors:
+        except BaseExceptionGroup as errors:
             raise _first(errors) from None
         return self._results
 
@@ -146,8 +146,10 @@ class TaskMap:
         try:
             done = await session.call(self.code, {"input": self._inputs[index]}, timeout=self.timeout)
             self._finish(index, done.check().value)
-        except (TaskError, CodeSessionEnded) as error:
-            failed = error if isinstance(error, TaskError) else TaskError(str(error))
+        except (TaskError, CodeSessionEnded, Refused) as error:
+            failed: SandpoolError = TaskError(str(error)) if isinstance(error, CodeSessionEnded) else error
+            if isinstance(error, Refused):
+                failed = Refused(f"input {index} was refused: {error.message}")
             if not self.return_exceptions:
                 raise failed from error
             self._finish(index, failed)
@@ -157,6 +159,8 @@ def source_of(task: str | Callable[[Any], Any]) -> str:
     """The code of a task: itself, or the source of a function and a call of it."""
     if isinstance(task, str):
         return textwrap.dedent(task)
+    if inspect.ismethod(task):
+        raise Refused("a method of an object cannot be sent", "Pass a function that needs nothing outside of itself.")
     name = getattr(task, "__name__", "")
     try:
         source = textwrap.dedent(inspect.getsource(task))
@@ -167,7 +171,7 @@ def source_of(task: str | Callable[[Any], Any]) -> str:
     return f"{source}\n{name}(input)"
 
 
-def _first(errors: BaseExceptionGroup[SandpoolError]) -> SandpoolError:
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     first = errors.exceptions[0]
     return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
