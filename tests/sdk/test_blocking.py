@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import ClassVar
@@ -111,3 +113,30 @@ def test_client_is_closed_once(closed: list[StandIn]) -> None:
 def test_real_client_offers_what_the_stand_in_replaces() -> None:
     for name in ("sandbox", "close"):
         assert callable(getattr(AsyncClient, name))
+
+
+INTERRUPTED = """
+import asyncio, signal, threading
+from sandpool.sdk.blocking import LoopThread
+
+loop, ended = LoopThread(), []
+
+async def work():
+    try:
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        await asyncio.Event().wait()
+    finally:
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        ended.append("ended")
+
+try:
+    loop.run(work())
+except KeyboardInterrupt:
+    print("interrupted", *ended)
+"""
+
+
+def test_interrupted_call_waits_for_the_end_of_its_work() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("interrupted ended\n", 0), done.stderr

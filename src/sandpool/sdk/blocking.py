@@ -9,7 +9,8 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, update_wrapper
+from concurrent.futures import Future, wait
+from functools import cached_property, partial, update_wrapper
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, overload
 from weakref import finalize
 
@@ -40,12 +41,22 @@ class _Worker:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run a coroutine in the loop and return its result. Ctrl-C cancels it and waits for its end."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Run a coroutine in the loop and return its result. Ctrl-C cancels it and waits for its end; a second one
+        does not wait."""
+        ended: Future[R] = Future()
+        tasks: list[asyncio.Task[R]] = []
+
+        def start() -> None:
+            task = self._loop.create_task(work)
+            tasks.append(task)
+            task.add_done_callback(partial(_copy, ended))
+
+        self._loop.call_soon_threadsafe(start)
         try:
-            return future.result()
+            return ended.result()
         except KeyboardInterrupt:
-            future.cancel()
+            self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
+            wait((ended,))
             raise
 
     def stop(self) -> None:
@@ -64,6 +75,17 @@ class _Worker:
         await asyncio.sleep(0)  # to close their sockets
 
 
+def _copy(ended: Future[R], task: asyncio.Task[R]) -> None:
+    """Pass on how a task has ended."""
+    if task.cancelled():
+        ended.cancel()
+        ended.set_running_or_notify_cancel()
+    elif (error := task.exception()) is not None:
+        ended.set_exception(error)
+    else:
+        ended.set_result(task.result())
+
+
 class LoopThread:
     """The loop of a client, for the client and everything that comes from it. When the last of them is given up, the
     client is closed and the thread ends: ``with Client().sandbox()`` leaves nothing behind."""
@@ -73,7 +95,8 @@ class LoopThread:
         self._end: finalize[..., LoopThread] = finalize(self, self._worker.stop)
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run a coroutine in the loop and return its result. Ctrl-C cancels it and waits for its end."""
+        """Run a coroutine in the loop and return its result. Ctrl-C cancels it and waits for its end; a second one
+        does not wait."""
         return self._worker.run(work)
 
     def serve(self, client: AsyncClient) -> None:
