@@ -114,6 +114,17 @@ async def test_metadata_of_a_claim_reach_its_pod_and_are_kept(world: World) -> N
     assert is_ready(await world.get(SANDBOX_CLAIM, "mine"))
 
 
+@pytest.mark.parametrize("annotation", [labels.IDLE_FREEZE_AFTER, labels.IDLE_SUSPEND_AFTER, labels.IDLE_CPU])
+async def test_sleep_annotations_of_a_claim_reach_its_warm_pod(world: World, annotation: str) -> None:
+    await world.template()
+    await world.pool(1)
+    value = "50m" if annotation == labels.IDLE_CPU else "30s"
+    await world.claim("mine", additionalPodMetadata={"annotations": {annotation: value}})
+    box = (await world.served(1))["mine"]
+    assert box["metadata"]["labels"][labels.LAUNCH_TYPE] == labels.LAUNCH_WARM
+    assert (await world.get(POD, box["metadata"]["name"]))["metadata"]["annotations"][annotation] == value
+
+
 async def test_deleting_a_claim_deletes_its_sandbox(world: World) -> None:
     await world.template()
     await world.pool(1)
