@@ -9,7 +9,7 @@ import pytest
 
 from sandpool import PoolExhausted, SandboxLost, ServiceUnavailable, TaskError
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM
-from sandpool.api.labels import MAX_CLAIMS
+from sandpool.api.labels import IDLE_FREEZE_AFTER, IDLE_SUSPEND_AFTER, MAX_CLAIMS
 from sandpool.kube.client import MergePatch
 from sandpool.sdk.client import CLIENT_LABEL, AsyncClient
 from sandpool.sdk.errors import Refused
@@ -86,6 +86,24 @@ async def test_claim_with_variables_gets_them_in_a_warm_sandbox(world: World, cl
         assert sandbox.launch == "warm"
         pod = await world.get(POD, claim["status"]["sandbox"]["name"])
         assert world.binder.environments[pod["metadata"]["uid"]] == {"TASK": "42"}
+
+
+async def test_times_of_sleep_of_a_claim_reach_its_warm_pod(world: World, client: AsyncClient) -> None:
+    await filled_pool(world)
+    async with client.sandbox(freeze_after=0.5, suspend_after="2h") as sandbox:
+        assert sandbox.launch == "warm"
+        wanted = {IDLE_FREEZE_AFTER: "0.5s", IDLE_SUSPEND_AFTER: "2h"}
+
+        async def pod_has_them() -> bool:
+            annotations = (await world.get(POD, sandbox._sandbox.pod))["metadata"].get("annotations") or {}
+            return wanted.items() <= annotations.items()
+
+        await world.until(pod_has_them)
+    async with client.sandbox(key="job", freeze_after="never"):
+        with pytest.raises(NameTaken, match=IDLE_FREEZE_AFTER):
+            await client.sandbox(key="job", freeze_after=60)
+    with pytest.raises(Refused, match="is not a duration"):
+        client.sandbox(suspend_after="later")
 
 
 async def test_all_claims_of_a_client_share_one_watch(world: World, client: AsyncClient) -> None:

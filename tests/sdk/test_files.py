@@ -40,7 +40,19 @@ async def test_files_are_written_read_listed_moved_and_removed(files: AsyncFiles
     assert os.listdir(directory) == ["a"]
 
 
+async def test_entries_have_types_and_sizes(files: AsyncFiles, directory: Path) -> None:
+    await files.write("a/b/text", "12345")
+    (directory / "a" / "link").symlink_to("b/text")
+    before, link = await files.entries("a")
+    assert (before.name, before.type, before.path) == ("b", "directory", f"{directory}/a/b")
+    assert (link.name, link.type, link.link) == ("link", "file", "b/text")
+    assert [(each.name, each.size) for each in await files.entries(depth=3) if each.name == "text"] == [("text", 5)]
+    assert await files.entries("a/b", depth=9) == [each for each in await files.entries(depth=9) if each.name == "text"]
+
+
 async def test_missing_files_are_errors(files: AsyncFiles) -> None:
+    with pytest.raises(FileError, match="no file or directory none"):
+        await files.entries("none")
     for failing in (files.read("none"), files.list("none"), files.remove("none"), files.move("none", "x")):
         with pytest.raises(FileError, match="none in the sandbox"):
             await failing

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from sandpool.api.kinds import SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
+from sandpool.api.labels import IDLE_FREEZE_AFTER, IDLE_SUSPEND_AFTER
 from sandpool.sdk.client import AsyncClient
+from sandpool.sdk.errors import Refused
 from sandpool.sdk.pool import covers
 from sandpool.service.errors import NameTaken, UnknownName
 from sandpool.service.templates import TemplateInUse
@@ -40,6 +42,29 @@ async def test_same_pool_and_template_are_found_again(world: World, client: Asyn
     assert (await same.status()).desired == 1
     await client.pool("fast", size=3)
     assert (await same.status()).desired == 3
+
+
+async def test_template_has_times_of_sleep_and_a_policy_for_variables(world: World, client: AsyncClient) -> None:
+    for policy in ("Overrides", "Allowed"):
+        await client.template(
+            policy.lower(),
+            image="image:1",
+            freeze_after=90,
+            suspend_after="2h",
+            late_binding=policy == "Allowed",
+            env_policy=policy if policy == "Overrides" else None,
+        )
+        template = await world.get(SANDBOX_TEMPLATE, policy.lower())
+        assert template["spec"]["envVarsInjectionPolicy"] == policy
+        assert template["spec"]["podTemplate"]["metadata"]["annotations"] == {
+            IDLE_FREEZE_AFTER: "90s",
+            IDLE_SUSPEND_AFTER: "2h",
+        }
+    with pytest.raises(NameTaken, match="is different"):  # variables would not be bound late
+        await client.template("overrides", image="image:1", late_binding=True, env_policy="Overrides")
+    for time in ("soon", -1, float("inf")):
+        with pytest.raises(Refused, match="is not a duration"):
+            await client.template("other", image="image:1", freeze_after=time)
 
 
 async def test_different_ones_of_the_same_name_are_not_touched(world: World, client: AsyncClient) -> None:

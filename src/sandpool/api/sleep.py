@@ -58,6 +58,14 @@ def is_sleep_time(text: str) -> bool:
     return text == NEVER or parse_seconds(text) is not None
 
 
+def sleep_time(time: float | str) -> str:
+    """The value of an annotation for a time in seconds, or in the form of the annotations. Raises ``ValueError``."""
+    text = time if isinstance(time, str) else f"{time:.3f}".rstrip("0").rstrip(".") + "s"
+    if not is_sleep_time(text):
+        raise ValueError(f'"{time}" is not a duration: use seconds, a form like 30s, 5m or 1h30m, or "{NEVER}"')
+    return text
+
+
 def _seconds(given: Mapping[str, str], key: str, problems: list[str]) -> float | None:
     text = given.get(key, NEVER)
     if text == NEVER:

@@ -15,7 +15,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar,
 from weakref import finalize
 
 from sandpool.sdk.attached import AsyncCommand, AsyncShell
-from sandpool.sdk.client import DEFAULT_POOL, LEASE, AsyncClient
+from sandpool.sdk.client import DEFAULT_POOL, LEASE, AsyncClient, EnvPolicy
 from sandpool.sdk.code import AsyncCode, AsyncCodeSession
 from sandpool.sdk.file_watch import AsyncFileWatch, FileEvent
 from sandpool.sdk.files import AsyncFiles
@@ -169,6 +169,7 @@ class Files(_Blocking[AsyncFiles]):
     read_text = blocking(AsyncFiles.read_text)
     write = blocking(AsyncFiles.write)
     list = blocking(AsyncFiles.list)
+    entries = blocking(AsyncFiles.entries)
     stat = blocking(AsyncFiles.stat)
     exists = blocking(AsyncFiles.exists)
     move = blocking(AsyncFiles.move)
@@ -467,12 +468,23 @@ class Client(_Blocking[AsyncClient]):
         key: str | None = None,
         keep: bool = False,
         env: Mapping[str, str] | None = None,
+        freeze_after: float | str | None = None,
+        suspend_after: float | str | None = None,
         timeout: float = PATIENCE,
     ) -> Sandbox:
         """Claim a sandbox; use it as a context manager, or call ``release``. See ``AsyncClient.sandbox``."""
 
         async def claim() -> AsyncSandbox:
-            return await self._async.sandbox(pool, name=name, key=key, keep=keep, env=env, timeout=timeout)
+            return await self._async.sandbox(
+                pool,
+                name=name,
+                key=key,
+                keep=keep,
+                env=env,
+                freeze_after=freeze_after,
+                suspend_after=suspend_after,
+                timeout=timeout,
+            )
 
         return Sandbox(self._loop.run(claim()), self._loop, keep)
 
@@ -489,12 +501,27 @@ class Client(_Blocking[AsyncClient]):
         port: int | None = None,
         runtime: str | None = None,
         freeze: bool = False,
+        freeze_after: float | str | None = None,
+        suspend_after: float | str | None = None,
         late_binding: bool = False,
+        env_policy: EnvPolicy | None = None,
     ) -> Template:
         """Create or find a template. See ``AsyncClient.template``."""
-        limits: dict[str, Any] = {"cpu": cpu, "memory": memory, "disk": disk, "port": port, "runtime": runtime}
         making = self._async.template(
-            name, image=image, command=command, env=env, freeze=freeze, late_binding=late_binding, **limits
+            name,
+            image=image,
+            command=command,
+            env=env,
+            cpu=cpu,
+            memory=memory,
+            disk=disk,
+            port=port,
+            runtime=runtime,
+            freeze=freeze,
+            freeze_after=freeze_after,
+            suspend_after=suspend_after,
+            late_binding=late_binding,
+            env_policy=env_policy,
         )
         return Template(self._loop.run(making), self._loop)
 

@@ -10,13 +10,14 @@ from contextlib import suppress
 from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from sandpool.api.kinds import SANDBOX_CLAIM
+from sandpool.api.labels import IDLE_FREEZE_AFTER, IDLE_SUSPEND_AFTER
 from sandpool.api.resource import SharedObject
 from sandpool.kube.errors import ApiError, Conflict, NotFound
 from sandpool.sdk.claim_watch import ClaimWatch
-from sandpool.sdk.errors import PoolExhausted, SandboxLost, service_errors
+from sandpool.sdk.errors import PoolExhausted, Refused, SandboxLost, service_errors
 from sandpool.sdk.lease import KEPT, Leases, is_kept
 from sandpool.sdk.sandbox import AsyncSandbox, Use
 from sandpool.service.claims import PATIENCE, Claim, Claims, random_name
@@ -30,13 +31,15 @@ if TYPE_CHECKING:
 
 #: The pool of sandboxes if none is named: that of ``sandpool run``.
 DEFAULT_POOL: Final = "python"
+#: Whether claims may set variables, and also replace those of the template.
+EnvPolicy = Literal["Allowed", "Overrides", "Disallowed"]
 #: Seconds that claims of a program outlive it.
 LEASE: Final = 60.0
 #: On claims: the client that holds it, and the hash of the key that it was made with.
 CLIENT_LABEL: Final = "sandpool.dev/client"
 KEY_LABEL: Final = "sandpool.dev/key"
 _CREATE_ATTEMPTS: Final = 3
-_OTHER_REQUEST: Final = "Use another key or name, or the same pool and env."
+_OTHER_REQUEST: Final = "Use another key or name, or the same arguments."
 
 
 class AsyncClient:
@@ -88,6 +91,8 @@ class AsyncClient:
         key: str | None = None,
         keep: bool = False,
         env: Mapping[str, str] | None = None,
+        freeze_after: float | str | None = None,
+        suspend_after: float | str | None = None,
         timeout: float = PATIENCE,
     ) -> SandboxRequest:
         """Claim a sandbox: ``async with client.sandbox() as sb`` or ``sb = await client.sandbox()``.
@@ -95,10 +100,14 @@ class AsyncClient:
         At the end of the block it is released; with ``keep`` it stays, without a lease, until it is released by name.
         Calls with the same ``key`` get the same sandbox of the pool, also after a lost answer and from another program.
         It is released when the last of them ends; one that any of them keeps stays. Raises ``NameTaken`` if it was made
-        with another pool or ``env``. ``env`` are
-        variables of all that runs in the sandbox, if its template allows them; with late binding the sandbox is warm
-        all the same. Raises ``PoolExhausted`` if no sandbox is ready within ``timeout`` seconds."""
-        return SandboxRequest(self, pool, name, key, keep, timeout, env)
+        with another pool, ``env`` or times of sleep. ``env`` are variables of all that runs in the sandbox, if its
+        template allows them; with late binding the sandbox is warm all the same. On the local home, a sandbox that was
+        not used for the time ``freeze_after`` is frozen, and after ``suspend_after`` suspended, until it is used again:
+        seconds, a duration such as "5m", or "never". The template must not set the same one differently. Raises
+        ``PoolExhausted`` if no sandbox is ready within ``timeout`` seconds."""
+        sleep = {IDLE_FREEZE_AFTER: _sleep_time(freeze_after), IDLE_SUSPEND_AFTER: _sleep_time(suspend_after)}
+        annotations = {annotation: time for annotation, time in sleep.items() if time is not None}
+        return SandboxRequest(self, pool, name, key, keep, timeout, env, annotations)
 
     async def map(
         self,
@@ -140,20 +149,39 @@ class AsyncClient:
         port: int | None = None,
         runtime: str | None = None,
         freeze: bool = False,
+        freeze_after: float | str | None = None,
+        suspend_after: float | str | None = None,
         late_binding: bool = False,
+        env_policy: EnvPolicy | None = None,
     ) -> AsyncTemplate:
         """Create a template of an image, or find the one of this name if no image is given.
 
         ``command`` replaces that of the image; ``cpu``, ``memory`` and ``disk`` are limits, such as "2" and "1Gi"; a
         sandbox is ready when its ``port`` accepts connections; ``freeze`` stops sandboxes until they are claimed;
-        ``late_binding`` lets claims set variables and gets them warm sandboxes. A template of this name that is the
-        same is used as it is. Raises ``NameTaken`` if it is different."""
+        ``freeze_after`` and ``suspend_after`` are those of ``sandbox``, for all sandboxes of the template.
+        ``late_binding`` lets claims set variables and gets them warm sandboxes; ``env_policy`` says whether claims may
+        set variables, and with "Overrides" those of the template too. A template of this name that is the same is used
+        as it is. Raises ``NameTaken`` if it is different."""
         from sandpool.sdk.pool import ensure_template
         from sandpool.service.templates import NewTemplate
 
         new = None
         if image is not None:
-            new = NewTemplate(image, command, env, cpu, memory, disk, port, runtime, freeze, late_binding=late_binding)
+            new = NewTemplate(
+                image=image,
+                command=command,
+                env=env,
+                cpu=cpu,
+                memory=memory,
+                disk=disk,
+                port=port,
+                runtime=runtime,
+                freeze=freeze,
+                freeze_after=_sleep_time(freeze_after),
+                suspend_after=_sleep_time(suspend_after),
+                late_binding=late_binding,
+                env_policy=env_policy,
+            )
         return await ensure_template(self, name, new)
 
     async def pool(self, name: str, *, template: str | None = None, size: int | None = None) -> AsyncPool:
@@ -264,6 +292,7 @@ class AsyncClient:
                     own_annotations=marks,
                     shutdown_time=None if request.keep else self.leases.end(),
                     env=request.env,
+                    pod_annotations=request.pod_annotations,
                     timeout=request.timeout,
                     created=None if request.keep else partial(self._begin_lease, use),
                     undo=partial(self._undo, request, use),
@@ -332,6 +361,7 @@ class SandboxRequest:
         keep: bool,
         timeout: float,
         env: Mapping[str, str] | None = None,
+        pod_annotations: Mapping[str, str] | None = None,
     ) -> None:
         self.client = client
         self.pool = pool
@@ -340,6 +370,7 @@ class SandboxRequest:
         self.keep = keep
         self.timeout = timeout
         self.env = env
+        self.pod_annotations = pod_annotations
         self._sandbox: AsyncSandbox | None = None
 
     def check(self, found: SharedObject) -> None:
@@ -348,11 +379,11 @@ class SandboxRequest:
         pool = (spec.get("warmPoolRef") or {}).get("name")
         if pool != self.pool:
             raise NameTaken(f'claim "{name}" exists with the pool "{pool}"', _OTHER_REQUEST)
-        present = {each["name"]: each.get("value", "") for each in spec.get("env") or ()}
-        wanted = self.env or {}
-        other = sorted(each for each in present.keys() | wanted.keys() if present.get(each) != wanted.get(each))
+        env = {each["name"]: each.get("value", "") for each in spec.get("env") or ()}
+        annotations = (spec.get("additionalPodMetadata") or {}).get("annotations") or {}
+        other = _different(env, self.env or {}) or _different(annotations, self.pod_annotations or {})
         if other:
-            raise NameTaken(f'claim "{name}" exists with other values of {", ".join(other)} in env', _OTHER_REQUEST)
+            raise NameTaken(f'claim "{name}" exists with other values of {", ".join(other)}', _OTHER_REQUEST)
 
     def __await__(self) -> Generator[Any, None, AsyncSandbox]:
         return self.client._acquire(self).__await__()
@@ -364,3 +395,19 @@ class SandboxRequest:
     async def __aexit__(self, *_: object) -> None:
         if self._sandbox is not None:
             await (self._sandbox.detach() if self.keep else self._sandbox.release())
+
+
+def _different(present: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
+    """The names whose values differ. The values may be secret."""
+    return sorted(name for name in present.keys() | wanted.keys() if present.get(name) != wanted.get(name))
+
+
+def _sleep_time(time: float | str | None) -> str | None:
+    if time is None:
+        return None
+    from sandpool.api.sleep import sleep_time
+
+    try:
+        return sleep_time(time)
+    except ValueError as error:
+        raise Refused(str(error)) from None

@@ -7,7 +7,7 @@ import stat
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import nullcontext
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sandpool.sdk.attached import ERROR_OUTPUT, AsyncCommand, ignore_end
 from sandpool.sdk.errors import Diagnosis
@@ -16,6 +16,11 @@ from sandpool.service.commands import Command, Commands
 from sandpool.service.errors import FileError
 from sandpool.service.files import Files
 from sandpool.service.sandboxes import Sandbox
+
+if TYPE_CHECKING:
+    from sandpool.service.filesystem import Entry
+
+    Entries = list[Entry]
 
 _READ: Final = 'exec cat -- "$0"'
 _WRITE: Final = 'd=$(dirname -- "$0") && mkdir -p -- "$d" && cat > "$0"'
@@ -113,6 +118,14 @@ class AsyncFiles:
         """The names in a directory, sorted."""
         names = await self._shell(_LIST, path, "cannot list", most=MAX_LISTING)
         return sorted(name.decode(errors="surrogateescape") for name in names.split(b"\0") if name)
+
+    async def entries(self, path: str = ".", *, depth: int = 1) -> Entries:
+        """What is in a directory, and with a greater ``depth`` in those below it, sorted by path: absolute paths,
+        types, sizes, permissions, owners and times."""
+        from sandpool.service.filesystem import Filesystem
+
+        async with self._diagnosed():
+            return await Filesystem(self._commands).list(self._sandbox, path, depth)
 
     async def exists(self, path: str) -> bool:
         """Whether there is a file, a directory or a link."""

@@ -89,7 +89,10 @@ async def ensure_template(client: AsyncClient, name: str, new: NewTemplate | Non
             await templates.create(document)
         except NameTaken:
             present = await templates.get(name)
-            if not covers(present.object["spec"], document["spec"]):
+            annotations = present.object["metadata"].get("annotations") or {}
+            if not covers(present.object["spec"], document["spec"]) or not covers(
+                annotations, document["metadata"].get("annotations", {})
+            ):
                 message = f'template "{name}" exists and is different'
                 raise NameTaken(message, "Choose another name, or delete it.") from None
     return AsyncTemplate(client, name)

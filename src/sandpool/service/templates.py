@@ -66,6 +66,7 @@ class NewTemplate:
     freeze_after: str | None = None  # how long a claimed sandbox is not used before it is frozen
     suspend_after: str | None = None  # and before it is suspended
     late_binding: bool = False  # claims may set variables, which are handed to their warm sandboxes
+    env_policy: str | None = None  # whether claims may set variables: Allowed, Overrides or Disallowed
 
     def document(self, name: str) -> Object:
         """The template as an API object."""
@@ -97,7 +98,8 @@ class NewTemplate:
         spec: dict[str, Any] = {"podTemplate": template}
         if self.late_binding:
             metadata["annotations"] = {labels.LATE_BINDING: "true"}
-            spec["envVarsInjectionPolicy"] = ALLOWED
+        if policy := self.env_policy or (ALLOWED if self.late_binding else None):
+            spec["envVarsInjectionPolicy"] = policy
         return {
             "apiVersion": SANDBOX_TEMPLATE.api_version,
             "kind": SANDBOX_TEMPLATE.kind,
