@@ -20,6 +20,7 @@ from sandpool import __version__
 from sandpool.kube.byte_stream import AsyncioByteStream
 from sandpool.kube.connection import Connection
 from sandpool.kube.credentials import RequestAuth
+from sandpool.kube.tls import client_tls
 
 USER_AGENT: Final = f"sandpool/{__version__}"
 
@@ -197,7 +198,7 @@ async def open_stream(
 @lru_cache(1)
 def default_tls() -> ssl.SSLContext:
     """TLS context that trusts the system's certificate authorities."""
-    return ssl.create_default_context()
+    return client_tls()
 
 
 async def _connect(

@@ -21,6 +21,7 @@ import orjson
 
 from sandpool.kube.connection import Connection, is_loopback
 from sandpool.kube.credentials import ANONYMOUS, Credentials, CredentialsError, Fixed, TokenFile
+from sandpool.kube.tls import client_tls
 
 DEFAULT_PATH = "~/.kube/config"
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -83,7 +84,7 @@ def in_cluster(
     directory = Path(service_account)
     namespace = directory / "namespace"
     try:
-        tls = ssl.create_default_context(cafile=directory / "ca.crt")
+        tls = client_tls(cafile=directory / "ca.crt")
         if not (directory / "token").is_file():
             raise FileNotFoundError(f"{directory / 'token'} does not exist")
         return Connection(
@@ -204,7 +205,7 @@ def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
     """TLS context with the cluster's CA, by default the system's, and the user's client certificate."""
     data = _decoded(cluster, "certificate-authority-data").decode()
     file = _text(cluster, "certificate-authority")
-    context = ssl.create_default_context(cafile=None if data else file or None, cadata=data or None)
+    context = client_tls(cafile=None if data else file or None, cadata=data or None)
     if cluster.get("insecure-skip-tls-verify"):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

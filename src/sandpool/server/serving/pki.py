@@ -97,8 +97,11 @@ class Authority:
         return self._identity(name)
 
     def tls(self, names: Iterable[str] = ()) -> ssl.SSLContext:
-        """TLS for the server: client certificates are optional and must be signed by this CA."""
-        return server_tls(self.server(names), self.ca_pem)
+        """TLS for the server: client certificates are optional and must be signed by this CA. Our clients resume its
+        sessions (``kube.tls``); a resumed session has the client certificate of the first one."""
+        context = server_tls(self.server(names), self.ca_pem)
+        context.num_tickets = 1
+        return context
 
     # -- issuing and storing ------------------------------------------------------------------------------------------
 
@@ -188,7 +191,7 @@ def server_tls(identity: Identity, client_ca: str) -> ssl.SSLContext:
     context.load_verify_locations(cadata=client_ca)
     context.verify_mode = ssl.CERT_OPTIONAL
     context.set_alpn_protocols(["http/1.1"])
-    context.num_tickets = 0  # Kubernetes clients do not resume sessions, and tickets cost both sides
+    context.num_tickets = 0  # other Kubernetes clients do not resume sessions, and tickets cost both sides
     return context
 
 
