@@ -5,11 +5,15 @@ import io
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import pytest_asyncio
 
-from sandpool.api.kinds import SANDBOX_CLAIM, SECRET
+from sandpool.api.conditions import READY, find_condition
+from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SECRET
 from sandpool.e2b.keys import ApiKeys
+from sandpool.service.claims import Claim
+from sandpool.service.sandboxes import Sandbox
 from sandpool.testing.world import World
-from tests.e2b.conftest import Answer, Api, Tenant
+from tests.e2b.conftest import Answer, Api, Guest, Tenant
 
 
 async def test_sandbox_is_claimed_described_and_killed(world: World, tenant: Tenant) -> None:
@@ -161,6 +165,93 @@ async def test_pause_that_would_lose_state_is_refused(tenant: Tenant) -> None:
         assert answer.status == 400
         assert said in answer.document["message"]
     assert (await tenant("GET", f"/sandboxes/{guest.id}")).document["state"] == "running"
+
+
+@pytest_asyncio.fixture
+async def kept(world: World, tenant: Tenant) -> Guest:
+    """A sandbox with a volume, of a tenant whose quota is three."""
+    await world.template(
+        name="disk",
+        volumeClaimTemplates=[
+            {
+                "metadata": {"name": "data"},
+                "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
+            }
+        ],
+    )
+    await world.pool(replicas=1, name="withvol", sandboxTemplateRef={"name": "disk"}, filled=False)
+    return await tenant.create(templateID="withvol", metadata={"who": "me"})
+
+
+async def states(tenant: Tenant, query: str = "") -> dict[str, str]:
+    """The states of all sandboxes of a tenant, by their IDs."""
+    return {each["sandboxID"]: each["state"] for each in (await tenant("GET", f"/v2/sandboxes{query}")).document}
+
+
+async def test_paused_sandbox_is_listed_described_and_connected(
+    world: World, tenant: Tenant, other: Tenant, kept: Guest
+) -> None:
+    assert (await tenant("POST", f"/sandboxes/{kept.id}/pause", {"memory": False})).status == 204
+    (claim,) = await world.all(SANDBOX_CLAIM)
+    ready = find_condition(claim["status"]["conditions"], READY)
+    assert ready is not None and ready["status"] == "False", "a suspended claim is not ready"
+    assert await states(tenant) == await states(tenant, "?state=paused") == {kept.id: "paused"}
+    assert await states(tenant, "?state=running") == {}
+    info = (await tenant("GET", f"/sandboxes/{kept.id}")).document
+    assert (info["state"], info["metadata"]) == ("paused", {"who": "me"})
+    assert (await tenant("POST", f"/sandboxes/{kept.id}/pause", {"memory": False})).status == 409
+    assert (await tenant("POST", f"/sandboxes/{kept.id}/timeout", {"timeout": 500})).status == 204
+    assert (await other("GET", f"/sandboxes/{kept.id}")).status == 404
+    assert (await kept.api.request("GET", "/health", kept.headers)).status == 502
+    resumed = await tenant("POST", f"/v2/sandboxes/{kept.id}/connect", {"timeout": 60})
+    assert (resumed.status, resumed.document["envdAccessToken"]) == (201, kept.token)
+    assert await states(tenant) == {kept.id: "running"}
+    assert (await kept.api.request("GET", "/health", kept.headers)).status == 204
+    assert (await tenant("POST", f"/v2/sandboxes/{kept.id}/connect", {"timeout": 60})).status == 200
+    assert (await tenant("DELETE", f"/sandboxes/{kept.id}")).status == 204
+    assert await world.all(SANDBOX_CLAIM) == []
+
+
+async def test_paused_sandbox_counts_until_it_is_killed(world: World, tenant: Tenant, kept: Guest) -> None:
+    assert (await tenant("POST", f"/sandboxes/{kept.id}/pause", {"memory": False})).status == 204
+    for _ in range(2):
+        await tenant.create()
+    assert (await tenant("POST", "/v2/sandboxes", {"templateID": "base"})).status == 429
+    assert (await tenant("DELETE", f"/sandboxes/{kept.id}")).status == 204
+    assert kept.id not in await states(tenant)
+    await tenant.create()
+    assert (await tenant("GET", f"/sandboxes/{kept.id}")).status == 404
+    assert kept.id not in [claim["metadata"]["name"] for claim in await world.all(SANDBOX_CLAIM)]
+
+
+async def test_idempotency_key_of_a_paused_sandbox_finds_it(world: World, tenant: Tenant, kept: Guest) -> None:
+    async def create() -> Answer:
+        return await tenant("POST", "/v2/sandboxes", {"templateID": "withvol"}, **{"Idempotency-Key": "job"})
+
+    sandbox_id = (await create()).document["sandboxID"]
+    assert (await tenant("POST", f"/sandboxes/{sandbox_id}/pause", {"memory": False})).status == 204
+    again = await create()
+    assert (again.status, again.document["sandboxID"]) == (201, sandbox_id)
+    assert await states(tenant) == {kept.id: "running", sandbox_id: "paused"}
+
+
+async def test_sandbox_that_is_not_ready_can_be_found_and_killed(world: World, tenant: Tenant) -> None:
+    guest = await tenant.create()
+    (claim,) = await world.all(SANDBOX_CLAIM)
+    sandbox = await world.client.get(SANDBOX, claim["status"]["sandbox"]["name"], world.namespace)
+    failing = {"type": "Ready", "status": "False", "reason": "ContainersNotReady", "message": "probe failed"}
+    pod = Sandbox.from_object(sandbox).pod
+    await world.patch(POD, pod, {"status": {"conditions": [failing]}}, subresource="status")
+
+    async def not_ready() -> bool:
+        (claim,) = await world.all(SANDBOX_CLAIM)
+        return not Claim.from_object(claim).ready
+
+    await world.until(not_ready)
+    assert await states(tenant) == {guest.id: "running"}
+    assert (await tenant("GET", f"/sandboxes/{guest.id}")).status == 200
+    assert (await tenant("DELETE", f"/sandboxes/{guest.id}")).status == 204
+    assert await states(tenant) == {}
 
 
 async def test_keys_of_other_namespaces_claim_there(world: World, keys: ApiKeys, api: Api, tenant: Tenant) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support import e2b_scripts as scripts
-from tests.support.e2b_endpoint import E2bEndpoint, E2bProgram, find_python
+from tests.support.e2b_endpoint import VOLUME_POOL, E2bEndpoint, E2bProgram, find_python
 from tests.support.private_network import PrivateHome
 
 pytestmark = pytest.mark.isolation
@@ -48,6 +48,13 @@ def asynchronous(endpoint: E2bEndpoint, key: str) -> Iterator[E2bProgram]:
     program.stop()
 
 
+@pytest.fixture(scope="module")
+def volume_pool(endpoint: E2bEndpoint, key: str) -> str:
+    """The name of a pool whose sandboxes have a volume at /data."""
+    endpoint.make_volume_pool()
+    return VOLUME_POOL
+
+
 @pytest.fixture(params=["blocking", "asynchronous"])
 def program(request: pytest.FixtureRequest) -> E2bProgram:
     found: E2bProgram = request.getfixturevalue(request.param)
@@ -75,6 +82,10 @@ def program(request: pytest.FixtureRequest) -> E2bProgram:
 )
 def test_package_works(program: E2bProgram, script: Callable[..., Any]) -> None:
     program(script)
+
+
+def test_pause_keeps_the_files_of_a_volume(program: E2bProgram, volume_pool: str) -> None:
+    program(scripts.pauses_and_resumes, volume_pool)
 
 
 @pytest.mark.long

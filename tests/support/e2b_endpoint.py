@@ -20,6 +20,27 @@ _ADDRESS: Final = "127.0.0.1:6495"
 _GREETING: Final = "serving clients of E2B at "
 _TIMEOUT: Final = 60.0
 _FIRST_POOL: Final = 150.0  # the first key waits for the first sandbox
+#: The pool whose sandboxes have a volume at /data.
+VOLUME_POOL: Final = "withvol"
+_VOLUME_TEMPLATE: Final = """
+apiVersion: extensions.agents.x-k8s.io/v1beta1
+kind: SandboxTemplate
+metadata: {name: withvol}
+spec:
+  podTemplate:
+    spec:
+      containers:
+      - name: runtime
+        image: sandpool.local/python
+        volumeMounts:
+        - {name: data, mountPath: /data}
+        readinessProbe: {httpGet: {path: /, port: 8888}}
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec:
+      accessModes: [ReadWriteOnce]
+      resources: {requests: {storage: 64Mi}}
+"""
 
 
 def find_python() -> Path | None:
@@ -53,14 +74,29 @@ class E2bEndpoint:
         assert made.returncode == 0, made.stderr
         return made.stdout.strip()
 
+    def make_volume_pool(self) -> None:
+        """Make the pool ``VOLUME_POOL``. Its sandboxes are made for their claims."""
+        self.home.kubectl("apply", "-f", "-", stdin=_VOLUME_TEMPLATE)
+        made = subprocess.run(
+            self._sandpool("pool", "create", VOLUME_POOL, "--size", "0"),
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+        assert made.returncode == 0, made.stderr
+
     def program(self, key: str, *, asynchronous: bool = False) -> E2bProgram:
         """Start a program that uses the packages. The caller stops it."""
         return E2bProgram(self.home, key, asynchronous)
 
     def _command(self, *words: str) -> list[str | Path]:
+        return self._sandpool("e2b", *words)
+
+    def _sandpool(self, *words: str) -> list[str | Path]:
         options = ["--kubeconfig", str(self.home.server.kubeconfig)]
         prefix = ["nsenter", f"--net={self.home.network.path}"]
-        return [*prefix, sys.executable, "-m", "sandpool.cli.main", "e2b", *words, *options]
+        return [*prefix, sys.executable, "-m", "sandpool.cli.main", *words, *options]
 
 
 class ScriptFailed(AssertionError):

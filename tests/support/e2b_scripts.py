@@ -49,6 +49,41 @@ def lists_in_pages(p: Any) -> None:
             box.kill()
 
 
+def pauses_and_resumes(p: Any, template: str) -> None:
+    """``template`` has a volume at /data."""
+    box = p.Sandbox.create(template, metadata={"test": "pause"}, timeout=300)
+    killed = p.Sandbox.create(template, metadata={"test": "pause"}, timeout=300)
+
+    def listed(**more: Any) -> dict[str, str]:
+        query = p.e2b.SandboxQuery(metadata={"test": "pause"}, **more)
+        return {each.sandbox_id: each.state.value for each in p.Sandbox.list(query=query).next_items()}
+
+    try:
+        box.files.write("/data/kept", "of the volume")
+        box.files.write("lost", "of the sandbox")
+        assert box.pause(mode="filesystem") and killed.pause(mode="filesystem")
+        both = {box.sandbox_id: "paused", killed.sandbox_id: "paused"}
+        assert listed() == listed(state=[p.e2b.SandboxState.PAUSED]) == both
+        assert listed(state=[p.e2b.SandboxState.RUNNING]) == {}
+        info = box.get_info()
+        assert (info.state.value, info.metadata) == ("paused", {"test": "pause"}), info
+        assert not box.is_running()
+        assert not box.pause(mode="filesystem"), "it is paused already"
+        p.fails("SandboxNotRunningException", box.commands.run, "true")
+        assert p.Sandbox.kill(killed.sandbox_id)
+        p.fails("SandboxNotFoundException", p.Sandbox.connect, killed.sandbox_id)
+        assert listed() == {box.sandbox_id: "paused"}
+        again = p.Sandbox.connect(box.sandbox_id, timeout=600)
+        assert again.is_running() and listed() == {box.sandbox_id: "running"}
+        assert again.files.read("/data/kept") == "of the volume"
+        assert not again.files.exists("lost")
+        assert again.commands.run("cat /data/kept").stdout == "of the volume"
+        assert (again.get_info().end_at - info.end_at).total_seconds() > 200
+    finally:
+        assert box.kill()
+    assert listed() == {}
+
+
 def runs_commands(p: Any) -> None:
     box = p.Sandbox.create(envs={"FROM_SANDBOX": "yes"})
     try:

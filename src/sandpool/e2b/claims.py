@@ -102,6 +102,11 @@ class SandboxClaim(NamedTuple):
         return datetime.fromisoformat(self.claim.created)
 
     @property
+    def was_handed_out(self) -> bool:
+        """Whether it has a sandbox. It need not be ready: it may be paused, or its readiness probe fails."""
+        return bool(self.claim.sandbox)
+
+    @property
     def is_deleted(self) -> bool:
         return "deletionTimestamp" in self.claim.object["metadata"]
 

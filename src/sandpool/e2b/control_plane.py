@@ -84,9 +84,11 @@ class ControlPlane:
         if idempotency_key and not _IDEMPOTENCY_KEY.fullmatch(idempotency_key):
             raise Refusal(400, "an idempotency key has up to 255 lowercase letters, digits and hyphens")
         sandbox_id = repeatable_id(self.secret, key.id, idempotency_key) if idempotency_key else new_id()
-        if idempotency_key and (found := self._find(key, sandbox_id)) is not None and found.claim.ready:
-            return self._created(found)
         creating = self._creating[key.id]
+        found = self._find(key, sandbox_id) if idempotency_key else None
+        # One that is being created is waited for below; a paused one stays paused.
+        if found is not None and (found.claim.ready or (found.was_handed_out and sandbox_id not in creating)):
+            return self._created(found)
         if len(creating.union(each.id for each in self.claims.of_key(key.id))) >= key.max_sandboxes:
             raise Refusal(429, f"the API key has {key.max_sandboxes} sandboxes, which is its quota: kill one first")
         creating.add(sandbox_id)
@@ -123,7 +125,8 @@ class ControlPlane:
         if claims:
             found = await self._sandboxes(key.namespace).list()
             sandboxes = {each.claim: each for each in found if each.claim}
-        return documents.page(wanted, [(claim, sandboxes.get(claim.id)) for claim in claims if claim.claim.ready])
+        handed_out = [claim for claim in claims if claim.was_handed_out and claim.claim.namespace == key.namespace]
+        return documents.page(wanted, [(claim, sandboxes.get(claim.id)) for claim in handed_out])
 
     async def info(self, key: ApiKey, sandbox_id: str) -> dict[str, Any]:
         """Everything about one sandbox."""
@@ -269,7 +272,7 @@ class ControlPlane:
     def _of(self, key: ApiKey, sandbox_id: str) -> SandboxClaim:
         """The claim of a tenant. Those of other tenants do not exist for it."""
         claim = self._find(key, sandbox_id)
-        if claim is None or not claim.claim.ready:
+        if claim is None or not claim.was_handed_out:
             raise _unknown(sandbox_id)
         return claim
 
