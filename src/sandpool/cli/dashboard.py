@@ -94,11 +94,12 @@ def dashboard(
     from sandpool.dashboard.access import new_token
     from sandpool.dashboard.guard import GuardOptions
     from sandpool.dashboard.server import DashboardOptions
-    from sandpool.dashboard.target import DashboardTarget
+    from sandpool.dashboard.target import PROGRAM, DashboardTarget
     from sandpool.kube.client import Client
     from sandpool.kube.http import HttpTransport
     from sandpool.kube.pod_client import HttpPodClient
 
+    connection = connection.of_program(PROGRAM)
     shown = DashboardTarget(
         Client(HttpTransport(connection), field_manager="sandpool-dashboard"),
         HttpPodClient(connection),

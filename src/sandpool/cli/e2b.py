@@ -128,7 +128,7 @@ async def _serve(
     host, port = where
     options = replace(EndpointOptions(domain or f"localhost:{port}"), **settings)  # type: ignore[arg-type]
     context = None if tls is None else tls_context(*tls)
-    async with Service.connect(connection) as service:
+    async with Service.connect(connection.of_program("e2b")) as service:
         keys = ApiKeys(service.client, key_namespace)
         async with Endpoint.opened(service.client, service.pods, keys, options, SystemClock()) as endpoint:
             try:

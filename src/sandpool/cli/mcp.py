@@ -69,7 +69,7 @@ def mcp(
 
     async def work() -> None:
         async with AsyncClient(
-            kubeconfig=target.kubeconfig, context=target.context, namespace=target.namespace
+            kubeconfig=target.kubeconfig, context=target.context, namespace=target.namespace, program="mcp"
         ) as client:
             sessions = Sessions(client, lambda: choose_pool(client.service, pool, None, _POOL_SECONDS))
             if served is None:

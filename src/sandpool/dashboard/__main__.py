@@ -15,7 +15,7 @@ from typing import Any
 from sandpool.dashboard.guard import GuardOptions
 from sandpool.dashboard.server import Dashboard, DashboardOptions
 from sandpool.dashboard.settings import DashboardSettings
-from sandpool.dashboard.target import DashboardTarget
+from sandpool.dashboard.target import PROGRAM, DashboardTarget
 from sandpool.engine.clock import SystemClock
 from sandpool.kube import kubeconfig
 from sandpool.kube.client import Client
@@ -28,7 +28,7 @@ from sandpool.process import on_demand
 async def serving(document: Mapping[str, Any], listening: list[socket.socket]) -> AsyncIterator[Awaitable[None]]:
     """Serve the dashboard of a home for the length of the block."""
     settings = DashboardSettings.from_json(document)
-    connection = kubeconfig.load(settings.kubeconfig)
+    connection = kubeconfig.load(settings.kubeconfig).of_program(PROGRAM)
     client = Client(HttpTransport(connection), field_manager="sandpool-dashboard")
     target = DashboardTarget(
         client,

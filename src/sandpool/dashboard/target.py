@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from sandpool.kube.client import Client
 from sandpool.kube.pod_client import PodClient
 from sandpool.service.service import Service
+
+#: The dashboard in the User-Agent of its requests.
+PROGRAM: Final = "dashboard"
 
 
 @dataclass(frozen=True, slots=True)

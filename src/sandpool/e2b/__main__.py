@@ -25,7 +25,7 @@ from sandpool.service.service import Service
 @asynccontextmanager
 async def serving(settings: Mapping[str, Any], listening: list[socket.socket]) -> AsyncIterator[Awaitable[None]]:
     """Serve the endpoint of a home for the length of the block."""
-    connection = kubeconfig.load(Path(settings["kubeconfig"]))
+    connection = kubeconfig.load(Path(settings["kubeconfig"])).of_program("e2b")
     options = EndpointOptions(settings["domain"], pool=settings["pool"])
     async with (
         Service.connect(connection) as service,

@@ -31,6 +31,7 @@ from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError
 from sandpool.kube.pod_client import PodClient
+from sandpool.kube.user_agent import on_behalf_of_key
 from sandpool.service.errors import ServiceError
 
 _log = logging.getLogger(__name__)
@@ -119,6 +120,12 @@ class Endpoint:
         if address.is_played and request.path == "/files":
             return await self._serve_files(request, address)
         running = self.running.get(address.sandbox_id)
+        with on_behalf_of_key(running.key):
+            return await self._serve_running(request, running, address)
+
+    async def _serve_running(
+        self, request: web.Request, running: RunningSandbox, address: Address
+    ) -> web.StreamResponse:
         if not address.is_played:
             port_proxy.check(request, running, address.port)
             self._authenticated(request)
@@ -143,9 +150,10 @@ class Endpoint:
             raise web.HTTPMethodNotAllowed(request.method, ("GET", "POST"))
         running = self._allowed_for_files(request, address, operation)
         self._authenticated(request)
-        if operation == READ:
-            return await files_api.download(request, running)
-        return await files_api.upload(request, running, self.options.max_upload)
+        with on_behalf_of_key(running.key):
+            if operation == READ:
+                return await files_api.download(request, running)
+            return await files_api.upload(request, running, self.options.max_upload)
 
     def _allowed_for_files(self, request: web.Request, address: Address | None, operation: str) -> RunningSandbox:
         """The sandbox whose token or signature a request carries."""
@@ -177,7 +185,8 @@ class Endpoint:
         if parts[:1] != ("sandboxes",) or (handler := self._routes.get((bool(sandbox_id), *route))) is None:
             # Not 404: clients would take it for a sandbox that is gone.
             raise Refusal(501, f"{request.method} {request.path} is not supported by this endpoint")
-        return await handler(request, key, sandbox_id)
+        with on_behalf_of_key(key.id):
+            return await handler(request, key, sandbox_id)
 
     def _control_plane_routes(
         self,

@@ -39,6 +39,7 @@ class RunningSandbox:
     def __init__(self, claim: SandboxClaim, service: Service, tokens: Tokens, options: EndpointOptions) -> None:
         self.id = claim.id
         self.uid = claim.claim.uid
+        self.key = claim.key
         self.claim = claim.claim
         self.request = claim.request
         self.service = service

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sandpool.kube.user_agent import shown
+
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
@@ -59,6 +61,6 @@ def request_of_kubernetes(line: Any) -> AuditedRequest:
 
 def who(asked: AuditedRequest) -> str:
     """Return the account and the program of a request; programs tell the parts of one process apart."""
-    program = asked.agent.partition("/")[0]
+    program = shown(asked.agent)
     account = asked.user.rpartition(":")[2] if asked.user.startswith(_SERVICE_ACCOUNT) else asked.user
     return f"{account} ({program})" if program else account

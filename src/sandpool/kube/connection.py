@@ -5,9 +5,11 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 from urllib.parse import urlsplit
 
+from sandpool.kube import user_agent
 from sandpool.kube.credentials import ANONYMOUS, Credentials
 
 
@@ -23,6 +25,7 @@ class Connection:
     tls_server_name: str | None = None  # expected name in the server's certificate; default: the host
     # Opens a connected, non-blocking socket to the server; default: TCP to the host and port of ``server``.
     connect: Callable[[], Awaitable[socket.socket]] | None = None
+    user_agent: str = user_agent.DEFAULT
 
     def __post_init__(self) -> None:
         url = urlsplit(self.server)
@@ -30,6 +33,10 @@ class Connection:
             raise ValueError(f"{self.server!r} is not a server address: expected https://HOST:PORT")
         if url.scheme == "http" and self.credentials is not ANONYMOUS and not is_loopback(url.hostname):
             raise ValueError(f"credentials would be sent unencrypted to {self.server}: use https")
+
+    def of_program(self, name: str) -> Self:
+        """The connection of one of our programs, such as ``dashboard``, which the audit log of the API names."""
+        return replace(self, user_agent=user_agent.of_program(name))
 
 
 def is_loopback(host: str) -> bool:

@@ -23,10 +23,11 @@ from sandpool.kube.connection import Connection
 from sandpool.kube.connection_pool import ConnectionPool, HttpResponse
 from sandpool.kube.credentials import RequestAuth
 from sandpool.kube.errors import ApiError, from_status
-from sandpool.kube.http_stream import USER_AGENT, StreamedResponse, default_tls, open_stream
+from sandpool.kube.http_stream import StreamedResponse, default_tls, open_stream
 from sandpool.kube.request_encoder import RequestEncoder, target
 from sandpool.kube.retry import Retry
 from sandpool.kube.transport import JSON, Request, WatchEvent
+from sandpool.kube.user_agent import current
 
 if TYPE_CHECKING:
     import aiohttp
@@ -62,7 +63,7 @@ class HttpTransport:
         self.retry = retry or Retry()
         self.sleep = sleep
         self._base = connection.server.rstrip("/")
-        self._encoder = RequestEncoder(self._base, USER_AGENT)
+        self._encoder = RequestEncoder(self._base, connection.user_agent)
         self._closed = False
         self._pool: ConnectionPool | None = None
         self._requests: aiohttp.ClientSession | None = None
@@ -128,7 +129,7 @@ class HttpTransport:
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self.max_connections, keepalive_timeout=60.0),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self.connect_timeout),
-            headers={"User-Agent": USER_AGENT, "Accept": JSON, "Accept-Encoding": "gzip"},
+            headers={"Accept": JSON, "Accept-Encoding": "gzip"},
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 
@@ -260,7 +261,9 @@ class HttpTransport:
     ) -> aiohttp.ClientResponse:
         from yarl import URL
 
-        headers = {} if request.body is None else {"Content-Type": request.content_type}
+        headers = {"User-Agent": current(self.connection.user_agent)}
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
         if auth.authorization is not None:
             headers["Authorization"] = auth.authorization
         connection = self.connection

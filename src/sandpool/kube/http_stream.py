@@ -16,13 +16,11 @@ from urllib.parse import unquote, urlsplit
 
 import httptools
 
-from sandpool import __version__
 from sandpool.kube.byte_stream import AsyncioByteStream
 from sandpool.kube.connection import Connection
 from sandpool.kube.credentials import RequestAuth
 from sandpool.kube.tls import client_tls
-
-USER_AGENT: Final = f"sandpool/{__version__}"
+from sandpool.kube.user_agent import DEFAULT, current
 
 _PIECE: Final = 1 << 16
 _LONGEST_HEAD: Final = 1 << 16
@@ -180,7 +178,7 @@ async def open_stream(
     assert url.hostname is not None, "Connection validates its server"
     port = url.port or (443 if url.scheme == "https" else 80)
     tls = (auth.tls or connection.tls or default_tls()) if url.scheme == "https" else None
-    all_headers = {"User-Agent": USER_AGENT, **headers}
+    all_headers = {"User-Agent": current(connection.user_agent), **headers}
     if auth.authorization is not None:
         all_headers["Authorization"] = auth.authorization
     async with asyncio.timeout(connect_timeout):
@@ -225,7 +223,7 @@ async def _connect(
 
 async def _tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, place: str, proxy: str) -> None:
     """Ask a proxy for a connection to ``place``. Credentials in the proxy's URL are sent to the proxy."""
-    lines = [f"CONNECT {place} HTTP/1.1", f"Host: {place}", f"User-Agent: {USER_AGENT}"]
+    lines = [f"CONNECT {place} HTTP/1.1", f"Host: {place}", f"User-Agent: {DEFAULT}"]
     if "@" in proxy:
         secret = unquote(proxy.rpartition("@")[0]).encode()
         lines.append("Proxy-Authorization: Basic " + base64.b64encode(secret).decode())

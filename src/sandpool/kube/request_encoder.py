@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import orjson
 
 from sandpool.kube.transport import JSON, Request
+from sandpool.kube.user_agent import current
 
 _WITH_A_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 
@@ -19,10 +20,12 @@ class RequestEncoder:
     def __init__(self, server: str, user_agent: str) -> None:
         url = urlsplit(server)
         self._path = url.path
-        self._always = (f"Host: {url.netloc}", f"User-Agent: {user_agent}", f"Accept: {JSON}", "Accept-Encoding: gzip")
+        self._user_agent = user_agent
+        self._always = (f"Host: {url.netloc}", f"Accept: {JSON}", "Accept-Encoding: gzip")
 
     def encode(self, request: Request, authorization: str | None) -> bytes:
         lines = [f"{request.method} {self._path}{target(request)} HTTP/1.1", *self._always]
+        lines.append(f"User-Agent: {current(self._user_agent)}")
         if authorization is not None:
             lines.append(f"Authorization: {authorization}")
         body = b""

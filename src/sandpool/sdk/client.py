@@ -48,7 +48,8 @@ class AsyncClient:
     Without arguments it talks to the API that the command line talks to: ``KUBECONFIG``, the local home, or the service
     account of a pod. ``lease`` is the time in seconds after which the sandboxes of a dead program are released.
     ``router`` is the address of the router, and ``router_token`` a token for it, with which ``AsyncSandbox.url`` signs
-    URLs; the client knows those of the local home."""
+    URLs; the client knows those of the local home. ``program`` is what the audit log of the API shows, as in
+    ``sandpool-mcp``."""
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class AsyncClient:
         router: str | None = None,
         router_token: str | None = None,
         service: Service | None = None,
+        program: str | None = None,
     ) -> None:
         self._home: Home | None = None
         if service is None:
@@ -69,7 +71,7 @@ class AsyncClient:
                 target = resolve(None if kubeconfig is None else Path(kubeconfig), context)
                 connection = target.connection()
             self._home = target.home
-            service = Service.connect(connection, namespace)
+            service = Service.connect(connection if program is None else connection.of_program(program), namespace)
         self._router = (router, router_token)
         self.service = service
         self.id = random_name("client")
