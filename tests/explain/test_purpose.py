@@ -25,6 +25,8 @@ def call(verb: str, resource: str, code: int = 200, **more: Any) -> Call:
     [
         (call("get", "sandboxes"), None, "read"),
         (call("create", "sandboxclaims", 201), None, "claim created"),
+        (call("patch", "sandboxclaims", 201), None, "claim created (applied)"),
+        (call("update", "pods", 201, owner="Sandbox/box"), None, "pod of sandbox box created (applied)"),
         (call("create", "sandboxes", 201, owner=POOL), None, "member of pool p created"),
         (call("create", "sandboxes", 201, owner=MINE), None, "created for claim mine"),
         (call("create", "sandboxes", 201), None, "sandbox created"),

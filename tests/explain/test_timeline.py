@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 
 import orjson
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from sandpool.explain.calls import Call, Reconcile
 from sandpool.explain.timeline import Step, objects_of_claim, objects_of_sandbox, timeline
-from tests.explain.audit_lines import ours, owned, passed, theirs
+from tests.explain.audit_lines import BEGIN, ours, owned, passed, theirs
 
 OURS = [
     ours(0, "create", "sandboxes", "box", owner="SandboxWarmPool/pool", code=201),
@@ -168,6 +169,119 @@ def test_fields_missing_from_a_patch_stay_known() -> None:
 
 def test_unknown_claim_has_an_empty_timeline() -> None:
     assert timeline(OURS.copy, objects_of_claim(OURS.copy, "ns", "missing")) == []
+
+
+#: The claim ``mine`` is released, and another one of its name gets another sandbox while the first one is deleted.
+AGAIN = [
+    *OURS,
+    ours(1500, "patch", "sandboxes", "box2", owner="SandboxWarmPool/pool", ready="True"),
+    ours(2000, "delete", "sandboxclaims", "mine"),
+    passed(2001, "sandboxclaim", "mine"),
+    ours(2010, "create", "sandboxclaims", "mine", code=201),
+    ours(2015, "patch", "sandboxes", "box2", owner="SandboxClaim/mine", ready="True"),
+    ours(2020, "delete", "sandboxes", "box", owner="SandboxClaim/mine"),
+    ours(2021, "patch", "sandboxes/status", "box", owner="SandboxClaim/mine", ready="False"),
+    ours(2025, "patch", "sandboxclaims/status", "mine", ready="True"),
+]
+
+
+def purposes(steps: list[Step]) -> list[str]:
+    return [step.purpose for step in steps]
+
+
+@pytest.mark.parametrize("created", [None, BEGIN + timedelta(seconds=2)], ids=["last", "creationTimestamp"])
+def test_claim_of_a_used_name_has_only_its_own_calls(created: datetime | None) -> None:
+    related = objects_of_claim(AGAIN.copy, "ns", "mine", created)
+    assert related.sandboxes == {"box2"}
+    assert purposes(timeline(AGAIN.copy, related)) == [
+        "sandbox changed",
+        "claim created",
+        "adopted for claim mine",
+        "Ready=True",
+    ]
+
+
+def test_earlier_claim_of_a_used_name_can_be_shown_too() -> None:
+    related = objects_of_claim(AGAIN.copy, "ns", "mine", BEGIN + timedelta(seconds=1))
+    assert related.sandboxes == {"box"}
+    assert purposes(timeline(AGAIN.copy, related, writes_only=True))[: len(STORY)] == [purpose for _, purpose in STORY]
+    assert "claim deleted" in purposes(timeline(AGAIN.copy, related))
+
+
+@given(st.permutations(AGAIN))
+def test_sandboxes_of_a_used_name_belong_to_their_own_claims(log: list[bytes]) -> None:
+    first, second = objects_of_sandbox(log.copy, "ns", "box"), objects_of_sandbox(log.copy, "ns", "box2")
+    created = [
+        [step.entry.started for step in timeline(log.copy, each) if step.purpose == "claim created"]
+        for each in (first, second)
+    ]
+    assert created == [[BEGIN + timedelta(milliseconds=1000)], [BEGIN + timedelta(milliseconds=2010)]]
+
+
+def test_cold_sandbox_of_a_used_name_begins_with_its_own_creation() -> None:
+    def life(ms: int) -> list[bytes]:
+        return [
+            ours(ms, "create", "sandboxclaims", "mine", code=201),
+            ours(ms + 5, "create", "sandboxes", "mine", owner="SandboxClaim/mine", code=201),
+            ours(ms + 7, "create", "pods", "mine", owner="Sandbox/mine", code=201),
+            ours(ms + 9, "patch", "pods/status", "mine", owner="Sandbox/mine", ready="True"),
+            ours(ms + 20, "delete", "sandboxclaims", "mine"),
+        ]
+
+    lines = [*life(0), *life(100), ours(102, "delete", "sandboxes", "mine", owner="SandboxClaim/mine")].copy
+    assert purposes(timeline(lines, objects_of_claim(lines, "ns", "mine"))) == [
+        "claim created",
+        "created for claim mine",
+        "pod of sandbox mine created",
+        "Ready=True",
+        "claim deleted",
+    ]
+
+
+def test_state_of_a_deleted_object_is_not_that_of_the_next_one() -> None:
+    lines = [
+        ours(0, "create", "pods", "box", owner="Sandbox/box", code=201),
+        ours(1, "patch", "pods/status", "box", owner="Sandbox/box", ready="True"),
+        ours(2, "delete", "pods", "box", owner="Sandbox/box"),
+        ours(3, "create", "pods", "box", owner="Sandbox/box", code=201),
+        ours(4, "patch", "pods/status", "box", owner="Sandbox/box", ready="True"),
+    ].copy
+    assert purposes(timeline(lines, objects_of_sandbox(lines, "ns", "box"))) == [
+        "pod of sandbox box created",
+        "Ready=True",
+        "pod deleted",
+        "pod of sandbox box created",
+        "Ready=True",
+    ]
+
+
+def test_applied_claim_begins_with_its_patch() -> None:
+    lines = [
+        ours(0, "create", "sandboxclaims", "mine", code=201),
+        ours(10, "delete", "sandboxclaims", "mine"),
+        ours(20, "patch", "sandboxclaims", "mine", code=201, userAgent="kubectl/v1"),
+        ours(30, "patch", "sandboxclaims", "mine", code=200, userAgent="kubectl/v1"),
+    ].copy
+    assert purposes(timeline(lines, objects_of_claim(lines, "ns", "mine"))) == [
+        "claim created (applied)",
+        "annotations of the claim",
+    ]
+
+
+def test_claim_without_a_sandbox_does_not_decode_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = 0
+    loads = orjson.loads
+
+    def counted(line: bytes) -> object:
+        nonlocal decoded
+        decoded += 1
+        return loads(line)
+
+    monkeypatch.setattr("sandpool.explain.calls.orjson.loads", counted)
+    noise = [ours(n, "patch", "sandboxes", f"other-{n}", owner=f"SandboxClaim/c{n}") for n in range(1000)]
+    lines = [*noise, OURS[4]].copy
+    assert purposes(timeline(lines, objects_of_claim(lines, "ns", "mine"))) == ["claim created"]
+    assert decoded < 10
 
 
 def test_long_log_is_decoded_only_where_it_matters(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,13 +7,15 @@ import posixpath
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any, Final, cast
 
 from aiohttp import web
 
+from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.dashboard.guard import Guard
 from sandpool.dashboard.requests import EXPECTED, BadRequest, failure, object_name, sandbox_of
-from sandpool.dashboard.target import DashboardTarget
+from sandpool.dashboard.target import PROGRAM, DashboardTarget
 from sandpool.engine.clock import Clock
 from sandpool.explain.calls import Call, NotAnAuditLog
 from sandpool.explain.claim import Explanation
@@ -21,8 +23,9 @@ from sandpool.explain.log_files import LogFiles
 from sandpool.explain.objects import explain_object
 from sandpool.explain.request import who
 from sandpool.explain.timeline import Step, objects_of_claim, timeline
-from sandpool.kube.errors import ApiError
+from sandpool.kube.errors import ApiError, NotFound
 from sandpool.kube.pod_client import LogOptions
+from sandpool.kube.user_agent import is_of_program
 from sandpool.service.errors import ServiceError
 from sandpool.service.filesystem import Entry
 
@@ -58,15 +61,31 @@ class Inspections:
         if not self.target.audit_logs:
             return {"available": False, "steps": []}
         logs = LogFiles(self.target.audit_logs, self.target.controller_logs)
+        created = await self._created(namespace, name)
 
-        def read() -> list[Step]:
-            return timeline(logs.lines, objects_of_claim(logs.lines, namespace, name))
+        def read() -> tuple[list[Step], bool]:
+            related = objects_of_claim(logs.lines, namespace, name, created)
+            steps = [step for step in timeline(logs.lines, related) if not _is_own_read(step)]
+            return steps, bool(related.sandboxes)
 
         try:
-            steps = await asyncio.to_thread(read)
+            steps, has_sandbox = await asyncio.to_thread(read)
         except (OSError, NotAnAuditLog) as error:
             raise ServiceError(f"the audit log cannot be read: {error}") from error
-        return {"available": True, "steps": _waterfall(steps[:_STEPS]), "more": max(0, len(steps) - _STEPS)}
+        return {
+            "available": True,
+            "hasSandbox": has_sandbox,
+            "steps": _waterfall(steps[:_STEPS]),
+            "more": max(0, len(steps) - _STEPS),
+        }
+
+    async def _created(self, namespace: str, name: str) -> datetime | None:
+        """When the claim was created; None if it is gone: then the log tells of the last one of its name."""
+        try:
+            claim = await self.target.client.get(SANDBOX_CLAIM, name, namespace)
+        except NotFound:
+            return None
+        return datetime.fromisoformat(claim["metadata"]["creationTimestamp"])
 
     async def activity(self, request: web.Request) -> Any:
         """The processes of a sandbox, and the ports that they listen on."""
@@ -181,6 +200,14 @@ def _explained(explanation: Explanation) -> Any:
     }
 
 
+def _is_own_read(step: Step) -> bool:
+    """Whether the dashboard read an object to show it. What its users do in the sandbox stays."""
+    if not isinstance(step.entry, Call):
+        return False
+    asked = step.entry.request
+    return asked.verb == "get" and not asked.subresource and is_of_program(asked.agent, PROGRAM)
+
+
 def _waterfall(steps: Sequence[Step]) -> list[dict[str, Any]]:
     """Steps with their start since the first one, in ms."""
     if not steps:
@@ -199,6 +226,7 @@ def _step(step: Step) -> dict[str, Any]:
         return {
             **common,
             "kind": kind,
+            "creates": entry.creates,
             "verb": asked.verb,
             "about": where,
             "result": str(asked.code),

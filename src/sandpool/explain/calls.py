@@ -23,6 +23,7 @@ from sandpool.explain.request import AuditedRequest, request_of_kubernetes, requ
 
 _KUBERNETES_GROUP: Final = "audit.k8s.io/"
 _ANSWERED: Final = "ResponseComplete"  # other stages repeat the same request
+_CREATED: Final = 201
 _PASS: Final = b',"pass":"'
 
 
@@ -45,6 +46,15 @@ class Call:
     @property
     def succeeded(self) -> bool:
         return self.request.code < 300
+
+    @property
+    def creates(self) -> bool:
+        """Whether the object exists since this call. An apply of a name that does not exist is a patch."""
+        return self.succeeded and not self.request.subresource and (self.request.verb == "create" or self.is_applied)
+
+    @property
+    def is_applied(self) -> bool:
+        return self.request.verb in ("patch", "update") and self.request.code == _CREATED
 
     def owner_of_kind(self, kind: str) -> str:
         """The name of the owner if it has this kind; empty otherwise."""

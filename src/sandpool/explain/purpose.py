@@ -31,6 +31,8 @@ def purpose(call: Call, last: Call | None) -> str:
         return f"{_noun(resource)} deleted"
     if verb == "create":
         return _creation(call)
+    if call.creates:
+        return f"{_creation(call)} (applied)"
     if call.request.subresource == "status":
         return _status(call, last)
     if call.request.subresource:
