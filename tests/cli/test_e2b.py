@@ -51,9 +51,19 @@ def test_keys_are_listed_and_revoked(server: ServerProcess) -> None:
         (("--bind-address", "0"), "an address is needed"),
         (("--bind-address", "nowhere"), "--bind-address"),
         (("--tls-cert-file", __file__), "belong together"),
+        (("--bind-address", "0.0.0.0:0"), "--bind-address 0.0.0.0:0 is reachable from other machines"),
+        (("--bind-address", ":0"), "or --behind-tls-proxy if a proxy in front has TLS"),
+        (("--bind-address", "[::]:0"), "is reachable from other machines"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(arguments: tuple[str, ...], said: str) -> None:
     result = run("serve", *arguments)
     assert result.exit_code != 0
     assert said in result.stderr
+
+
+def test_other_addresses_are_served_behind_a_proxy_with_tls(tmp_path: Path) -> None:
+    missing = tmp_path / "kubeconfig"
+    result = run("serve", "--bind-address", "0.0.0.0:0", "--behind-tls-proxy", "--kubeconfig", missing)
+    assert result.exit_code == 1
+    assert str(missing) in result.stderr, "the address is fine, and the next thing is the kubeconfig"

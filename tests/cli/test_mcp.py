@@ -20,7 +20,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from sandpool.cli.main import main
-from sandpool.cli.mcp import _token
+from sandpool.cli.mcp import _listening, _token
 from tests.mcp.conftest import call, text
 from tests.support.playground import WITHIN, Playground
 
@@ -130,6 +130,22 @@ def test_without_the_sdk_the_command_says_what_to_install(monkeypatch: pytest.Mo
 def test_an_address_that_is_none_is_told(address: str) -> None:
     result = CliRunner().invoke(main, ["mcp", "--http", address])
     assert (result.exit_code, "use PORT or HOST:PORT" in result.output) == (1, True)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "[::]"])
+def test_other_addresses_than_loopback_are_refused_without_tls(tmp_path: Path, host: str) -> None:
+    token = tmp_path / "token"
+    token.write_text("a-token-for-the-test\n")
+    result = CliRunner().invoke(main, ["mcp", "--http", f"{host}:0", "--token-file", str(token)])
+    told = (
+        f"--http {host}:0 is reachable from other machines: put a proxy with TLS in front, and add --behind-tls-proxy"
+    )
+    assert (result.exit_code, told in result.output) == (1, True)
+
+
+def test_other_addresses_are_served_behind_a_proxy_with_tls() -> None:
+    with _listening("0.0.0.0:0", behind_tls_proxy=True) as listening:
+        assert listening.getsockname()[0] == "0.0.0.0"
 
 
 @pytest.mark.parametrize("token", [None, "short", "with a space in the middle", "no-ascii-tökens-please"])

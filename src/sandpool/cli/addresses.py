@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from sandpool.engine.health import parse_address
+from sandpool.kube.connection import is_loopback
 
 
 def address(option: str, value: str) -> str:
@@ -14,3 +15,9 @@ def address(option: str, value: str) -> str:
     except ValueError as error:
         raise click.ClickException(f"{option}: {error}") from None
     return value
+
+
+def require_loopback(option: str, value: str, host: str, remedy: str) -> None:
+    """Raise ``ClickException`` for an address that other machines reach: without TLS they would read what is secret."""
+    if not is_loopback(host):
+        raise click.ClickException(f"{option} {value} is reachable from other machines: {remedy}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from sandpool.cli.addresses import address
+from sandpool.cli.addresses import address, require_loopback
 from sandpool.cli.option_groups import GroupedCommand, option
 from sandpool.home import connection as connections
 from sandpool.home.discovery import DASHBOARD_PORT, Home
@@ -199,10 +199,8 @@ def _listen(bind_address: str, *, secure: bool) -> socket.socket:
     if where is None:
         raise click.ClickException("--bind-address needs a port")
     host = where[0] or "0.0.0.0"
-    if not secure and not is_loopback(host):
-        raise click.ClickException(
-            f"--bind-address {bind_address} is reachable from other machines: add --tls-cert-file and --tls-key-file"
-        )
+    if not secure:
+        require_loopback("--bind-address", bind_address, host, "add --tls-cert-file and --tls-key-file")
     try:
         made = socket.create_server((host, where[1]), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 ADDRESS = f"127.0.0.1:{E2B_PORT}"
 KEY_NAMESPACE = "sandpool-e2b"
-_LOOPBACK = ("127.", "localhost", "[::1]")
 
 
 def _pairs(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> Mapping[str, str]:
@@ -48,10 +47,16 @@ def e2b() -> None:
 
 
 @e2b.command(cls=GroupedCommand)
-@option("--bind-address", default=ADDRESS, show_default=True, help="Listen address; port 0 picks a free one.")
+@option(
+    "--bind-address",
+    default=ADDRESS,
+    show_default=True,
+    help="Listen address; port 0 picks a free one. Other addresses than loopback need TLS.",
+)
 @option("--domain", help="Domain of the sandboxes' ports, as in PORT-ID.DOMAIN. [default: localhost:PORT]")
 @option("--tls-cert-file", type=click.Path(path_type=Path, dir_okay=False, exists=True), help="Serve TLS with this.")
 @option("--tls-key-file", type=click.Path(path_type=Path, dir_okay=False, exists=True), help="Key of the certificate.")
+@option("--behind-tls-proxy", is_flag=True, help="Serve other machines without TLS: a proxy in front has it.")
 @option("--pool", default="python", show_default=True, help="Pool of clients that name no template.")
 @option("--template", "templates", multiple=True, metavar="TEMPLATE=POOL", callback=_pairs, help="Pool of a template.")
 @option("--max-timeout", type=click.IntRange(1), default=24 * 3600, show_default=True, help="Longest timeout, seconds.")
@@ -70,6 +75,7 @@ def serve(
     domain: str | None,
     tls_cert_file: Path | None,
     tls_key_file: Path | None,
+    behind_tls_proxy: bool,
     pool: str,
     templates: Mapping[str, str],
     max_timeout: int,
@@ -82,7 +88,7 @@ def serve(
 
     Every client needs an API key: make one with `sandpool e2b key create`."""
     from sandpool.cli import foreground
-    from sandpool.cli.addresses import address
+    from sandpool.cli.addresses import address, require_loopback
     from sandpool.engine.health import parse_address
     from sandpool.engine.logging import TEXT, configure_logging
 
@@ -91,11 +97,10 @@ def serve(
         raise click.ClickException("--bind-address: an address is needed")
     if (tls_cert_file is None) != (tls_key_file is None):
         raise click.ClickException("--tls-cert-file and --tls-key-file belong together")
+    if tls_cert_file is None and not behind_tls_proxy:
+        remedy = "add --tls-cert-file and --tls-key-file, or --behind-tls-proxy if a proxy in front has TLS"
+        require_loopback("--bind-address", bind_address, where[0] or "0.0.0.0", remedy)
     configure_logging(TEXT, "INFO")
-    if tls_cert_file is None and not bind_address.startswith(_LOOPBACK):
-        click.echo(
-            "warning: API keys cross the network unencrypted; use --tls-cert-file, or a proxy with TLS", err=True
-        )
     settings = {
         "pool": pool,
         "templates": templates,

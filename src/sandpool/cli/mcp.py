@@ -40,10 +40,22 @@ _POOL_SECONDS: Final = 120.0  # to fill a pool that is made for the first sandbo
     type=click.Path(path_type=Path, dir_okay=False),
     help="File with the token that clients need. [default: mcp-token in the data directory, made if missing]",
 )
+@option(
+    "--behind-tls-proxy",
+    group=_HTTP,
+    is_flag=True,
+    help="Serve other machines without TLS: a proxy in front has it.",
+)
 @option("--allowed-host", "hosts", group=_HTTP, multiple=True, help="A further name that clients call the server by.")
 @target_options
 def mcp(
-    pool: str | None, max_output: int, http: str | None, token_file: Path | None, hosts: tuple[str, ...], target: Target
+    pool: str | None,
+    max_output: int,
+    http: str | None,
+    token_file: Path | None,
+    behind_tls_proxy: bool,
+    hosts: tuple[str, ...],
+    target: Target,
 ) -> None:
     """Serve sandboxes to language models (Model Context Protocol).
 
@@ -64,7 +76,7 @@ def mcp(
     from sandpool.mcp.sessions import Sessions
     from sandpool.sdk.client import AsyncClient
 
-    served = None if http is None else (_token(token_file), _listening(http))
+    served = None if http is None else (_token(token_file), _listening(http, behind_tls_proxy=behind_tls_proxy))
     target.connection(start_home=True)  # a home that does not run yet is started
 
     async def work() -> None:
@@ -111,16 +123,16 @@ async def _over_http(
             await sessions.close()
 
 
-def _listening(address: str) -> socket.socket:
+def _listening(address: str, *, behind_tls_proxy: bool) -> socket.socket:
     """Listen at ``[HOST:]PORT``. Raises ``ClickException``."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"
     if not port.isdigit() or int(port) > 65535:
         raise click.ClickException(f"--http {address}: use PORT or HOST:PORT, for example 127.0.0.1:6494")
-    if host not in ("127.0.0.1", "::1", "localhost"):
-        click.echo(
-            f"warning: {host} is reachable from other machines, without TLS: put a proxy with TLS before it", err=True
-        )
+    if not behind_tls_proxy:
+        from sandpool.cli.addresses import require_loopback
+
+        require_loopback("--http", address, host, "put a proxy with TLS in front, and add --behind-tls-proxy")
     try:
         return socket.create_server((host, int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
