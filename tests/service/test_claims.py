@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
+from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SECRET
 from sandpool.api.labels import LAUNCH_TYPE
 from sandpool.kube.errors import NotFound
-from sandpool.service.claims import random_name
+from sandpool.service.claims import Claim, random_name
 from sandpool.service.errors import ClaimFailed, NameTaken, NotReadyInTime, UnknownName
 from sandpool.service.service import Service
 from sandpool.testing.world import World
@@ -127,6 +127,45 @@ async def test_a_claim_that_is_deleted_meanwhile_is_an_error(world: World, servi
     with pytest.raises(ClaimFailed, match="was deleted while it was waited for"):
         await creating
     release()
+
+
+async def two_of_one_name(world: World, service: Service) -> tuple[Claim, Claim]:
+    """A claim that was released, and the one that has its name now."""
+    await filled_pool(world, service)
+    first = await service.claims.create("python", name="mine")
+    assert await service.claims.delete(first) is not None
+    return first, await service.claims.create("python", name="mine")
+
+
+async def test_deletion_of_a_claim_leaves_another_one_of_its_name(world: World, service: Service) -> None:
+    first, second = await two_of_one_name(world, service)
+    assert await service.claims.delete(first) is None
+    assert [each.uid for each in await service.claims.list()] == [second.uid]
+    assert await service.claims.delete(second) is not None
+    assert await service.claims.delete(second) is None
+
+
+async def test_end_is_that_of_one_claim_and_not_of_another_one_of_its_name(world: World, service: Service) -> None:
+    first, second = await two_of_one_name(world, service)
+    changed = await service.claims.set_end(second, "2100-01-01T00:00:00Z")
+    lifecycle = changed.object["spec"]["lifecycle"]
+    assert lifecycle == {"shutdownTime": "2100-01-01T00:00:00Z", "shutdownPolicy": "Delete"}
+    with pytest.raises(UnknownName, match='there is no claim "mine"'):
+        await service.claims.set_end(first, "2101-01-01T00:00:00Z")
+    await service.claims.delete(second)
+    with pytest.raises(UnknownName):
+        await service.claims.set_end(second, "2101-01-01T00:00:00Z")
+
+
+async def test_secret_is_read_only_for_the_claim_that_it_was_kept_for(world: World, service: Service) -> None:
+    first, second = await two_of_one_name(world, service)
+    await service.claims.keep_secret(second, "-values", {"a": "größe\0", "b": ""})
+    assert await service.claims.read_secret(second, "-values") == {"a": "größe\0", "b": ""}
+    (owner,) = (await world.get(SECRET, "mine-values"))["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"]) == ("SandboxClaim", second.uid)
+    for claim, suffix in ((first, "-values"), (second, "-none")):
+        with pytest.raises(UnknownName, match="there is no secret"):
+            await service.claims.read_secret(claim, suffix)
 
 
 def test_random_names_are_valid_and_differ() -> None:

@@ -10,11 +10,9 @@ import asyncio
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
 
-from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.api.times import timestamp
 from sandpool.e2b import documents
 from sandpool.e2b.claims import (
@@ -32,10 +30,9 @@ from sandpool.e2b.keys import ApiKey
 from sandpool.e2b.options import EndpointOptions
 from sandpool.e2b.running import RunningSandbox, RunningSandboxes
 from sandpool.engine.clock import Clock
-from sandpool.kube.client import MergePatch
-from sandpool.kube.errors import ApiError, Conflict, NotFound
+from sandpool.kube.errors import ApiError, NotFound
 from sandpool.service.commands import Command
-from sandpool.service.errors import NameTaken, NotRunning, ServiceError
+from sandpool.service.errors import NameTaken, NotRunning, ServiceError, UnknownName
 from sandpool.service.sandboxes import Sandbox, Sandboxes
 
 _MAX_METADATA: Final = 64 << 10
@@ -215,25 +212,14 @@ class ControlPlane:
 
     async def _extend(self, claim: SandboxClaim, seconds: int) -> SandboxClaim:
         end = timestamp(self.clock.now() + timedelta(seconds=seconds))
-        patch = MergePatch(
-            {
-                "metadata": {"uid": claim.claim.uid},
-                "spec": {"lifecycle": {"shutdownTime": end, "shutdownPolicy": "Delete"}},
-            }
-        )
-        client = self.claims.client
         try:
-            return self.claims.record(await client.patch(SANDBOX_CLAIM, claim.id, patch, claim.claim.namespace))
-        except (NotFound, Conflict):
+            changed = await self.claims.claims(claim.claim.namespace).set_end(claim.claim, end)
+        except UnknownName:
             raise _unknown(claim.id) from None
+        return self.claims.record(changed.object)
 
     async def _delete(self, claim: SandboxClaim) -> None:
-        response = None
-        with suppress(NotFound, Conflict):
-            response = await self.claims.client.delete(
-                SANDBOX_CLAIM, claim.id, claim.claim.namespace, uid=claim.claim.uid
-            )
-        self.claims.forget(claim, response)
+        self.claims.forget(claim, await self.claims.claims(claim.claim.namespace).delete(claim.claim))
 
     async def _set_mode(self, claim: SandboxClaim, *, suspended: bool) -> None:
         sandboxes, name = self._sandboxes(claim.claim.namespace), f"claim/{claim.id}"

@@ -8,11 +8,8 @@ sessions and watches are lost with the endpoint.
 from __future__ import annotations
 
 import asyncio
-import base64
 from typing import Any, Final
 
-from sandpool.api.kinds import SANDBOX_CLAIM, SECRET
-from sandpool.api.resource import Object
 from sandpool.e2b.access import Tokens, tokens_of
 from sandpool.e2b.claims import ClaimCache, SandboxClaim
 from sandpool.e2b.errors import Refusal, SandboxGone, SandboxUnreachable
@@ -29,6 +26,7 @@ from sandpool.service.sandboxes import Sandbox
 from sandpool.service.service import Service
 
 _VARIABLES_SUFFIX: Final = "-variables"
+_VARIABLES: Final = "variables"  # the name in the Secret
 # Not every image has a name for its user.
 _USER: Final = "id -un 2>/dev/null; id -u"
 
@@ -83,30 +81,15 @@ class RunningSandbox:
             return {}
         async with self._lock:
             if self._variables is None:
-                client, namespace = self.service.client, self.service.namespace
-                secret = await client.get(SECRET, self.id + _VARIABLES_SUFFIX, namespace)
-                data: dict[str, str] = secret.get("data") or {}
-                document = base64.b64decode(data.get("variables", "")).decode()
-                self._variables = dict(line.split("=", 1) for line in document.split("\0") if "=" in line)
+                kept = await self.service.claims.read_secret(self.claim, _VARIABLES_SUFFIX)
+                lines = kept.get(_VARIABLES, "").split("\0")
+                self._variables = dict(line.split("=", 1) for line in lines if "=" in line)
             return self._variables
 
     async def keep_variables(self, variables: dict[str, str]) -> None:
-        """Keep the variables in a Secret that ends with the claim: unlike an annotation it is not shown with it."""
+        """Keep the variables beside the claim, for this endpoint and others."""
         document = "\0".join(f"{name}={value}" for name, value in variables.items())
-        owner = {
-            "apiVersion": SANDBOX_CLAIM.api_version,
-            "kind": SANDBOX_CLAIM.kind,
-            "name": self.id,
-            "uid": self.uid,
-        }
-        secret: Object = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": self.id + _VARIABLES_SUFFIX, "ownerReferences": [owner]},
-            "type": "Opaque",
-            "data": {"variables": base64.b64encode(document.encode()).decode()},
-        }
-        await self.service.client.create(SECRET, secret, self.service.namespace)
+        await self.service.claims.keep_secret(self.claim, _VARIABLES_SUFFIX, {_VARIABLES: document})
         self._variables = dict(variables)
 
     def forget(self) -> None:

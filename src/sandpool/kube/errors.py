@@ -49,10 +49,15 @@ class ApiError(Exception):
 
     def has_cause(self, reason: str) -> bool:
         """Whether ``details.causes`` names this reason."""
+        return any(cause.get("reason") == reason for cause in self._causes())
+
+    def has_cause_at(self, field: str) -> bool:
+        """Whether ``details.causes`` names this field, such as ``metadata.uid``."""
+        return any(cause.get("field") == field for cause in self._causes())
+
+    def _causes(self) -> Iterable[Mapping[str, Any]]:
         causes = self.details.get("causes")
-        return isinstance(causes, list | tuple) and any(
-            isinstance(cause, Mapping) and cause.get("reason") == reason for cause in causes
-        )
+        return [each for each in causes if isinstance(each, Mapping)] if isinstance(causes, list | tuple) else ()
 
     def status(self) -> Object:
         status: Object = {

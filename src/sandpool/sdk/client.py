@@ -207,14 +207,14 @@ class AsyncClient:
             self._held.discard(sandbox)
             self.leases.drop(claim.name, claim.uid)
         with service_errors():
-            await self._give_up(claim.name, claim.uid, sandbox._use)
+            await self._give_up(claim, sandbox._use)
 
-    async def _give_up(self, claim: str, uid: str, use: Use) -> None:
-        with suppress(NotFound, Conflict):  # it is gone, or another claim has its name
-            if use is Use.SHARED:
-                await self.leases.leave(claim, uid)
-            elif use is Use.OWN:
-                await self.service.client.delete(SANDBOX_CLAIM, claim, self.service.namespace, uid=uid)
+    async def _give_up(self, claim: Claim, use: Use) -> None:
+        if use is Use.SHARED:
+            with suppress(NotFound, Conflict):  # it is gone, or another claim has its name
+                await self.leases.leave(claim.name, claim.uid)
+        elif use is Use.OWN:
+            await self.service.claims.delete(claim)
 
     async def finish(self, work: Coroutine[Any, Any, None]) -> None:
         """Do work that gives something back to its end, even if the caller is cancelled meanwhile: that is told when
@@ -342,13 +342,13 @@ class AsyncClient:
         if is_wrong:
             await self.leases.renew()
 
-    async def _undo(self, request: SandboxRequest, use: Use, claim: SharedObject) -> None:
+    async def _undo(self, request: SandboxRequest, use: Use, created: SharedObject) -> None:
         """Give up a claim that the program never got. If that fails, it ends with its lease."""
-        name, uid = claim["metadata"]["name"], claim["metadata"]["uid"]
+        claim = Claim.from_object(created)
         if use is not Use.BORROWED and not request.keep:
-            self.leases.drop(name, uid)
+            self.leases.drop(claim.name, claim.uid)
         with suppress(ApiError, OSError):
-            await self._give_up(name, uid, use)
+            await self._give_up(claim, use)
 
 
 class SandboxRequest:

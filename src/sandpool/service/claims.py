@@ -7,6 +7,7 @@ established at the same time.
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
@@ -14,10 +15,10 @@ from typing import Any, Final, NamedTuple, Self, cast
 
 from sandpool.api import conditions as api
 from sandpool.api import labels
-from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
+from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL, SECRET
 from sandpool.api.resource import Object, SharedObject
-from sandpool.kube.client import Client
-from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, Expired, NotFound
+from sandpool.kube.client import Client, MergePatch
+from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, Expired, Invalid, NotFound
 from sandpool.kube.transport import WatchEvent
 from sandpool.service.errors import ClaimFailed, ClaimGone, NameTaken, NotReadyInTime, unknown_name
 
@@ -158,6 +159,54 @@ class Claims:
         except NotFound:
             known = [claim.name for claim in await self.list()]
             raise unknown_name("claim", name, self.namespace, known, "List them with: sandpool ls") from None
+
+    async def delete(self, claim: Claim) -> SharedObject | None:
+        """Delete this very claim, and with it its sandbox. Returns the last state of the claim; None if it is gone
+        already, whether or not another claim has its name now."""
+        try:
+            return await self.client.delete(SANDBOX_CLAIM, claim.name, claim.namespace, uid=claim.uid)
+        except (NotFound, Conflict):
+            return None
+
+    async def set_end(self, claim: Claim, shutdown_time: str) -> Claim:
+        """Let this very claim and its sandbox be deleted at a time (RFC 3339). Raises ``UnknownName`` if it is gone."""
+        lifecycle = {"shutdownTime": shutdown_time, "shutdownPolicy": "Delete"}
+        patch = MergePatch({"metadata": {"uid": claim.uid}, "spec": {"lifecycle": lifecycle}})
+        try:
+            return Claim.from_object(await self.client.patch(SANDBOX_CLAIM, claim.name, patch, claim.namespace))
+        except (NotFound, Conflict, Invalid) as error:
+            if isinstance(error, Invalid) and not error.has_cause_at("metadata.uid"):
+                raise
+            raise unknown_name("claim", claim.name, claim.namespace, ()) from None
+
+    async def keep_secret(self, claim: Claim, suffix: str, values: Mapping[str, str]) -> None:
+        """Keep secret texts in a Secret that ends with the claim: unlike annotations they are not shown with it."""
+        owner = {
+            "apiVersion": SANDBOX_CLAIM.api_version,
+            "kind": SANDBOX_CLAIM.kind,
+            "name": claim.name,
+            "uid": claim.uid,
+        }
+        secret: Object = {
+            "apiVersion": "v1",
+            "kind": SECRET.kind,
+            "metadata": {"name": claim.name + suffix, "ownerReferences": [owner]},
+            "type": "Opaque",
+            "data": {name: base64.b64encode(text.encode()).decode() for name, text in values.items()},
+        }
+        await self.client.create(SECRET, secret, claim.namespace)
+
+    async def read_secret(self, claim: Claim, suffix: str) -> dict[str, str]:
+        """The texts that ``keep_secret`` kept for this very claim. Raises ``UnknownName`` if there are none."""
+        try:
+            secret = await self.client.get(SECRET, claim.name + suffix, claim.namespace)
+        except NotFound:
+            secret = {"metadata": {}}
+        owners = secret["metadata"].get("ownerReferences") or ()
+        if claim.uid not in [owner.get("uid") for owner in owners]:
+            raise unknown_name("secret", claim.name + suffix, claim.namespace, ())
+        data: Mapping[str, str] = secret.get("data") or {}
+        return {name: base64.b64decode(value).decode(errors="replace") for name, value in data.items()}
 
     async def release_runs(self) -> None:
         """Delete the claims that `sandpool run` left in any namespace. Commands do not outlive the API that they were
