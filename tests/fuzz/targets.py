@@ -56,6 +56,7 @@ from sandpool.server.streams.options import StdStreams
 from sandpool.server.streams.port_forward import forward
 from sandpool.server.streams.remote_command import over_websocket
 from sandpool.server.streams.websocket import WebSocket
+from tests.fuzz.surfaces import MCP_TOKEN, PORT, Answer, surfaces
 from tests.server.apply.conftest import SPEC, STATUS
 from tests.server.http.test_reader import read as read_api_requests
 from tests.server.streams.test_hostile_streams import Dialler, Script, lived, work
@@ -662,6 +663,146 @@ def _envelopes(pieces: Iterable[bytes]) -> tuple[list[bytes], str]:
     return found, ""
 
 
+def check_dashboard(data: bytes, rng: random.Random) -> None:
+    """Requests to the dashboard: bodies, and the headers that tell its own pages from others."""
+    servers = surfaces()
+    served = servers.served
+    namespace = served.world.namespace
+    path = rng.choice(
+        (
+            "/api/claims",
+            f"/api/pools/{namespace}/python/scale",
+            f"/api/pools/{namespace}/none/rollout",
+            f"/api/sandboxes/{namespace}/none/mode",
+            f"/api/sandboxes/{namespace}/none/run",
+        )
+    )
+    answer = servers.ask(served.dashboard, "POST", path, served.session, data)
+    assert 200 <= answer.status < 500, answer
+    anonymous = servers.ask(served.dashboard, "POST", "/api/login", {"Origin": served.session["Origin"]}, data)
+    assert 400 <= anonymous.status < 500, anonymous
+    for name in ("Host", "Origin", "Cookie", "X-Sandpool-Session", "Sec-Fetch-Site"):
+        changed = servers.ask(served.dashboard, "POST", "/api/claims", {**served.session, name: data}, b"{}")
+        assert 400 <= changed.status < 500, (name, changed)  # {} is refused too, if the header lets it in
+    shown = servers.ask(served.dashboard, "GET", "/api/live", {**served.session, "Cookie": data})
+    assert 400 <= shown.status < 500, shown
+
+
+def check_dashboard_terminal(data: bytes, rng: random.Random) -> None:
+    """Messages to a terminal of the dashboard, which stays open whatever they are."""
+    for as_text in (True, False):
+        assert surfaces().terminal(list(reads(data, rng))[:50], as_text=as_text)
+
+
+def check_mcp(data: bytes, rng: random.Random) -> None:
+    """JSON-RPC over HTTP. The server goes on, and without the token there is no answer to anything."""
+    servers = surfaces()
+    port = servers.served.mcp
+    headers: dict[str, str | bytes] = {
+        "Authorization": f"Bearer {MCP_TOKEN}",
+        "Accept": "application/json, text/event-stream",
+        "Content-Type": "application/json",
+    }
+    answer = servers.ask(port, "POST", "/mcp", headers, data)
+    assert 200 <= answer.status < 500, answer
+    for name in ("Mcp-Session-Id", "Mcp-Protocol-Version", "Accept", "Content-Type", "Origin", "Host"):
+        changed = servers.ask(port, "POST", "/mcp", {**headers, name: data}, _MCP_PING)
+        assert 200 <= changed.status < 500, (name, changed)
+    assert servers.ask(port, "POST", "/mcp", {**headers, "Authorization": data}, data).status in (400, 401)
+    alive = servers.ask(port, "POST", "/mcp", headers, _MCP_INITIALIZE)
+    assert alive.status == 200 and b"serverInfo" in alive.body, alive
+
+
+def check_e2b_requests(data: bytes, rng: random.Random) -> None:
+    """Requests to the E2B endpoint: JSON of the control plane, forms with files, and heads for ports."""
+    servers = surfaces()
+    served = servers.served
+    key: dict[str, str | bytes] = {"X-API-Key": served.api_key}
+    sandbox = served.sandbox["sandboxID"]
+    token: dict[str, str | bytes] = {"E2b-Sandbox-Id": sandbox, "X-Access-Token": served.sandbox["envdAccessToken"]}
+    for method, path in (
+        ("POST", "/v2/sandboxes"),
+        ("POST", f"/sandboxes/{sandbox}/refreshes"),
+        ("POST", f"/v2/sandboxes/{sandbox}/connect"),
+        ("POST", f"/sandboxes/{sandbox}/pause"),
+    ):
+        _is_decided(servers.ask(served.e2b, method, path, key, data))
+    form = {**token, "Content-Type": "multipart/form-data; boundary=x"}
+    _is_decided(servers.ask(served.e2b, "POST", "/files?path=a", form, data))
+    _is_decided(servers.ask(served.e2b, "POST", "/files", {**token, "Content-Type": data}, data))
+    for name in ("Host", "E2b-Sandbox-Id", "E2b-Sandbox-Port", "X-Access-Token", "Idempotency-Key", "X-API-Key"):
+        _is_decided(servers.ask(served.e2b, "POST", "/v2/sandboxes", {**key, name: data}, b"{}"))
+        _is_decided(servers.ask(served.e2b, "GET", "/x", {"Host": f"{PORT}-{sandbox}.localhost", name: data}))
+    for name in ("Cookie", "Upgrade", "Accept-Encoding", "Content-Type", "E2B-Traffic-Access-Token", "X-Any"):
+        host = f"{PORT}-{sandbox}.localhost"
+        _is_decided(servers.ask(served.e2b, "POST", "/x", {"Host": host, name: data}))
+    assert servers.ask(served.e2b, "GET", f"/sandboxes/{sandbox}", key).status == 200
+
+
+def _is_decided(answer: Answer) -> None:
+    """Not a failure that the endpoint did not expect. It answers 5xx for what is behind it."""
+    assert answer.status >= 200, answer
+    assert b"its log has the reason" not in answer.body and b"Internal Server Error" not in answer.body, answer
+
+
+_DASHBOARD = (
+    *(
+        b'{"namespace":"default",',
+        b'"pool":"none"',
+        b'"name":"x"',
+        b'"minutes":1',
+        b'"replicas":1',
+        b'"strategy":',
+        b"}",
+    ),
+    *(b'"suspended":true', b'"code":"1"', b'"language":"sh"', b"1e999", b"-1", b"null", b"[", b"]", b'"', b",", b":"),
+    *(b'"\\u0000"', b'"\\ud800"', b"localhost", b"127.0.0.1", b"[::1]", b"http://", b"evil.example", b"@", b";", b"="),
+    *(b"\xff", b"\xc3\xa9", b"none", b"same-origin", b'"columns":80', b'"rows":24', b"{", b"\x04"),
+)
+_MCP_PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+_MCP_INITIALIZE = (
+    b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},'
+    b'"clientInfo":{"name":"x","version":"1"}}}'
+)
+_MCP = (
+    *(b'"jsonrpc":"2.0"', b'"id":1', b'"id":"a"', b'"id":null', b'"id":1.5', b'"method":"ping"', b'"method":', b'"x"'),
+    *(b'"tools/list"', b'"tools/call"', b'"resources/read"', b'"params":{', b'"name":"list_sandboxes"', b'"uri":"'),
+    *(b'"arguments":{"namespace":"default"}', b'"_meta":{"progressToken":1}', b'"error":{"code":1,"message":""}'),
+    *(
+        b'"result":{}',
+        b"[",
+        b"]",
+        b"{",
+        b"}",
+        b",",
+        b":",
+        b'"',
+        b"1e999",
+        b"null",
+        b'"\\ud800"',
+        b"2026-07-28",
+        b"Bearer ",
+    ),
+    *(b"application/json", b"text/event-stream", b"*/*", b"localhost", b"\xff", b"Bearer ", _MCP_PING),
+    _MCP_INITIALIZE,
+)
+_E2B_REQUESTS = (
+    *(b'{"templateID":"none"', b'"timeout":1', b'"metadata":{"a":"b"}', b'"envVars":{"A":"b"}', b'"network":{', b"}"),
+    *(b'"allowPublicTraffic":false', b'"memory":false', b'"duration":1', b"1e999", b"-1", b'"\\u0000"', b'"\\ud800"'),
+    *(b"--x\r\n", b"--x--\r\n", b'Content-Disposition: form-data; name="file"; filename="a"\r\n', b"\r\n\r\n"),
+    *(b"Content-Transfer-Encoding: base64\r\n", b"Content-Encoding: gzip\r\n", b"Content-Length: 5\r\n", b"\xff"),
+    *(
+        b"multipart/form-data; boundary=x",
+        b"multipart/mixed",
+        b"boundary=",
+        b"8000-i.localhost",
+        b"49983-",
+        b"-1-",
+        b":",
+    ),
+    *(b":", b'"', b",", b"[", b"]", b"{", b"null", b"e2b_", b"\x1f\x8b\x08", b"\xc3\xa9"),
+)
+
 _RUN_REQUEST = (b"0.1.0", b"\0", b"\0003\0", b"\0002\0", b"-1", b"0", b"3", b"+1", b"1_0", b" 1", b"run", b"A", b"=")
 _BINDING = (
     *(b'{"bind":{', b'"claim":', b'"uid-of-the-claim"', b'"values":{', b'"A":"b"', b'"key":"k"', b'{"recall":', b'"k"'),
@@ -692,6 +833,10 @@ TARGETS = (
     Target("router-broker", check_router_broker, _BROKER),
     Target("router-metrics", check_router_metrics, _JSON),
     Target("e2b", check_e2b, _E2B),
+    Target("dashboard", check_dashboard, _DASHBOARD),
+    Target("dashboard-terminal", check_dashboard_terminal, _DASHBOARD),
+    Target("mcp", check_mcp, _MCP),
+    Target("e2b-requests", check_e2b_requests, _E2B_REQUESTS),
     Target("run-request", check_run_request, _RUN_REQUEST),
     Target("binding", check_binding, _BINDING),
     Target("tokens", check_tokens, _TOKENS),

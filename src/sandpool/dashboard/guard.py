@@ -124,7 +124,8 @@ class Guard:
             session = self.session(request)
             if session is None:
                 return refusal(401, "the session has ended", "Log in again with: sandpool dashboard")
-            if not hmac.compare_digest(_secret(request).encode(), session.csrf.encode()):
+            given = _secret(request).encode(errors="surrogateescape")  # headers are bytes
+            if not hmac.compare_digest(given, session.csrf.encode()):
                 return refusal(403, "the request does not come from a page of this dashboard", "Reload the page.")
             if changes and self.options.read_only:
                 return refusal(403, "this dashboard is read-only")

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from aiohttp import BodyPartReader, web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from sandpool.e2b.errors import Refusal
 from sandpool.e2b.running import RunningSandbox
@@ -62,7 +63,7 @@ async def _parts(request: web.Request) -> AsyncIterator[tuple[str, BodyPartReade
     """The files of a form, with the paths that they are written to."""
     only = request.query.get("path", "")
     files = 0
-    try:
+    with _form_errors():
         form = await request.multipart()
         while (part := await form.next()) is not None:
             if not isinstance(part, BodyPartReader) or part.name != "file":
@@ -74,8 +75,6 @@ async def _parts(request: web.Request) -> AsyncIterator[tuple[str, BodyPartReade
             if not path:
                 raise Refusal(400, "a file of the form has no name")
             yield path, part
-    except (ValueError, AssertionError):
-        raise Refusal(400, "the form cannot be read") from None
     if not files:
         raise Refusal(400, "the form has no files")
 
@@ -111,8 +110,9 @@ async def _pieces(content: Any, limit: _Limit) -> AsyncIterator[bytes]:
 
 async def _pieces_of_part(part: BodyPartReader, limit: _Limit) -> AsyncIterator[bytes]:
     while not part.at_eof():
-        async with asyncio.timeout(_IDLE_SECONDS):
-            piece = await part.read_chunk(_CHUNK)
+        with _form_errors():
+            async with asyncio.timeout(_IDLE_SECONDS):
+                piece = await part.read_chunk(_CHUNK)
         if piece:
             limit.count(len(piece))
             yield bytes(piece)
@@ -127,6 +127,15 @@ def _path(request: web.Request) -> str:
 
 def _info(entry: Entry) -> dict[str, str]:
     return {"name": posixpath.basename(entry.path), "type": "file", "path": entry.path}
+
+
+@contextmanager
+def _form_errors() -> Iterator[None]:
+    """Refuse a form that cannot be read."""
+    try:
+        yield
+    except (ValueError, AssertionError, HttpProcessingError):
+        raise Refusal(400, "the form cannot be read") from None
 
 
 @contextmanager
