@@ -168,6 +168,35 @@ Table()
     assert (shown.json, shown.markdown) == ({"a": [1]}, None)
 
 
+async def test_displayed_objects_are_results_beside_the_value(session: AsyncCodeSession) -> None:
+    code = """
+class Picture:
+    def _repr_png_(self): return b"png"
+def show():
+    display(Picture(), "text")
+show()
+20 + 1
+"""
+    async with session:
+        done = await session.run(code)
+        assert [(each.png, each.is_displayed) for each in done.results] == [
+            (b"png", True),
+            (None, True),
+            (None, False),
+        ]
+        assert done.text == "21"
+        assert (await session.run("display(1)")).text is None
+        failed = await session.run("display(2)\n1 / 0")
+        assert failed.error is not None and [each.text for each in failed.results] == ["2"]
+
+
+async def test_displayed_objects_beyond_the_limit_are_dropped_and_told(session: AsyncCodeSession) -> None:
+    async with session:
+        done = await session.run("for _ in range(40): display('x' * (1 << 20))")
+        assert (0 < len(done.results) < 20, done.truncated) == (True, True)
+        assert [each.text for each in (await session.run("display('y')")).results] == ["'y'"]
+
+
 async def test_value_is_passed_as_json(session: AsyncCodeSession) -> None:
     async with session:
         done = await session.call("[each * 2 for each in given]", {"given": [1, 2]})

@@ -290,6 +290,11 @@ def runs_code(p: Any) -> None:
         html = "class H:\n  def _repr_html_(self): return '<b>'\nH()"
         (result,) = box.run_code(html).results
         assert (result.html, result.is_main_result) == ("<b>", True)
+        picture = "class P:\n  def _repr_png_(self): return b'\\x89PNG'\ndisplay(P()); display(P()); x"
+        found: list[Any] = []
+        done = box.run_code(picture, on_result=found.append)
+        assert done.text == "20" and len(found) == 3
+        assert [(each.png, each.is_main_result) for each in done.results] == [("iVBORw==", False)] * 2 + [(None, True)]
         p.fails("TimeoutException", box.run_code, "while True: pass", timeout=1)
         assert box.run_code("x").text == "20"
         context = box.create_code_context(cwd="/tmp")

@@ -251,8 +251,10 @@ def _check_language(language: str) -> None:
 
 
 def _result(shown: Rich) -> dict[str, Any]:
-    """A result as E2B describes it. The value of the last expression is the main one, and figures are not."""
-    result: dict[str, Any] = {"type": "result", "text": shown.text, "is_main_result": not shown.is_figure}
+    """A result as E2B describes it. The value of the last expression is the main one; figures and displayed objects
+    are not."""
+    is_main = not (shown.is_figure or shown.is_displayed)
+    result: dict[str, Any] = {"type": "result", "text": shown.text, "is_main_result": is_main}
     result |= {name: value for name in _TEXTS if (value := getattr(shown, name)) is not None}
     for name in _PICTURES:
         if (data := getattr(shown, name)) is not None:

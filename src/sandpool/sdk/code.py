@@ -55,6 +55,7 @@ class Rich:
     latex: str | None = None
     json: Any = None
     is_figure: bool = False  # of matplotlib, and not the value of the last expression
+    is_displayed: bool = False  # by ``display``, and not the value of the last expression
 
     @classmethod
     def of(cls, shown: Mapping[str, Any]) -> Self:
@@ -63,7 +64,11 @@ class Rich:
             **{name: base64.b64decode(shown[name]) for name in ("png", "jpeg") if name in shown},
         }
         return cls(
-            text=str(shown.get("text", "")), json=shown.get("json"), is_figure=shown.get("figure") is True, **offered
+            text=str(shown.get("text", "")),
+            json=shown.get("json"),
+            is_figure=shown.get("figure") is True,
+            is_displayed=shown.get("displayed") is True,
+            **offered,
         )
 
 
@@ -78,9 +83,9 @@ class CodeError:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """The outcome of a piece of code. ``results`` has the value of the last expression, if that is not None, and the
-    figures of matplotlib. ``value`` is set by ``call`` only. The sizes are the bytes that the code wrote, also those
-    beyond the limit, of which ``truncated`` tells."""
+    """The outcome of a piece of code. ``results`` has what it passed to ``display``, the value of the last expression,
+    if that is not None, and the figures of matplotlib. ``value`` is set by ``call`` only. The sizes are the bytes that
+    the code wrote, also those beyond the limit, of which ``truncated`` tells."""
 
     stdout: str
     stderr: str
@@ -94,7 +99,7 @@ class Execution:
     @property
     def text(self) -> str | None:
         """The value of the last expression, as text."""
-        return self.results[0].text if self.results else None
+        return next((each.text for each in self.results if not each.is_displayed), None)
 
     def check(self) -> Self:
         """Return the outcome, or raise ``TaskError`` with the traceback if the code raised an exception."""
@@ -238,7 +243,9 @@ class _Printed:
             raise ValueError
         error, dropped = message["error"], message["dropped"]
         out, err = self._streams["stdout"], self._streams["stderr"]
-        unsent_out, unsent_err = (max(_typed(dropped[name], int), 0) for name in ("stdout", "stderr"))
+        unsent_out, unsent_err, not_shown = (
+            max(_typed(dropped[name], int), 0) for name in ("stdout", "stderr", "results")
+        )
         return Execution(
             stdout=out.content.decode(errors="replace"),
             stderr=err.content.decode(errors="replace"),
@@ -246,7 +253,7 @@ class _Printed:
             error=None
             if error is None
             else CodeError(*(_typed(error[name], str) for name in ("name", "value", "traceback"))),
-            truncated=bool(out.dropped or err.dropped or unsent_out or unsent_err),
+            truncated=bool(out.dropped or err.dropped or unsent_out or unsent_err or not_shown),
             value=message.get("value"),
             stdout_size=out.size + unsent_out,
             stderr_size=err.size + unsent_err,

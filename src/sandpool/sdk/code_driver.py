@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import builtins
 import contextlib
 import json
 import os
@@ -19,6 +20,7 @@ import traceback
 from typing import Any
 
 MAX_OUTPUT = 1 << 20
+MAX_DISPLAYED = 16 << 20
 PICTURES = (("png", "_repr_png_"), ("jpeg", "_repr_jpeg_"))
 TEXTS = (
     ("svg", "_repr_svg_"),
@@ -119,6 +121,31 @@ def rich(value: object) -> dict[str, Any]:
         except Exception:  # noqa: BLE001
             continue  # a representation that fails is none
     return shown
+
+
+class Display:
+    """``display(object, ...)``: shows objects as further results, as notebooks do, up to a limit for each execution."""
+
+    def __init__(self) -> None:
+        self.results: list[dict[str, Any]] = []
+        self.size = 0
+        self.dropped = 0
+
+    def __call__(self, *objects: object) -> None:
+        for value in objects:
+            shown = dict(rich(value), displayed=True)
+            size = len(json.dumps(shown))
+            if self.size + size > MAX_DISPLAYED:
+                self.dropped += size
+                continue
+            self.size += size
+            self.results.append(shown)
+
+    def take(self) -> tuple[list[dict[str, Any]], int]:
+        """The results of an execution, and how many bytes were dropped."""
+        results, dropped = self.results, self.dropped
+        self.results, self.size, self.dropped = [], 0, 0
+        return results, dropped
 
 
 def figures(formats: list[str]) -> list[dict[str, Any]]:
@@ -232,6 +259,8 @@ def main() -> None:
     sys.stdout = open(1, "w", 1, "utf-8", "replace", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", 1, "utf-8", "replace", closefd=False)  # noqa: SIM115
     interpreter = Interpreter()
+    display = Display()
+    builtins.display = display  # type: ignore[attr-defined]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel.send({"pid": os.getpid(), "version": sys.version.split()[0]})
     for line in iter(requests.readline, b""):
@@ -252,7 +281,9 @@ def main() -> None:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # the code may have closed or replaced it
                 stream.flush()
-        answer["dropped"] = {capture.stream: capture.drain() for capture in captures}
+        displayed, not_shown = display.take()
+        answer["results"] = displayed + answer["results"]
+        answer["dropped"] = {capture.stream: capture.drain() for capture in captures} | {"results": not_shown}
         channel.send(answer)
 
 
