@@ -1,4 +1,4 @@
-"""The servers for people and programs, served on loopback, for inputs that only a whole server can judge.
+"""The servers for users and programs, served on loopback, for inputs that only a whole server can judge.
 
 One event loop in a thread serves the dashboard, the E2B endpoint and the MCP server of one in-process world. Commands
 in its sandboxes read their input and do nothing, so no input reaches this machine.
@@ -48,7 +48,7 @@ PORT: Final = 8000
 MCP_TOKEN: Final = "a-token-for-fuzzing"
 _LOGIN_TOKEN: Final = "t" * 64
 #: Seconds for an answer. An input that hangs a server is a failure too.
-_PATIENCE: Final = 30.0
+_TIMEOUT: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Surfaces:
         self.served: Served = self.run(self._stack.enter_async_context(_serving()))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(2 * _PATIENCE)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(2 * _TIMEOUT)
 
     def ask(self, port: int, method: str, path: str, headers: Mapping[str, str | bytes], body: bytes = b"") -> Answer:
         """Send a request whose headers may be anything but line breaks, on a connection of its own."""
@@ -99,7 +99,7 @@ class Surfaces:
         protocols = (PROTOCOL, SECRET_PROTOCOL + served.session[SESSION_HEADER])
         address = f"{url}/api/sandboxes/{served.world.namespace}/{served.name}/terminal"
         async with (
-            asyncio.timeout(_PATIENCE),
+            asyncio.timeout(_TIMEOUT),
             aiohttp.ClientSession(headers=headers) as client,
             client.ws_connect(address, protocols=protocols) as socket,
         ):
@@ -118,7 +118,7 @@ async def _ask(port: int, method: str, path: str, headers: Mapping[str, str | by
     for name, value in sent.items():
         plain = value.encode() if isinstance(value, str) else value
         lines.append(name.encode() + b": " + plain.translate(None, b"\r\n\0"))
-    async with asyncio.timeout(_PATIENCE):
+    async with asyncio.timeout(_TIMEOUT):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
             writer.write(b"\r\n".join([*lines, b"", body]))
@@ -190,7 +190,7 @@ async def _serving() -> AsyncIterator[Served]:
 
         keys = ApiKeys(world.client)
         key, _ = await keys.create(world.namespace, max_sandboxes=2)
-        options = EndpointOptions("localhost:1", create_patience=1.0)
+        options = EndpointOptions("localhost:1")
         endpoint = await stack.enter_async_context(Endpoint.opened(world.client, pods, keys, options, SystemClock()))
         _, e2b = await stack.enter_async_context(listening(endpoint, "127.0.0.1", 0))
         sandbox = await _created(e2b, key)

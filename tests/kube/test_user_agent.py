@@ -96,5 +96,5 @@ def test_claims_without_a_key_have_no_key() -> None:
         ("", ""),
     ],
 )
-def test_people_read_the_program_and_the_key(agent: str, shown: str) -> None:
+def test_users_read_the_program_and_the_key(agent: str, shown: str) -> None:
     assert user_agent.shown(agent) == shown

@@ -81,7 +81,7 @@ class E2bEndpoint:
             self._sandpool("pool", "create", VOLUME_POOL, "--size", "0"),
             capture_output=True,
             text=True,
-            timeout=_PATIENCE,
+            timeout=_TIMEOUT,
             check=False,
         )
         assert made.returncode == 0, made.stderr

@@ -55,7 +55,7 @@ def _prefix(name: str) -> str:
 
 
 def shown(agent: str) -> str:
-    """The program, and the key if there is one, as people read it."""
+    """The program, and the key if there is one, as users read it."""
     program = agent.partition("/")[0]
     rest, separator, key = agent.rpartition(_KEY)
     return f"{program}, key {key}" if separator and rest and program.startswith("sandpool") else program
