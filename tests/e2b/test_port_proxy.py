@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from aiohttp import web
 from yarl import URL
 
 from sandpool.e2b.endpoint import Endpoint
+from sandpool.e2b.port_proxy import ForwardedPorts
 from sandpool.service.sandboxes import Sandbox
 from tests.e2b.conftest import Guest, Tenant
 
@@ -124,6 +126,47 @@ async def test_private_ports_need_the_token(endpoint: Endpoint, tenant: Tenant, 
     assert (await guest.api.request("GET", "/", host(guest))).status == 403
     for name, token in (("E2B-Traffic-Access-Token", guest.traffic_token), ("X-Access-Token", guest.token)):
         assert (await guest.api.request("GET", "/", {**host(guest), name: token})).status == 201
+
+
+async def test_another_port_takes_the_place_of_the_one_used_least_recently(
+    endpoint: Endpoint, tenant: Tenant, server: OneServer
+) -> None:
+    """A visitor of a public port may ask for every port there is, and the others stay reachable."""
+    guest = await opened(endpoint, tenant, server)
+    most = endpoint.options.max_ports
+    for port in range(9000, 9000 + 2 * most):
+        answer = await guest.api.request("GET", "/", host(guest, port))
+        assert answer.status == 502, "nothing listens there, but it was tried"
+    assert (await guest.api.request("GET", "/", host(guest))).status == 201
+
+
+async def test_port_in_use_is_not_taken_away(endpoint: Endpoint, tenant: Tenant, server: OneServer) -> None:
+    guest = await opened(endpoint, tenant, server)
+    most = endpoint.options.max_ports
+    async with guest.api.session.ws_connect(f"{guest.api.url}/ws", headers=host(guest)) as socket:
+        for port in range(9000, 9000 + 2 * most):
+            await guest.api.request("GET", "/", host(guest, port))
+        await socket.send_str("still here")
+        assert await socket.receive_str() == "still here"
+        await socket.send_str("bye")
+
+
+async def test_sockets_of_ports_go_with_them(
+    endpoint: Endpoint, tenant: Tenant, server: OneServer, tmp_path: Path
+) -> None:
+    directory = tmp_path / "ports"
+    os.mkdir(directory)
+    guest = await tenant.create()
+    running = endpoint.running.get(guest.id)
+    running.service.__dict__["ports"] = server
+    ports = ForwardedPorts(running, 2, directory)
+    for port in (8080, 9000, 8080, 9001):
+        async with ports.session(port) as session:
+            if port == 8080:
+                async with session.get("http://sandbox/") as answer:
+                    assert answer.status == 201
+    await ports.close()
+    assert os.listdir(directory) == []
 
 
 @pytest.mark.parametrize("port", [8888, 8879])

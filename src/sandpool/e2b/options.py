@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 #: The templates that E2B's packages ask for if their user names none.
@@ -29,6 +30,8 @@ class EndpointOptions:
     max_ports: int = 32
     max_body: int = 16 << 20  # bytes of a request that is held in memory
     max_upload: int = 16 << 30
+    #: Where the endpoint listens for ports of sandboxes, a directory that only it can enter; None: it makes them.
+    port_directory: Path | None = None
 
     def pool_of(self, template: str) -> str:
         """The pool that sandboxes of a template are taken from."""

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +33,7 @@ _CHUNK: Final = 1 << 16
 _MAX_MESSAGE: Final = 4 << 20
 _CONNECTIONS: Final = 64
 _CONNECT_SECONDS: Final = 30.0
+_numbers: Final = count(1)  # of sockets in a directory that sandboxes share
 #: Headers of one connection, and those that are for the endpoint.
 _KEPT_HERE: Final = frozenset(
     {
@@ -40,42 +44,75 @@ _KEPT_HERE: Final = frozenset(
 )
 
 
-class ForwardedPorts:
-    """The ports of one sandbox that clients use."""
+@dataclass(slots=True)
+class _ForwardedPort:
+    """``users`` counts the requests that are under way."""
 
-    def __init__(self, running: RunningSandbox, most: int) -> None:
+    session: aiohttp.ClientSession
+    stack: AsyncExitStack
+    users: int = 0
+
+
+class ForwardedPorts:
+    """The ports of one sandbox that clients use: at most ``most``. Another port takes the place of the one that was
+    used least recently: visitors of public ports choose them, and must not use up those of others."""
+
+    def __init__(self, running: RunningSandbox, most: int, directory: Path | None = None) -> None:
         self._sandbox = running
         self._most = most
-        self._sessions: dict[int, aiohttp.ClientSession] = {}
-        self._stack = AsyncExitStack()
+        self._directory = directory
+        self._ports: dict[int, _ForwardedPort] = {}  # the least recently used first
         self._opening = asyncio.Lock()
 
-    async def session(self, port: int) -> aiohttp.ClientSession:
-        """A client whose connections end at a port of the sandbox."""
+    @asynccontextmanager
+    async def session(self, port: int) -> AsyncIterator[aiohttp.ClientSession]:
+        """A client whose connections end at a port of the sandbox, for one request. Raises ``Refusal`` if requests to
+        as many other ports as there may be are under way."""
         async with self._opening:
-            if port not in self._sessions:
-                if len(self._sessions) >= self._most:
-                    raise Refusal(429, f"{self._most} ports of the sandbox are in use, which is the limit")
-                self._sessions[port] = await self._open(port)
-            return self._sessions[port]
+            found = self._ports.pop(port, None)
+            if found is None:
+                await self._make_room()
+                found = await self._open(port)
+            self._ports[port] = found
+            found.users += 1
+        try:
+            yield found.session
+        finally:
+            found.users -= 1
 
     async def close(self) -> None:
-        self._sessions.clear()
-        await self._stack.aclose()
+        ports, self._ports = self._ports, {}
+        for each in ports.values():
+            await each.stack.aclose()
 
-    async def _open(self, port: int) -> aiohttp.ClientSession:
-        directory = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="sandpool-port-"))
-        path = Path(directory) / "socket"
-        with self._sandbox.reached():
-            forward = self._sandbox.service.ports.forward_to_socket(await self._sandbox.sandbox(), port, path)
-            await self._stack.enter_async_context(forward)
-        session = aiohttp.ClientSession(
-            connector=aiohttp.UnixConnector(str(path), limit=_CONNECTIONS),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
-        )
-        return await self._stack.enter_async_context(session)
+    async def _make_room(self) -> None:
+        if len(self._ports) < self._most:
+            return
+        idle = next((port for port, each in self._ports.items() if not each.users), None)
+        if idle is None:
+            raise Refusal(429, f"{self._most} ports of the sandbox are in use, which is the limit")
+        await self._ports.pop(idle).stack.aclose()
+
+    async def _open(self, port: int) -> _ForwardedPort:
+        async with AsyncExitStack() as stack:
+            path = self._path(stack)
+            with self._sandbox.reached():
+                forward = self._sandbox.service.ports.forward_to_socket(await self._sandbox.sandbox(), port, path)
+                await stack.enter_async_context(forward)
+            session = aiohttp.ClientSession(
+                connector=aiohttp.UnixConnector(str(path), limit=_CONNECTIONS),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+            )
+            return _ForwardedPort(await stack.enter_async_context(session), stack.pop_all())
+
+    def _path(self, stack: AsyncExitStack) -> Path:
+        if self._directory is None:
+            return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sandpool-port-"))) / "socket"
+        path = self._directory / f"port-{next(_numbers)}"
+        stack.callback(path.unlink, missing_ok=True)
+        return path
 
 
 def check(request: web.Request, running: RunningSandbox, port: int) -> None:
@@ -88,11 +125,11 @@ def check(request: web.Request, running: RunningSandbox, port: int) -> None:
 
 async def forward(request: web.Request, running: RunningSandbox, port: int) -> web.StreamResponse:
     """Answer a request with what a server in the sandbox answers, after ``check``."""
-    session = await running.ports.session(port)
     try:
-        if request.headers.get("Upgrade", "").lower() == "websocket":
-            return await _forward_websocket(request, session)
-        return await _forward_request(request, session, port)
+        async with running.ports.session(port) as session:
+            if request.headers.get("Upgrade", "").lower() == "websocket":
+                return await _forward_websocket(request, session)
+            return await _forward_request(request, session, port)
     except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
         raise SandboxUnreachable(running.id, f"no server answers at port {port}") from error
     except aiohttp.ClientError as error:

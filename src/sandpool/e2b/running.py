@@ -45,7 +45,7 @@ class RunningSandbox:
         self.processes = ProcessTable(self, options.max_processes)
         self.watchers = Watchers(self, options.max_watchers)
         self.contexts = Contexts(self, options.max_contexts)
-        self.ports = ForwardedPorts(self, options.max_ports)
+        self.ports = ForwardedPorts(self, options.max_ports, options.port_directory)
         self._sandbox: Sandbox | None = None
         self._variables: dict[str, str] | None = None
         self._users: tuple[str, ...] = ()
