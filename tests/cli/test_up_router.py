@@ -6,8 +6,6 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -31,6 +29,7 @@ from sandpool.router.gateway_api import GATEWAY
 from sandpool.router.registration import POD_NAME, PORT
 from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
+from tests.support.children import check_confined, open_files, opened_by, status
 from tests.support.users import ADMIN, USERS
 
 ROUTER = "sandpool-router"
@@ -59,11 +58,6 @@ def routers(parent: int) -> list[int]:
     return [int(pid) for pid in children if b"sandpool.router" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
-def status(pid: int) -> dict[str, str]:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return dict(line.split(":\t", 1) for line in lines)
-
-
 def get(url: str) -> bytes:
     with urllib.request.urlopen(url, timeout=60) as response:
         body: bytes = response.read()
@@ -72,18 +66,7 @@ def get(url: str) -> bytes:
 
 def test_router_process_has_no_privileges(server: ServerProcess) -> None:
     (pid,) = routers(parent(server))
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        found = status(int(thread.name))
-        assert {found[f"Cap{name}"] for name in ("Inh", "Prm", "Eff", "Amb")} == {"0" * 16}
-        assert (found["NoNewPrivs"], found["Seccomp"]) == ("1", "2")
-        if os.getuid() == 0:
-            assert found["CapBnd"] == "0" * 16
-            (uid,), (gid,) = set(found["Uid"].split()), set(found["Gid"].split())
-            assert int(uid) not in (0, 65534) and int(gid) not in (0, 65534)
-            assert found["Groups"].split() == []
-        else:
-            assert found["Uid"].split() == [str(os.getuid())] * 4
-    assert os.getsid(pid) == pid
+    check_confined(pid)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="becomes the router's user")
@@ -95,28 +78,14 @@ def test_user_of_the_router_cannot_open_the_data(server: ServerProcess) -> None:
         *(server.data_dir.rglob("*")),
         *(server.directory / name for name in ("kubeconfig", "router-secret", "router-token", "tokens.csv")),
     ]
-    files = [str(file) for file in private if file.is_file()]
+    files = [file for file in private if file.is_file()]
     assert len(files) > 8
-    code = """
-import os, sys
-os.setgroups([])
-os.setresgid(*[int(sys.argv[1])] * 3)
-os.setresuid(*[int(sys.argv[1])] * 3)
-for path in sys.argv[2:]:
-    try:
-        open(path).close()
-    except PermissionError:
-        continue
-    print(path)
-"""
-    done = subprocess.run([sys.executable, "-c", code, uid, *files], capture_output=True, text=True, check=True)
-    assert done.stdout == ""
+    assert opened_by(uid, files) == []
 
 
 def test_router_process_has_no_file_of_the_server_open(server: ServerProcess) -> None:
     (pid,) = routers(parent(server))
-    targets = [os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir()]
-    assert [each for each in targets if each.startswith("/") and each != "/dev/null"] == []
+    assert open_files(pid) == []
 
 
 async def test_router_user_may_read_sandboxes_and_pods_and_nothing_else(server: ServerProcess) -> None:

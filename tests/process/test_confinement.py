@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.process.confinement import HostUser, unprivileged_user
+from sandpool.process.confinement import DASHBOARD, E2B, ROUTER, HostUser, unprivileged_user
 
 # Each attempt prints its name and the error that refused it. The sockets are from before: a listening one could be
 # disconnected and used to connect elsewhere.
 _ATTEMPTS = """
 import ctypes, os, signal, socket, subprocess, sys, threading
+from sandpool.node.runtimes import seccomp
 from sandpool.process.confinement import HostUser, confine
 
 path, port, parent = sys.argv[1], int(sys.argv[2]), os.getppid()
@@ -22,7 +23,7 @@ listening = socket.create_server(("127.0.0.1", 0))
 kept = open(path)
 user = HostUser(int(sys.argv[3]), int(sys.argv[4]))
 libc = ctypes.CDLL(None, use_errno=True)
-confine(user)
+confine(user, getattr(seccomp, sys.argv[5]))
 
 def fast_open():
     listening.shutdown(socket.SHUT_RD)
@@ -69,8 +70,8 @@ threading.Thread(target=lambda: print("thread runs")).start()
 """
 
 
-def attempt(path: Path, user: HostUser) -> list[str]:
-    command = [sys.executable, "-c", _ATTEMPTS, str(path), "1", str(user.uid), str(user.gid)]
+def attempt(path: Path, user: HostUser, restriction: str = "relay_program") -> list[str]:
+    command = [sys.executable, "-c", _ATTEMPTS, str(path), "1", str(user.uid), str(user.gid), restriction]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -85,6 +86,28 @@ def test_confined_process_has_only_its_descriptors(tmp_path: Path) -> None:
     assert len(outcomes) >= 12
     assert [line for line in outcomes if "SUCCEEDED" in line] == []
     assert file.exists()
+
+
+def test_confined_server_has_sockets_besides(tmp_path: Path) -> None:
+    """It may delete its own sockets, so only other users are kept from deleting files."""
+    file = tmp_path / "mine"
+    file.write_text("secret")
+    outcomes = attempt(
+        file, HostUser(os.getuid(), os.getgid()) if os.getuid() else unprivileged_user(), "server_program"
+    )
+    assert outcomes.pop() == "thread runs"
+    succeeded = {line.removesuffix(" SUCCEEDED") for line in outcomes if "SUCCEEDED" in line}
+    assert succeeded - {"reconnect", "unlink"} == {"socket", "unix socket"}
+    assert file.exists() or ("unlink" in succeeded and os.getuid() != 0)
+    refused = {line.partition(" refused")[0] for line in outcomes if "refused" in line}
+    assert {"open", "open directory", "list", "fork", "execute", "kill", "namespace"} <= refused
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
+def test_users_of_children_differ() -> None:
+    users = {unprivileged_user(child) for child in (ROUTER, DASHBOARD, E2B)}
+    assert len(users) == 3
+    assert all(user.uid >= 1000 and user.uid != 65534 for user in users)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")

@@ -20,10 +20,11 @@ from sandpool.api.kinds import POD, SANDBOX
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.kube.client import MergePatch
+from sandpool.kube.user_roles import grant_role
 from sandpool.router.dialer import connect
 from sandpool.router.listeners import open_listeners
 from sandpool.router.process import RouterProcess, read_quiet, supervised
-from sandpool.router.role import grant_role
+from sandpool.router.role import ROLE_NAME, RULES
 from sandpool.router.router import RouterOptions
 from sandpool.router.settings import RouterSettings
 from sandpool.router.targets import Target
@@ -75,7 +76,7 @@ async def daemon(tmp_path: Path) -> AsyncIterator[Daemon]:
     daemon = Daemon(ServerOptions(tmp_path / "data", port=0))
     await daemon.start()
     client = daemon.server.client()
-    await grant_role(client, ROUTER.name)
+    await grant_role(client, ROUTER.name, ROLE_NAME, RULES)
     box = await client.create(SANDBOX, new(SANDBOX, "box", spec={"podTemplate": pod_template()}), "default")
     made = pod("box")
     made["metadata"]["ownerReferences"] = [owner_reference(box, controller=True)]

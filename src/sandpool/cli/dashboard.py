@@ -95,6 +95,7 @@ def dashboard(
     from sandpool.dashboard.guard import GuardOptions
     from sandpool.dashboard.server import DashboardOptions
     from sandpool.dashboard.target import PROGRAM, DashboardTarget
+    from sandpool.explain.log_files import LogFiles
     from sandpool.kube.client import Client
     from sandpool.kube.http import HttpTransport
     from sandpool.kube.pod_client import HttpPodClient
@@ -106,8 +107,7 @@ def dashboard(
         _title(connection, home),
         namespace,
         metrics_url or (None if home is None else home.metrics_url),
-        audit_log,
-        controller_log,
+        LogFiles(audit_log, controller_log).lines if audit_log else None,
         loopback=is_loopback(listening.getsockname()[0]),
     )
     hosts = frozenset(each.lower() for each in allowed_host)

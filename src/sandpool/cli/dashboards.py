@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeVar
@@ -13,20 +14,28 @@ from typing import Any, Final, TypeVar
 import click
 
 from sandpool.cli.addresses import address
+from sandpool.cli.identities import DASHBOARD
 from sandpool.dashboard.access import new_token
+from sandpool.dashboard.role import ROLE_NAME, role_rules
 from sandpool.dashboard.settings import DashboardSettings
 from sandpool.engine.clock import Clock
 from sandpool.engine.health import parse_address
+from sandpool.explain.log_files import with_rotated
 from sandpool.home.discovery import DASHBOARD_PORT
 from sandpool.kube.connection import is_loopback
-from sandpool.process.on_demand import OnDemandProcess
+from sandpool.kube.user_roles import grant_role
+from sandpool.process import confinement
+from sandpool.process.handed_files import FileServer
+from sandpool.process.on_demand import OnDemandProcess, Program
 from sandpool.server.auth.private_files import write_private
+from sandpool.server.serving.daemon import Daemon
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 DASHBOARD_ADDRESS: Final = f"127.0.0.1:{DASHBOARD_PORT}"
 TOKEN_NAME: Final = "dashboard-token"
 TITLE: Final = "local home"
+PROGRAM: Final = Program("dashboard", "sandpool.dashboard", confinement.DASHBOARD)
 _OPTIONS: Final = (
     click.option(
         "--dashboard-bind-address",
@@ -63,9 +72,8 @@ class RunningDashboard:
 @asynccontextmanager
 async def dashboard(
     clock: Clock,
-    kubeconfig: Path,
+    daemon: Daemon,
     metrics_url: str | None,
-    audit_log: Path | None,
     *,
     dashboard_bind_address: str,
     dashboard_read_only: bool,
@@ -84,16 +92,16 @@ async def dashboard(
             f"--dashboard-bind-address {dashboard_bind_address}: the dashboard of a home is served on this machine "
             "alone\nFor other machines run `sandpool dashboard` with --tls-cert-file and --tls-key-file"
         )
-    token_file = kubeconfig.with_name(TOKEN_NAME)
+    await grant_role(daemon.server.client(), DASHBOARD.name, ROLE_NAME, role_rules(read_only=dashboard_read_only))
+    token_file = daemon.kubeconfig.absolute().with_name(TOKEN_NAME)
     token = new_token()
     write_private(token_file, token.encode())
     settings = DashboardSettings(
-        kubeconfig,
+        daemon.kubeconfig_of(DASHBOARD),
         TITLE,
         token,
         not_before=clock.now().timestamp(),
         metrics_url=metrics_url,
-        audit_log=audit_log,
         read_only=dashboard_read_only,
         allowed_hosts=frozenset(name.lower() for name in dashboard_allowed_host),
     )
@@ -103,7 +111,9 @@ async def dashboard(
         since = clock.now().timestamp() if restarts else settings.not_before
         return replace(settings, not_before=since).to_json()
 
-    process = OnDemandProcess("dashboard", "sandpool.dashboard", clock, Random(), sent)
+    log = daemon.settings.audit_log
+    files = None if log is None else FileServer(partial(with_rotated, log.absolute()))
+    process = OnDemandProcess(PROGRAM, clock, Random(), sent, None if files is None else files.connect)
     try:
         process.listen(host, port, replaceable=replaceable)
     except OSError as error:
@@ -117,3 +127,5 @@ async def dashboard(
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         await process.stop()
+        if files is not None:
+            files.close()

@@ -1,7 +1,7 @@
 """The API users of the parts of ``sandpool up``, so that the audit log tells them apart.
 
-Those in the process that holds the data are administrators. The router is another process and has a role of its own
-(``router.role``)."""
+Those in the process that holds the data are administrators. The router, the dashboard and the E2B endpoint are other
+processes and have roles of their own (``router.role``, ``dashboard.role``, ``e2b.role``)."""
 
 from __future__ import annotations
 
@@ -16,3 +16,6 @@ NODE: Final = User("sandpool-node", (MASTERS,))
 ROUTER_CONTROL: Final = User("sandpool-router-control", (MASTERS,))
 #: The process that reads bytes of clients and sandboxes.
 ROUTER: Final = User("sandpool-router")
+#: The processes that serve browsers and clients of E2B.
+DASHBOARD: Final = User("sandpool-dashboard")
+E2B: Final = User("sandpool-e2b")

@@ -20,13 +20,14 @@ from sandpool.engine.health import parse_address
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.home.discovery import ROUTER_PORT
 from sandpool.home.users import sudo_caller
+from sandpool.kube.user_roles import grant_role
 from sandpool.node.pod_access import NodePodAccess
 from sandpool.node.sleep.metrics import report_sleep
 from sandpool.process.supervisor import ProcessFailed, SupervisedProcess
 from sandpool.router.dialer import NodeDialer
 from sandpool.router.embedded import EmbeddedRouter
 from sandpool.router.process import RouterProcess, supervised
-from sandpool.router.role import grant_role
+from sandpool.router.role import ROLE_NAME, RULES
 from sandpool.router.router import RouterOptions
 from sandpool.router.settings import RouterSettings
 from sandpool.router.tokens import ALL, MIN_SECRET_BYTES, TokenScope, TokenSigner
@@ -169,7 +170,7 @@ async def router(
     nodes = server.pod_access
     agent = nodes.agent if isinstance(nodes, NodePodAccess) else None
     client = server.client(ROUTER_CONTROL, name="router")
-    await grant_role(client, ROUTER.name)
+    await grant_role(client, ROUTER.name, ROLE_NAME, RULES)
     settings = RouterSettings(options, access.token_secret, access.trusted_uids)
     wake = None if server.waker is None else wake_with(server.waker)
     plane = RouterProcess(process, NodeDialer(agent), partial(daemon.http.connect, ROUTER), settings, metrics, wake)

@@ -191,14 +191,9 @@ async def _up(
             await Claims(daemon.server.client(identities.CONTROLLERS), "").release_runs()
             gc_tuning.settle()
             metrics_url = _url(process.metrics_endpoint, "/metrics")
-            audit_log = None if server.audit_log is None else server.audit_log.absolute()
-            dashboard = await stack.enter_async_context(
-                dashboards.dashboard(clock, daemon.kubeconfig.absolute(), metrics_url, audit_log, **browsers)
-            )
+            dashboard = await stack.enter_async_context(dashboards.dashboard(clock, daemon, metrics_url, **browsers))
             service = Service(daemon.server.client(name=FIELD_MANAGER), daemon.server.pod_client(), DEFAULT_NAMESPACE)
-            e2b = await stack.enter_async_context(
-                e2b_of_home.endpoint(clock, service, daemon.kubeconfig.absolute(), **packages)
-            )
+            e2b = await stack.enter_async_context(e2b_of_home.endpoint(clock, service, daemon, **packages))
             home = _home(daemon, process, running.greeting, router, dashboard, e2b, clock)
             with announcement.made(home, server.kubeconfig) as sockets:
                 parts = [process.wait, *running.parts, *([] if router is None else [router.router.wait])]

@@ -19,7 +19,6 @@ from sandpool.dashboard.target import PROGRAM, DashboardTarget
 from sandpool.engine.clock import Clock
 from sandpool.explain.calls import Call, NotAnAuditLog
 from sandpool.explain.claim import Explanation
-from sandpool.explain.log_files import LogFiles
 from sandpool.explain.objects import explain_object
 from sandpool.explain.request import who
 from sandpool.explain.timeline import Step, objects_of_claim, timeline
@@ -58,14 +57,14 @@ class Inspections:
     async def trace(self, request: web.Request) -> Any:
         """The timeline of ``sandpool trace claim``; ``available`` tells whether there is a log to read."""
         namespace, name = object_name(request, self.target)
-        if not self.target.audit_logs:
+        lines = self.target.audit_log
+        if lines is None:
             return {"available": False, "steps": []}
-        logs = LogFiles(self.target.audit_logs, self.target.controller_logs)
         created = await self._created(namespace, name)
 
         def read() -> tuple[list[Step], bool]:
-            related = objects_of_claim(logs.lines, namespace, name, created)
-            steps = [step for step in timeline(logs.lines, related) if not _is_own_read(step)]
+            related = objects_of_claim(lines, namespace, name, created)
+            steps = [step for step in timeline(lines, related) if not _is_own_read(step)]
             return steps, bool(related.sandboxes)
 
         try:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from sandpool.kube.client import Client
@@ -17,16 +16,16 @@ PROGRAM: Final = "dashboard"
 
 @dataclass(frozen=True, slots=True)
 class DashboardTarget:
-    """``title`` names the API to users. ``namespace`` is None for all namespaces. ``loopback`` tells whether browsers
-    are on this machine, so that they can reach ports that are forwarded to its loopback interface."""
+    """``title`` names the API to users. ``namespace`` is None for all namespaces. ``audit_log`` returns the lines of
+    the audit log, and raises ``OSError``. ``loopback`` tells whether browsers are on this machine, so that they can
+    reach ports that are forwarded to its loopback interface."""
 
     client: Client
     pods: PodClient
     title: str
     namespace: str | None = None
     metrics_url: str | None = None
-    audit_logs: Sequence[Path] = ()
-    controller_logs: Sequence[Path] = ()
+    audit_log: Callable[[], Iterator[bytes]] | None = None
     loopback: bool = True
 
     def service(self, namespace: str) -> Service:

@@ -96,6 +96,13 @@ class ApiKeys:
 
     async def secret(self) -> bytes:
         """The secret that access tokens of sandboxes are made with; made by the first endpoint."""
+        try:
+            stored = await self.client.get(SECRET, _SECRET_NAME, self.namespace)
+        except NotFound:
+            stored = await self._new_secret()
+        return _decoded(stored.get("data") or {})["secret"].encode()
+
+    async def _new_secret(self) -> SharedObject:
         await ensure_namespace(self.client, self.namespace)
         made: Object = {
             "apiVersion": "v1",
@@ -105,10 +112,9 @@ class ApiKeys:
             "data": _encoded({"secret": secrets.token_hex(32)}),
         }
         try:
-            stored = await self.client.create(SECRET, made, self.namespace)
+            return await self.client.create(SECRET, made, self.namespace)
         except AlreadyExists:
-            stored = await self.client.get(SECRET, _SECRET_NAME, self.namespace)
-        return _decoded(stored.get("data") or {})["secret"].encode()
+            return await self.client.get(SECRET, _SECRET_NAME, self.namespace)
 
 
 class Authenticator:

@@ -74,6 +74,11 @@ def from_files(
     return _connection(merged, context, environ)
 
 
+def from_document(document: Mapping[str, Any]) -> Connection:
+    """Load the connection from a kubeconfig in memory, without environment variables or other files."""
+    return _connection(document, None, {})
+
+
 def in_cluster(
     *, environ: Mapping[str, str] = os.environ, service_account: str | os.PathLike[str] = SERVICE_ACCOUNT
 ) -> Connection:

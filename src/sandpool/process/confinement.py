@@ -1,20 +1,24 @@
-"""Confinement of a process to the descriptors that it has and will be given.
+"""Confinement of a process: to the descriptors that it has and will be given, or to those and to sockets of its own.
 
 The process starts with the rights of its parent, because only then can it always read its own program: Python may be
 installed in a home directory. After its imports, and before it reads a byte that others wrote, it becomes another user
 without capabilities, and loads seccomp filters that refuse to open files, to make sockets or connections, to start
-programs and to reach other processes. The filters hold for a process that stays the same user, too: a Sandpool that
-root did not start has no other user to become.
+programs and to reach other processes. A server that connects to the API itself may make sockets and nothing else of
+that. The filters hold for a process that stays the same user, too: a Sandpool that root did not start has no other user
+to become.
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
+import mimetypes
 import os
 import pwd
 import resource
 import threading
 import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -23,11 +27,18 @@ from sandpool.node.runtimes import seccomp
 
 _log = logging.getLogger(__name__)
 
-# The user of confined children, below those of pods. No file belongs to it, and no account of the machine has it.
+# The users of confined children, below those of pods. No file belongs to it, and no account of the machine has it.
 _LAST_USER: Final = 199_999
 _FIRST_USER: Final = 199_000
+#: Which of these users a child gets: none has the files, or counts against the threads, of another.
+ROUTER, DASHBOARD, E2B = range(3)
 # Threads of a confined process; the kernel counts those of all processes of its user.
 _MAX_THREADS: Final = 256
+# Modules that others import when they first need them.
+_IMPORTED_LATE: Final = (
+    *("_strptime", "concurrent.futures.thread", "encodings.ascii", "encodings.idna", "encodings.latin_1"),
+    *("email.utils", "ipaddress"),
+)
 
 
 class HostUser(NamedTuple):
@@ -35,7 +46,7 @@ class HostUser(NamedTuple):
     gid: int
 
 
-def unprivileged_user() -> HostUser:
+def unprivileged_user(child: int = ROUTER) -> HostUser:
     """Return the user for a confined child: one that has no account if this process is root, else its own."""
     if os.geteuid() != 0:
         return HostUser(os.geteuid(), os.getegid())
@@ -43,16 +54,27 @@ def unprivileged_user() -> HostUser:
         try:
             pwd.getpwuid(uid)
         except KeyError:
-            return HostUser(uid, uid)
-    raise OSError(f"all users from {_FIRST_USER} to {_LAST_USER} have accounts")
+            if child == 0:
+                return HostUser(uid, uid)
+            child -= 1
+    raise OSError(f"too many users from {_FIRST_USER} to {_LAST_USER} have accounts")
 
 
-def confine(user: HostUser) -> None:
-    """Give up all privileges of this process, permanently. Raises ``OSError``, or ``NoFilter`` on architectures without
-    a filter. The process must have one thread, because a filter applies to the calling thread and to later ones."""
+def import_late_modules(names: Iterable[str] = ()) -> None:
+    """Import ``names``, and the modules that others import when they first need them: a confined process reads no
+    files."""
+    for name in (*_IMPORTED_LATE, *names):
+        importlib.import_module(name)
+    mimetypes.init()  # reads the tables of the machine
+
+
+def confine(user: HostUser, restriction: Callable[[], bytes] = seccomp.relay_program) -> None:
+    """Give up all privileges of this process, permanently. ``restriction`` is the filter that is loaded besides that of
+    sandboxes. Raises ``OSError``, or ``NoFilter`` on architectures without a filter. The process must have one thread,
+    because a filter applies to the calling thread and to later ones."""
     if threading.active_count() != 1:
         raise OSError("a process with several threads cannot be confined")
-    filters = seccomp.program(), seccomp.relay_program()  # read while files can be opened
+    filters = seccomp.program(), restriction()  # read while files can be opened
     time.tzset()  # likewise: the log has local times
     time.localtime()
     os.umask(0o077)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import importlib
 import json
 import os
 import signal
@@ -24,7 +23,7 @@ from sandpool.kube.client import Client
 from sandpool.kube.connection import Connection
 from sandpool.kube.http import HttpTransport
 from sandpool.node.runtimes.seccomp import NoFilter
-from sandpool.process.confinement import HostUser, confine, limit_open_files
+from sandpool.process.confinement import HostUser, confine, import_late_modules, limit_open_files
 from sandpool.process.control import ControlReceiver, Message, sockets
 from sandpool.router.broker import BrokerClient
 from sandpool.router.data_plane import LocalDataPlane
@@ -32,8 +31,6 @@ from sandpool.router.router import TrustCheck
 from sandpool.router.routes import PortRoutes
 from sandpool.router.settings import RouterSettings
 
-# Modules that others import when they first need them. Once the process is confined it cannot read files.
-_IMPORTED_LATE = ("_strptime", "concurrent.futures.thread", "encodings.ascii", "encodings.idna", "encodings.latin_1")
 # A client's connection, one to a sandbox, and those that are kept for later requests.
 _FILES_PER_CONNECTION = 4
 _MORE_FILES = 1024
@@ -110,8 +107,7 @@ def main(descriptor: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     control = ControlReceiver(socket.socket(fileno=descriptor))
-    for name in _IMPORTED_LATE:
-        importlib.import_module(name)
+    import_late_modules()
     gc.collect()
     gc.freeze()
     message = control.receive_blocking()

@@ -11,12 +11,12 @@ import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any, Final, Literal, Self, TypeVar, get_args
 
 import orjson
 
 from sandpool.kube.pod_client import STDERR
+from sandpool.sdk import drivers
 from sandpool.sdk.code_driver import MAX_OUTPUT
 from sandpool.sdk.errors import Diagnosis, Refused, SandboxLost, SandpoolError, TaskError
 from sandpool.sdk.results import Output
@@ -187,8 +187,7 @@ class AsyncCodeSession:
     async def _start(self) -> RunningCommand:
         if self._running is not None:
             return self._running
-        driver = files("sandpool.sdk").joinpath("code_driver.py").read_text()
-        command = Command((*_PYTHON, driver), stdin=True)
+        command = Command((*_PYTHON, drivers.source(drivers.CODE)), stdin=True)
         self._stack = AsyncExitStack()
         running = await self._stack.enter_async_context(self._commands.start(self._sandbox, command))
         self._running = running

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator, Callable
-from importlib.resources import files
 from typing import Final, NamedTuple, Self
 
 import orjson
 
+from sandpool.sdk import drivers
 from sandpool.sdk.attached import AsyncCommand
 from sandpool.service.commands import NOT_FOUND, Command
 from sandpool.service.errors import FileError
@@ -54,7 +54,7 @@ class AsyncFileWatch:
     async def start(self) -> Self:
         """Begin to watch: later changes are reported. Raises ``FileError``."""
         if self._command is None:
-            driver = files("sandpool.sdk").joinpath("watch_driver.py").read_text()
+            driver = drivers.source(drivers.WATCH)
             self._command = await self._attach(Command(("python3", "-u", "-c", driver, self._path))).start()
             event = await self.read()
             if event is None or event.kind != _READY:

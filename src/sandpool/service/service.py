@@ -28,6 +28,18 @@ FIELD_MANAGER: Final = "sandpool-cli"
 DEFAULT_NAMESPACE: Final = "default"
 
 
+#: The modules of the parts that are imported on first use, for a process that cannot read files by then.
+PARTS: Final = tuple(
+    f"sandpool.{name}"
+    for name in (
+        *("kube.http", "kube.late_binding", "kube.pod_client", "kube.port_forward", "api.quantity"),
+        *("service.claims", "service.commands", "service.files", "service.filesystem", "service.inspection"),
+        *("service.pools", "service.ports", "service.sandboxes", "service.templates", "service.usage"),
+        *("service.waking",),
+    )
+)
+
+
 class Service:
     """Sandboxes of one namespace. Close it, or use it as a context manager.
 

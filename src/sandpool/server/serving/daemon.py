@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ipaddress
+import secrets
+import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock, SystemClock
 from sandpool.server.api_server import ApiServer
 from sandpool.server.auth.tokens import ADMIN, admin_token
 from sandpool.server.http import HttpServer
+from sandpool.server.request.messages import User
 from sandpool.server.serving.audit import AuditLog
-from sandpool.server.serving.kubeconfig import write_kubeconfig
+from sandpool.server.serving.kubeconfig import document, write_kubeconfig
 from sandpool.server.serving.pki import Authority
 
 
@@ -37,7 +41,7 @@ class Daemon:
     async def start(self) -> None:
         settings = self.settings
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        authority = Authority(settings.data_dir / "pki", self.clock)
+        self._authority = authority = Authority(settings.data_dir / "pki", self.clock)
         authority.kubelet_client()  # issue it now rather than during the first exec
         self.audit = AuditLog(settings.audit_log) if settings.audit_log is not None else None
         self.server = ApiServer(
@@ -87,6 +91,17 @@ class Daemon:
         except BaseException:
             await self.http.stop(0)
             raise
+
+    def kubeconfig_of(self, user: User) -> Object:
+        """A kubeconfig for another process of this home. Its token is new, and only in memory. It has the address of
+        the server instead of a name, because a confined process reads no file to resolve one."""
+        token = secrets.token_urlsafe(32)
+        self.server.tokens.add(token, user)
+        host = "127.0.0.1" if _is_wildcard(self.settings.host) else self.settings.host
+        address = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+        shown = f"[{address}]" if ":" in address else address
+        name = "" if address == host else host
+        return document(f"https://{shown}:{self.http.port}", self._authority.ca_pem, token, name)
 
     async def stop(self, grace: float = 10.0) -> None:
         await self.http.stop(grace)

@@ -1,5 +1,5 @@
-"""The seccomp filters of sandboxes and of relays, processes that only use descriptors that they were given.
-``dev/seccomp`` defines them and generates the files in this directory."""
+"""The seccomp filters of sandboxes, of relays, which are processes that only use descriptors that they were given, and
+of servers, which also make sockets. ``dev/seccomp`` defines them and generates the files in this directory."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ def program(machine: str | None = None) -> bytes:
 def relay_program(machine: str | None = None) -> bytes:
     """The filter that a relay loads in addition to that of sandboxes."""
     return _program(_HERE / "relay", machine or platform.machine())
+
+
+def server_program(machine: str | None = None) -> bytes:
+    """The filter that a server loads in addition to that of sandboxes."""
+    return _program(_HERE / "server", machine or platform.machine())
 
 
 def _program(directory: Path, machine: str) -> bytes:
