@@ -145,7 +145,7 @@ def test_root_ignores_the_homes_of_the_user_who_called_sudo(
 ) -> None:
     """Otherwise that user could have `sudo sandpool` end processes, run programs and talk to a server of choice."""
     alice = User(OTHER, OTHER, "alice", tmp_path / "alice")
-    describe(alice.home / ".local/share/sandpool/homes", home_in(tmp_path / "data"))
+    os.chown(describe(alice.home / ".local/share/sandpool/homes", home_in(tmp_path / "data")), OTHER, OTHER)
     monkeypatch.setattr("sandpool.home.users.sudo_caller", lambda environ: alice)
     monkeypatch.setattr(ProcessIdentity, "owner", lambda self: OTHER)
     assert running(environ) is None

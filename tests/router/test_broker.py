@@ -62,6 +62,9 @@ async def channel(
             await asyncio.wait_for(serving, 30)
 
 
+MANY = 450  # more than a socket pair holds, in requests or in replies
+
+
 class Pods:
     """A dialer whose connections are the first ends of socket pairs."""
 
@@ -123,6 +126,33 @@ async def test_failure_has_the_same_kind_on_both_ends(raised: Exception, expecte
             await each.client.dial(TARGET, 1)
         with pytest.raises(expected):  # and the channel goes on
             await each.client.dial(TARGET, 1)
+
+
+async def test_many_connections_are_made_at_once(pods: Pods) -> None:
+    async with channel(pods, max_requests=2 * MANY) as each, asyncio.timeout(60):
+        made = await asyncio.gather(*(each.client.dial(TARGET, 1) for _ in range(MANY)))
+        for connected in made:
+            connected.close()
+    assert len(made) == len(pods.ends) == MANY
+
+
+async def test_many_slow_connections_are_replied_to_at_once(pods: Pods) -> None:
+    """The replies are more than the channel holds, while their readers are not running."""
+    started, ready = 0, asyncio.Event()
+
+    async def dial(target: Target, port: int) -> socket.socket:
+        nonlocal started
+        started += 1
+        if started == MANY:
+            ready.set()
+        await ready.wait()
+        return await pods(target, port)
+
+    async with channel(dial, max_requests=2 * MANY) as each, asyncio.timeout(60):
+        made = await asyncio.gather(*(each.client.dial(TARGET, 1) for _ in range(MANY)))
+        for connected in made:
+            connected.close()
+    assert len(made) == MANY
 
 
 async def test_connection_to_the_api_comes_from_the_parent(pods: Pods) -> None:

@@ -242,6 +242,25 @@ async def test_slow_reader_stops_the_sandbox(router: Router, sandbox: Sandbox) -
     writer.close()
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ("Host: localhost:8080", 200),
+        ("Host: 127.0.0.1\r\nOrigin: http://localhost:3000", 200),
+        ("Host: evil.example", 403),
+        ("Host: localhost\r\nOrigin: http://evil.example", 403),
+        ("Host: localhost\r\nOrigin: null", 403),
+    ],
+)
+async def test_requests_of_pages_of_other_sites_do_not_reach_a_sandbox(
+    router: Router, sandbox: Sandbox, headers: str, status: int
+) -> None:
+    for head in (f"GET / HTTP/1.1\r\n{headers}", f"GET / HTTP/1.1\r\n{headers}\r\nUpgrade: websocket"):
+        answer = await raw(router, f"{head}\r\nX-Sandbox-ID: box\r\nConnection: close\r\n\r\n".encode())
+        assert answer.startswith(b"HTTP/1.1 %d " % status), answer
+    assert len(sandbox.seen) == (2 if status == 200 else 0)
+
+
 async def test_websocket_is_forwarded(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
     async def echo(request: web.BaseRequest) -> web.StreamResponse:
         socket = web.WebSocketResponse(protocols=("chat",))
