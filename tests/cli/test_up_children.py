@@ -118,3 +118,11 @@ async def test_read_only_dashboard_may_change_nothing(tmp_path: Path) -> None:
         verbs = {(resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
         assert {pair for pair in verbs if pair[1] not in ("get", "list", "watch")} == {("pods/exec", "create")}
         await client.close()
+
+
+async def test_home_with_the_name_of_its_address_serves_both() -> None:
+    """The processes cannot resolve a name, and the certificate has to be that of the name."""
+    options = (*NODES, "--host", "localhost", "--metrics-bind-address", "localhost:0")
+    with ServerProcess("up", options=(*options, "--e2b", "--e2b-bind-address", "127.0.0.1:0")) as server:
+        assert listed(variables(server)) == []
+        assert 'Pool "python"' in Visitor(server.dashboard).get("/api/why/pool/default/python")["sentence"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.kube.connection import Connection
+from sandpool.kube.connection import Connection, with_address
 from sandpool.kube.credentials import Fixed
 
 
@@ -20,3 +20,12 @@ def test_credentials_are_not_sent_unencrypted() -> None:
 def test_invalid_server_address_is_rejected(server: str) -> None:
     with pytest.raises(ValueError, match="not a server address"):
         Connection(server)
+
+
+@pytest.mark.parametrize("url", ["https://127.0.0.1:6443", "https://[::1]:6443", "http://127.0.0.1/metrics"])
+def test_address_in_a_url_stays(url: str) -> None:
+    assert with_address(url) == url
+
+
+def test_name_in_a_url_becomes_an_address() -> None:
+    assert with_address("https://localhost:6443/x") in ("https://127.0.0.1:6443/x", "https://[::1]:6443/x")

@@ -22,7 +22,7 @@ from sandpool.engine.clock import Clock
 from sandpool.engine.health import parse_address
 from sandpool.explain.log_files import with_rotated
 from sandpool.home.discovery import DASHBOARD_PORT
-from sandpool.kube.connection import is_loopback
+from sandpool.kube.connection import is_loopback, with_address
 from sandpool.kube.user_roles import grant_role
 from sandpool.process import confinement
 from sandpool.process.handed_files import FileServer
@@ -101,7 +101,7 @@ async def dashboard(
         TITLE,
         token,
         not_before=clock.now().timestamp(),
-        metrics_url=metrics_url,
+        metrics_url=None if metrics_url is None else with_address(metrics_url),
         read_only=dashboard_read_only,
         allowed_hosts=frozenset(name.lower() for name in dashboard_allowed_host),
     )

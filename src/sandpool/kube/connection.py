@@ -49,3 +49,12 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def with_address(url: str) -> str:
+    """A URL with the address of its host in place of a name, for a process that reads no file to resolve one. Raises
+    ``OSError``."""
+    parts = urlsplit(url)
+    address = str(socket.getaddrinfo(parts.hostname, None, type=socket.SOCK_STREAM)[0][4][0])
+    shown = f"[{address}]" if ":" in address else address
+    return parts._replace(netloc=shown if parts.port is None else f"{shown}:{parts.port}").geturl()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import secrets
-import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock, SystemClock
+from sandpool.kube.connection import with_address
 from sandpool.server.api_server import ApiServer
 from sandpool.server.auth.tokens import ADMIN, admin_token
 from sandpool.server.http import HttpServer
@@ -97,11 +97,8 @@ class Daemon:
         the server instead of a name, because a confined process reads no file to resolve one."""
         token = secrets.token_urlsafe(32)
         self.server.tokens.add(token, user)
-        host = "127.0.0.1" if _is_wildcard(self.settings.host) else self.settings.host
-        address = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
-        shown = f"[{address}]" if ":" in address else address
-        name = "" if address == host else host
-        return document(f"https://{shown}:{self.http.port}", self._authority.ca_pem, token, name)
+        url = with_address(self.url)
+        return document(url, self._authority.ca_pem, token, "" if url == self.url else self.settings.host)
 
     async def stop(self, grace: float = 10.0) -> None:
         await self.http.stop(grace)
