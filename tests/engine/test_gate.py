@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from sandpool.server.http.gate import Gate, GateLimits
+from sandpool.engine.listener import Gate, GateLimits
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"

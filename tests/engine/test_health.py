@@ -12,6 +12,7 @@ from aiohttp import web
 
 from sandpool.api.metrics import Metric
 from sandpool.engine.health import Checks, HealthServer, Page, PageResponse, metrics_page, parse_address
+from sandpool.engine.listener import GateLimits
 from sandpool.engine.metrics.registry import MetricsRegistry
 
 
@@ -187,3 +188,49 @@ def test_address_is_parsed(address: str, parsed: tuple[str | None, int] | None) 
 def test_invalid_address_is_rejected(address: str) -> None:
     with pytest.raises(ValueError, match="is not an address"):
         parse_address(address)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *(("localhost:8080", 200), ("127.0.0.1", 200), ("[::1]:80", 200), ("a.localhost", 200)),
+        *(("evil.example", 421), ("127.0.0.1.evil.example", 421), ("10.0.0.1", 421), ("[", 421)),
+    ],
+)
+async def test_web_page_cannot_read_pages_of_its_machine_under_its_own_name(host: str, status: int) -> None:
+    async with visitor(Checks("healthz").pages()) as me:
+        assert (await me.get("/healthz", Host=host))[0] == status
+
+
+async def test_address_of_other_machines_has_any_name() -> None:
+    """Monitors in a cluster know pods and services by names of their own."""
+    server = HealthServer("0.0.0.0:0", Checks("healthz").pages())
+    await server.start()
+    async with aiohttp.ClientSession() as session:
+        assert await Visitor(session, server.port).get("/healthz", Host="controller.sandpool") == (200, "ok")
+    await server.stop()
+
+
+async def test_idle_connections_make_room_for_a_monitor() -> None:
+    limits = GateLimits(connections=4, per_address=4, strangers=4, strangers_per_address=4)
+    server = HealthServer("127.0.0.1:0", Checks("healthz").pages(), limits)
+    await server.start()
+    idle = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(20)]
+    async with aiohttp.ClientSession() as session:
+        assert await Visitor(session, server.port).get("/healthz") == (200, "ok")
+    async with asyncio.timeout(30):
+        assert await idle[0][0].read() == b"", "the oldest one was closed"
+    for _, writer in idle:
+        writer.close()
+    await server.stop()
+
+
+async def test_endless_head_is_refused() -> None:
+    server = HealthServer("127.0.0.1:0", Checks("healthz").pages())
+    await server.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(b"GET /healthz HTTP/1.1\r\n" + b"X: y\r\n" * 10_000)
+    async with asyncio.timeout(30):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 431 ")
+    writer.close()
+    await server.stop()

@@ -13,12 +13,12 @@ import pytest_asyncio
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from sandpool.engine.listener import GateLimits
 from sandpool.mcp import http as http_module
 from sandpool.mcp import sessions as module
 from sandpool.mcp.http import application, serve
 from sandpool.mcp.server import new_server
 from sandpool.mcp.sessions import Sessions
-from sandpool.server.http.gate import GateLimits
 from sandpool.service.service import Service
 from sandpool.testing.world import World
 from tests.mcp.conftest import call, claims, fails, held

@@ -28,8 +28,8 @@ from sandpool.dashboard.requests import answered, body, text
 from sandpool.dashboard.stream import LiveStream
 from sandpool.dashboard.target import DashboardTarget
 from sandpool.engine.clock import Clock
+from sandpool.engine.listener import Gate, GateLimits
 from sandpool.kube.errors import ApiError
-from sandpool.server.http.gate import Gate, GateLimits
 from sandpool.service.usage import Usage
 
 _log = logging.getLogger(__name__)

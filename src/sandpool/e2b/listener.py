@@ -13,7 +13,7 @@ from typing import Final
 from aiohttp import web
 
 from sandpool.e2b.endpoint import Endpoint, Handler
-from sandpool.server.http.gate import Gate, GateLimits
+from sandpool.engine.listener import Gate, GateLimits
 
 # aiohttp logs malformed requests as errors. They are the clients', who must not fill the log; failures of the endpoint
 # are logged where they are answered.

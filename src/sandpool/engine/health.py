@@ -1,23 +1,34 @@
 """HTTP pages for probes and monitoring: ``/metrics``, ``/healthz`` and ``/readyz``.
 
 They have addresses of their own, in plain HTTP, because kubelets and Prometheus connect without credentials and from
-another network than users.
+another network than users. Connections and first heads are limited (``listener.Gate``), and an address on this machine
+alone is served to its own names, not to a web page that has its name resolve there.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from sandpool.engine.listener import Gate, GateLimits
 from sandpool.engine.metrics.registry import MetricsRegistry
+from sandpool.kube.connection import is_loopback
 
 _log = logging.getLogger(__name__)
 
+# aiohttp logs malformed requests as errors. They are the clients', who must not fill the log.
+_http_log: Final = logging.getLogger("sandpool.engine.health.http")
+_http_log.setLevel(logging.CRITICAL)
 _TEXT = "text/plain; charset=utf-8"
+# A few monitors and kubelets, with a connection each.
+_LIMITS: Final = GateLimits(
+    connections=256, per_address=128, strangers=256, strangers_per_address=128, head=16 << 10, head_seconds=10.0
+)
 
 # Returns why a component is unhealthy; empty if it is healthy.
 Check = Callable[[], str]
@@ -98,34 +109,47 @@ def parse_address(address: str) -> tuple[str | None, int] | None:
 class HealthServer:
     """Serves pages at one address. A page with a path that ends with a slash serves everything below it."""
 
-    def __init__(self, address: str, pages: Mapping[str, Page]) -> None:
+    def __init__(self, address: str, pages: Mapping[str, Page], limits: GateLimits = _LIMITS) -> None:
         self.address = address
         self.pages = pages
+        self.limits = limits
         self.port = 0  # set by ``start``; needed if the system chooses the port
         self._where = parse_address(address)
         self._web: web.Server | None = None
-        self._listening: asyncio.Server | None = None
+        self._gate: Gate | None = None
 
     async def start(self) -> None:
         if self._where is None:
             return
-        self._web = web.Server(self._handle, access_log=None, keepalive_timeout=30.0)
-        self._listening = await asyncio.get_running_loop().create_server(self._web, *self._where)
-        self.port = self._listening.sockets[0].getsockname()[1]
+        self._web = web.Server(self._handle, access_log=None, logger=_http_log, keepalive_timeout=30.0)
+        gate = Gate(self._web, self.limits)
+        await gate.start(self._where[0] or "", self._where[1])
+        self._gate = gate
+        self.port = gate.port
 
     async def stop(self, seconds: float = 1.0) -> None:
         """Stop listening and wait up to ``seconds`` for responses in progress."""
-        if self._listening is not None and self._web is not None:
-            self._listening.close()
+        gate, self._gate = self._gate, None
+        if gate is not None and self._web is not None:
+            await gate.close()
             await self._web.shutdown(seconds)
-            await self._listening.wait_closed()
-            self._listening = None
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         response = await self._respond(request)
         return web.Response(body=response.body, status=response.status, headers={"Content-Type": response.content_type})
 
+    def _is_addressed(self, host: str | None) -> bool:
+        """Whether a request means this machine, if only clients of this machine can reach the address."""
+        if host is None or self._where is None or not is_loopback(self._where[0] or ""):
+            return True
+        try:
+            return is_loopback(urlsplit(f"//{host}").hostname or "")
+        except ValueError:
+            return False
+
     async def _respond(self, request: web.BaseRequest) -> PageResponse:
+        if not self._is_addressed(request.headers.get("Host")):
+            return PageResponse(b"421 this address is served to names of this machine\n", status=421)
         if request.method not in ("GET", "HEAD"):
             return PageResponse(b"405 method not allowed\n", status=405)
         path = request.path

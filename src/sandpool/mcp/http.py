@@ -20,8 +20,8 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from sandpool.engine.listener import Gate, GateLimits
 from sandpool.mcp.sessions import HTTP_IDLE, Sessions
-from sandpool.server.http.gate import Gate, GateLimits
 
 PATH: Final = "/mcp"
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sandpool.engine.clock import SystemClock
+from sandpool.engine.listener import ACCEPTED_PER_TURN, Accepted, Stranger, Strangers
 from sandpool.server.http import HttpLimits
-from sandpool.server.http.listener import ACCEPTED_PER_TURN, Accepted, Stranger, Strangers
 from sandpool.server.serving.pki import Authority
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ async def test_an_unfinished_handshake_is_ended_in_time(make_bench: MakeBench, a
 
 
 async def test_descriptors_run_out_and_come_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandpool.server.http.listener._PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("sandpool.engine.listener._PAUSE_SECONDS", 0.01)
     idle = await bench.connect()
     await bench.settle()
     listener = bench.server._listener

@@ -20,13 +20,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
+from sandpool.engine.listener import Accepted, Stranger
 from sandpool.kube.errors import ApiError, ServiceUnavailable
 from sandpool.server.auth.certificates import PeerCertificate, peer_certificate
 from sandpool.server.auth.groups import ANONYMOUS
 from sandpool.server.http import response_head
 from sandpool.server.http.cycle import UNAUTHENTICATED, RequestCycle
 from sandpool.server.http.fairness import Flow, too_many
-from sandpool.server.http.listener import Accepted, Stranger
 from sandpool.server.http.reader import HEAD, IDLE, ReadStage, RequestReader
 from sandpool.server.http.representation import PLAIN, Representation, choose
 from sandpool.server.http.upgrade import SwitchedProtocol

@@ -13,6 +13,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from sandpool.engine.clock import Clock, SystemClock
+from sandpool.engine.listener import Listener, Stranger
 from sandpool.kube.errors import Unauthorized
 from sandpool.server.auth.authenticator import PUBLIC_PATHS
 from sandpool.server.auth.certificates import PeerCertificate
@@ -23,7 +24,6 @@ from sandpool.server.http.connection import Connection
 from sandpool.server.http.cycle import RequestCycle
 from sandpool.server.http.fairness import FairQueue
 from sandpool.server.http.limits import HttpLimits
-from sandpool.server.http.listener import Listener, Stranger
 from sandpool.server.http.response_head import HeadCache
 from sandpool.server.http.unread import UnreadBytes
 from sandpool.server.request.messages import Response, ServerRequest, User
