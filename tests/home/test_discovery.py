@@ -13,12 +13,23 @@ from pathlib import Path
 import pytest
 
 from sandpool.home import discovery
-from sandpool.home.discovery import Home, announced, handed_over, home_of, running, seen_by_caller
+from sandpool.home.discovery import (
+    Home,
+    announced,
+    hand_over,
+    handed_over,
+    home_of,
+    read_kubeconfig,
+    running,
+    seen_by_caller,
+)
+from sandpool.home.owned_directory import NotOwned
 from sandpool.home.process import ProcessIdentity
 from sandpool.home.users import User
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 OTHER = 54321
+KUBECONFIG = '{"server": "https://127.0.0.1:6443"}'
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root hands files to another user")
 
 
@@ -29,7 +40,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 def home_in(data_dir: Path, **changes: object) -> Home:
     data_dir.mkdir(parents=True, exist_ok=True)
-    (data_dir / "kubeconfig").write_text("kubeconfig")
+    (data_dir / "kubeconfig").write_text(KUBECONFIG)
     (data_dir / "router-token").write_text("token")
     home = Home(
         name="",
@@ -47,6 +58,14 @@ def home_in(data_dir: Path, **changes: object) -> Home:
         started=NOW,
     )
     return replace(home, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def alice(tmp_path: Path) -> User:
+    user = User(OTHER, OTHER, "alice", tmp_path / "alice")
+    user.home.mkdir()
+    os.chown(user.home, OTHER, OTHER)
+    return user
 
 
 def default_dir(environ: dict[str, str]) -> Path:
@@ -107,16 +126,13 @@ def test_a_home_removes_only_its_own_description(environ: dict[str, str]) -> Non
 
 @as_root
 def test_the_user_who_called_sudo_gets_copies_that_only_that_user_can_read(
-    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    environ: dict[str, str], alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alice = User(OTHER, OTHER, "alice", tmp_path / "alice")
-    alice.home.mkdir()
-    os.chown(alice.home, OTHER, OTHER)
     theirs = {"HOME": str(alice.home)}
     with announced(home_in(default_dir(environ)), environ) as own, handed_over(own, alice) as home:
         assert home.kubeconfig == alice.home / ".local/share/sandpool/homes/sudo/kubeconfig"
         assert home.router_token_file is not None
-        for copy, content in ((home.kubeconfig, "kubeconfig"), (home.router_token_file, "token")):
+        for copy, content in ((home.kubeconfig, KUBECONFIG), (home.router_token_file, "token")):
             status = copy.stat()
             assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (OTHER, OTHER, 0o600)
             assert copy.read_text() == content
@@ -129,6 +145,46 @@ def test_the_user_who_called_sudo_gets_copies_that_only_that_user_can_read(
         monkeypatch.undo()
         assert seen_by_caller(own, environ) == own
     assert not (home.kubeconfig.parent / "home.json").exists()
+
+
+def led_elsewhere(alice: User, tmp_path: Path) -> tuple[Home, Path]:
+    """A home with its kubeconfig in a directory of alice, who has replaced that directory by a link to root's."""
+    home = home_in(alice.home / "place")
+    (secret := tmp_path / "secret").mkdir()
+    (secret / "kubeconfig").write_text("a secret of root")
+    (secret / "router-token").write_text("another")
+    (alice.home / "place").rename(alice.home / "moved")
+    (alice.home / "place").symlink_to(secret)
+    return home, secret / "kubeconfig"
+
+
+@as_root
+def test_secret_of_root_is_not_copied_in_place_of_a_kubeconfig(
+    environ: dict[str, str], alice: User, tmp_path: Path
+) -> None:
+    home, _ = led_elsewhere(alice, tmp_path)
+    with announced(home, environ) as own, pytest.raises(NotOwned, match="not the kubeconfig"), handed_over(own, alice):
+        pass
+    copied = [file.read_text() for file in (alice.home / ".local").rglob("*") if file.is_file()]
+    assert not any("secret" in content for content in copied)
+
+
+@as_root
+def test_file_of_root_is_not_given_away_in_place_of_a_kubeconfig(alice: User, tmp_path: Path) -> None:
+    home, secret = led_elsewhere(alice, tmp_path)
+    with pytest.raises(NotOwned, match="belongs to the user"):
+        hand_over(home.kubeconfig, KUBECONFIG.encode(), alice)
+    assert (secret.stat().st_uid, secret.read_text()) == (0, "a secret of root")
+
+
+@as_root
+def test_kubeconfig_in_a_directory_of_the_user_is_given_to_that_user(alice: User, tmp_path: Path) -> None:
+    home = home_in(alice.home)
+    for _ in range(2):  # the next start finds a file of alice
+        hand_over(home.kubeconfig, read_kubeconfig(home, alice), alice)
+        status = home.kubeconfig.stat()
+        assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (OTHER, OTHER, 0o600)
+        assert home.kubeconfig.read_text() == KUBECONFIG
 
 
 def describe(register: Path, home: Home) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -16,6 +15,7 @@ from sandpool.cli.progress import Progress
 from sandpool.home import discovery
 from sandpool.home.discovery import Home
 from sandpool.home.notification import Notifier
+from sandpool.home.owned_directory import NotOwned
 from sandpool.home.users import sudo_caller
 
 
@@ -45,8 +45,8 @@ class Announcement:
         with contextlib.ExitStack() as stack:
             if self._listed:
                 try:
+                    _hand_over(home, kubeconfig)
                     home = stack.enter_context(discovery.announced(home, sockets=sockets))
-                    _hand_over(kubeconfig)
                 except OSError as error:
                     warning = f"warning: other commands need --kubeconfig to find this home: {error}"
             self._progress.clear()
@@ -77,8 +77,13 @@ def _sandboxes(count: int) -> str:
     return f"{count} sandbox{'' if count == 1 else 'es'}"
 
 
-def _hand_over(kubeconfig: Path | None) -> None:
-    """Give a kubeconfig that the user asked for by name to the user who called sudo."""
+def _hand_over(home: Home, kubeconfig: Path | None) -> None:
+    """Give a kubeconfig that the user asked for by name to the user who called sudo. Outside of the directories of that
+    user it stays root's."""
     caller = sudo_caller()
-    if kubeconfig is not None and caller is not None:
-        os.chown(kubeconfig, caller.uid, caller.gid, follow_symlinks=False)
+    if kubeconfig is None or caller is None:
+        return
+    try:
+        discovery.hand_over(kubeconfig, discovery.read_kubeconfig(home, caller), caller)
+    except NotOwned as error:
+        click.echo(f"warning: {kubeconfig} is not given to {caller.name}: {error}", err=True)

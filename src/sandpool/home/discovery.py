@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from sandpool.home import users
 from sandpool.home.locations import DESCRIPTION, LOCAL, PREFERRED, REGISTER, RUN_SOCKET, SUDO
-from sandpool.home.owned_directory import open_directory, read_owned
+from sandpool.home.owned_directory import NotOwned, open_directory, read_owned
 from sandpool.home.process import ProcessIdentity
 
 _DATA_DIR: Final = (".local", "share", "sandpool")  # of the user who called sudo, below the home directory
@@ -134,16 +134,16 @@ def handed_over(home: Home, user: users.User, *, sockets: list[socket.socket] | 
     ``announced``."""
     name = SUDO if home.name == LOCAL else home.name
     with open_directory(user.home, *_DATA_DIR, REGISTER, name, uid=user.uid, gid=user.gid) as directory:
-        kubeconfig = directory.write("kubeconfig", home.kubeconfig.read_bytes())
+        kubeconfig = directory.write("kubeconfig", read_kubeconfig(home, user))
         token_file = home.router_token_file
         if token_file is not None:
-            token_file = directory.write("router-token", token_file.read_bytes())
+            token_file = directory.write("router-token", _read_private(token_file, user))
         dashboard = home.dashboard_token_file
         if dashboard is not None:
-            dashboard = directory.write("dashboard-token", dashboard.read_bytes())
+            dashboard = directory.write("dashboard-token", _read_private(dashboard, user))
         e2b_key = home.e2b_key_file
         if e2b_key is not None:
-            e2b_key = directory.write("e2b-key", e2b_key.read_bytes())
+            e2b_key = directory.write("e2b-key", _read_private(e2b_key, user))
     theirs = replace(
         home,
         name=name,
@@ -154,6 +154,30 @@ def handed_over(home: Home, user: users.User, *, sockets: list[socket.socket] | 
     )
     with _registered(theirs, user.home, user.uid, user.gid, *_DATA_DIR, sockets=sockets):
         yield theirs
+
+
+def hand_over(kubeconfig: Path, content: bytes, user: users.User) -> None:
+    """Give a kubeconfig that this process has written to ``user``, if it is in a directory of that user: with a copy
+    that takes its place, because a path may lead elsewhere by now. Raises ``OSError``."""
+    with open_directory(kubeconfig.parent, uid=user.uid, gid=user.gid) as directory:
+        directory.write(kubeconfig.name, content)
+
+
+def read_kubeconfig(home: Home, user: users.User) -> bytes:
+    """Return the kubeconfig of a home, for ``user``. It may be in a directory that the user can have lead elsewhere, so
+    any other file of root under its path is refused. Raises ``OSError``."""
+    content = _read_private(home.kubeconfig, user)
+    if f'"server": {json.dumps(home.url)}'.encode() not in content:
+        raise NotOwned(f"{home.kubeconfig} is not the kubeconfig of this home any more")
+    return content
+
+
+def _read_private(path: Path, user: users.User) -> bytes:
+    """Return the content of a file of this process, or of the copy that ``hand_over`` made of it."""
+    try:
+        return read_owned(path, os.geteuid())
+    except NotOwned:
+        return read_owned(path, user.uid)
 
 
 def name_of(data_dir: Path, environ: Mapping[str, str] = os.environ) -> str:
