@@ -11,6 +11,9 @@ import aiohttp
 import pytest
 
 from sandpool.e2b.access import READ, WRITE
+from sandpool.e2b.attempts import Attempts
+from sandpool.e2b.endpoint import Endpoint
+from sandpool.testing.clock import ManualClock
 from tests.e2b.conftest import Answer, Guest, Tenant
 from tests.e2b.signing import signature
 
@@ -139,6 +142,34 @@ async def test_signed_url_opens_one_file_for_one_operation(tenant: Tenant, other
         assert await signed("GET", "guessed", READ, **headers) == 401
     assert await signed("GET", foreign.token, READ, **here) == 401
     assert (directory / "file").read_text() == "new"
+
+
+async def test_invented_signatures_are_compared_with_few_sandboxes(
+    endpoint: Endpoint, tenant: Tenant, monkeypatch: pytest.MonkeyPatch, directory: Path
+) -> None:
+    """Without the name of a sandbox they belong to any of them."""
+    guest = await tenant.create()
+    (directory / "file").write_text("content")
+    monkeypatch.setattr(endpoint, "attempts", Attempts(ManualClock()))
+    endpoint.running._running.clear()
+    good = {"path": "file", "signature": signature("file", READ, "", guest.token)}
+    for _ in range(60):
+        assert (await guest.api.request("GET", "/files", params=good)).status == 200
+    statuses = []
+    for number in range(60):
+        query = {"path": "file", "signature": signature("file", READ, "", f"invented-{number}")}
+        statuses.append((await guest.api.request("GET", "/files", params=query)).status)
+    assert statuses == [401] * 40 + [429] * 20
+    named = await guest.api.request("GET", "/files", {"E2b-Sandbox-Id": guest.id}, params=good)
+    assert named.status == 200
+
+
+async def test_invented_signature_makes_no_sandbox_known(endpoint: Endpoint, tenant: Tenant) -> None:
+    guest = await tenant.create()
+    endpoint.running._running.clear()
+    query = {"path": "file", "signature": signature("file", READ, "", "invented")}
+    assert (await guest.api.request("GET", "/files", params=query)).status == 401
+    assert not endpoint.running._running
 
 
 async def test_half_an_upload_is_no_success(tenant: Tenant) -> None:

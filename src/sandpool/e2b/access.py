@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hmac
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from hashlib import sha256
 from typing import Final, NamedTuple, TypeVar
 
@@ -42,8 +43,9 @@ class Tokens(NamedTuple):
             raise Refusal(401, "the token of the sandbox is missing or wrong")
 
 
+@lru_cache(maxsize=1 << 14)
 def tokens_of(secret: bytes, claim_uid: str) -> Tokens:
-    """Derive the tokens of a sandbox."""
+    """Derive the tokens of a sandbox. They are kept, because a signed URL is compared with those of all sandboxes."""
     access, traffic = (
         hmac.new(secret, f"{purpose}:{claim_uid}".encode(), sha256).hexdigest() for purpose in ("access", "traffic")
     )

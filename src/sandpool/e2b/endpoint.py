@@ -20,6 +20,7 @@ from aiohttp import web
 from sandpool.e2b import files_api, filesystem_api, interpreter_api, port_proxy, process_api
 from sandpool.e2b.access import READ, WRITE, SignedRequest, signer_of
 from sandpool.e2b.address import INTERPRETER_PORT, Address, address_of
+from sandpool.e2b.attempts import Attempts
 from sandpool.e2b.claims import ClaimCache
 from sandpool.e2b.control_plane import ControlPlane
 from sandpool.e2b.errors import Refusal, refusal_of
@@ -60,7 +61,8 @@ class Endpoint:
         rng = Random()
         self.options = options
         self.clock = clock
-        self.authenticator = Authenticator(keys, clock, rng)
+        self.attempts = Attempts(clock)
+        self.authenticator = Authenticator(keys, self.attempts, clock, rng)
         self.claims = ClaimCache(client, clock, rng)
         self.running = RunningSandboxes(client, pods, self.claims, secret, options)
         self.control_plane = ControlPlane(self.claims, self.running, secret, options, clock)
@@ -163,19 +165,24 @@ class Endpoint:
             if signed is None:
                 running.tokens.check(request.headers)
                 return running
-            candidates = [(running, running.tokens)]
-        else:
-            candidates = [(running, running.tokens) for running in map(self.running.of, self.claims.all())]
-        found = signer_of(signed, candidates) if signed is not None else None
-        if signed is None or found is None:
-            raise Refusal(401, "the signature does not belong to this path, operation and user of a sandbox")
+            if not signed.is_signed_with(running.tokens.access):
+                raise _not_signed()
+            signed.check_expiration(self.clock.now().timestamp())
+            return running
+        if signed is None:
+            raise _not_signed()
+        attempt = self.attempts.begin(_address(request))
+        found = signer_of(signed, ((claim, self.running.tokens(claim)) for claim in self.claims.all()))
+        if found is None:
+            raise _not_signed()
+        attempt.succeeded()
         signed.check_expiration(self.clock.now().timestamp())
-        return found
+        return self.running.of(found)
 
     async def _serve_control_plane(self, request: web.Request) -> web.StreamResponse:
         if request.path == "/health":
             return web.json_response({"status": "ok"})
-        key = await self.authenticator.authenticate(request.headers.get("X-API-Key"))
+        key = await self.authenticator.authenticate(request.headers.get("X-API-Key"), _address(request))
         self._authenticated(request)
         parts = tuple(part for part in request.path.split("/") if part)
         if parts[:1] in (("v2",), ("v3",)):
@@ -239,6 +246,15 @@ class Endpoint:
 
     async def _metrics(self, request: web.Request, key: ApiKey, sandbox_id: str) -> web.StreamResponse:
         return web.json_response(await self.control_plane.metrics(key, sandbox_id))
+
+
+def _not_signed() -> Refusal:
+    return Refusal(401, "the signature does not belong to this path, operation and user of a sandbox")
+
+
+def _address(request: web.Request) -> str:
+    """The IP address of a client; all clients at sockets without one share an address."""
+    return request.remote or "::"
 
 
 def _nobody_asks(request: web.Request) -> None: ...

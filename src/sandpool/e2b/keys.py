@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from sandpool.api.kinds import NAMESPACE, SECRET
 from sandpool.api.resource import Key, Object, SharedObject
+from sandpool.e2b.attempts import Attempts
 from sandpool.e2b.errors import Refusal
 from sandpool.engine.cache.reflector import Reflector
 from sandpool.engine.cache.store import Cache
@@ -118,10 +119,11 @@ class ApiKeys:
 
 
 class Authenticator:
-    """Finds the tenant of a key. ``run`` keeps the keys up to date."""
+    """Finds the tenant of a key. ``run`` keeps the keys up to date; ``attempts`` limits the reads of others."""
 
-    def __init__(self, keys: ApiKeys, clock: Clock, rng: Random) -> None:
+    def __init__(self, keys: ApiKeys, attempts: Attempts, clock: Clock, rng: Random) -> None:
         self.keys = keys
+        self.attempts = attempts
         self._cache: Cache[ApiKey] = Cache(ApiKey.from_object, name="API keys")
         self._reflector = Reflector(
             keys.client, SECRET, self._cache, clock, rng, namespace=keys.namespace, label_selector=KEY_LABEL
@@ -133,8 +135,8 @@ class Authenticator:
     async def synced(self) -> None:
         await self._reflector.synced.wait()
 
-    async def authenticate(self, key: str | None) -> ApiKey:
-        """The tenant of a key. Raises ``Refusal``."""
+    async def authenticate(self, key: str | None, address: str) -> ApiKey:
+        """The tenant of a key that a client at ``address`` has sent. Raises ``Refusal``."""
         if not key:
             raise Refusal(401, "an API key is needed, in the header X-API-Key; make one with: sandpool e2b key create")
         if not key.startswith(_PREFIX) or len(key) > _MAX_KEY:
@@ -142,6 +144,7 @@ class Authenticator:
         digest = _digest(key)
         found = self._cache.get(Key(self.keys.namespace, _object_name(digest)))
         if found is None:  # made a moment ago, before the watch knows it
+            attempt = self.attempts.begin(address)
             try:
                 secret = await self.keys.client.get(SECRET, _object_name(digest), self.keys.namespace)
             except NotFound:
@@ -149,6 +152,8 @@ class Authenticator:
             if KEY_LABEL not in (secret["metadata"].get("labels") or {}):
                 raise _unknown()
             found = ApiKey.from_object(secret)
+            if hmac.compare_digest(found.digest, digest):
+                attempt.succeeded()
         if not hmac.compare_digest(found.digest, digest) or not found.namespace:
             raise _unknown()
         return found

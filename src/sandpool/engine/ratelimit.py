@@ -4,6 +4,7 @@
   client-go's per-item limiter: 5 ms, doubled per failure up to 1000 s. There is no limit on all items together, because
   a shared budget makes the retries of healthy items wait behind those of broken ones.
 * ``RateLimiter``: a token bucket for requests. Callers wait in arrival order.
+* ``KeyedLimits``: a token bucket per key, such as the address of a client.
 * ``PerKeyRateLimit``: a ceiling on reconciles per key and second.
 
 Two others have rules of their own. The token bucket of a pool (``controllers/warmpool/scaling.py``) is a value that the
@@ -14,7 +15,9 @@ and a run of ten minutes resets it. It counts no failures.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable
+from ipaddress import IPv6Network, ip_address
 from random import Random
 from typing import Final, Generic, TypeVar
 
@@ -104,6 +107,33 @@ class RateLimiter:
     def give_back(self) -> None:
         """Return a permit that turned out not to be needed. Callers that wait already are not served earlier."""
         self._last -= 1 / self.per_second
+
+
+class KeyedLimits:
+    """A token bucket per key, of at most ``most`` keys: the one that was used least recently is forgotten first."""
+
+    def __init__(self, per_second: float, burst: int, clock: Clock, most: int = 4096) -> None:
+        self.per_second = per_second
+        self.burst = burst
+        self.clock = clock
+        self.most = most
+        self._limiters: OrderedDict[str, RateLimiter] = OrderedDict()
+
+    def of(self, key: str) -> RateLimiter:
+        limiter = self._limiters.get(key)
+        if limiter is None:
+            limiter = self._limiters[key] = RateLimiter(self.per_second, self.burst, self.clock)
+            if len(self._limiters) > self.most:
+                self._limiters.popitem(last=False)
+        self._limiters.move_to_end(key)
+        return limiter
+
+
+def network_of(address: str) -> str:
+    """The address of a client or, of IPv6, its network: one client has all addresses of that."""
+    parsed = ip_address(address.partition("%")[0])
+    parsed = getattr(parsed, "ipv4_mapped", None) or parsed
+    return str(parsed if parsed.version == 4 else IPv6Network((int(parsed) >> 64 << 64, 64)))
 
 
 class PerKeyRateLimit(Generic[K]):

@@ -7,13 +7,12 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from ipaddress import IPv6Network, ip_address
 from typing import Final
 
 from sandpool.api.kinds import SANDBOX, SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW
 from sandpool.api.resource import Object, ResourceType
 from sandpool.engine.clock import Clock
-from sandpool.engine.ratelimit import RateLimiter
+from sandpool.engine.ratelimit import KeyedLimits, RateLimiter, network_of
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError
 from sandpool.router.destination import Destination, RequestRejected
@@ -35,8 +34,6 @@ _PER_ADDRESS: Final = (100.0, 256)
 _OF_ALL: Final = (400.0, 2048)
 _PER_USER: Final = (100.0, 1024)
 _LONGEST_WAIT: Final = 10.0
-# Addresses and users whose reviews are limited separately; the one that has waited longest is forgotten first.
-_MAX_LIMITED: Final = 4096
 
 
 def allow_all(authorization: str, destination: Destination, address: str) -> Pending | None:
@@ -101,25 +98,6 @@ class _DecisionCache:
             decisions.popitem(last=False)
 
 
-class _KeyedLimits:
-    """A token bucket per key."""
-
-    def __init__(self, per_second: float, burst: int, clock: Clock) -> None:
-        self.per_second = per_second
-        self.burst = burst
-        self.clock = clock
-        self._limiters: OrderedDict[str, RateLimiter] = OrderedDict()
-
-    def of(self, key: str) -> RateLimiter:
-        limiter = self._limiters.get(key)
-        if limiter is None:
-            limiter = self._limiters[key] = RateLimiter(self.per_second, self.burst, self.clock)
-            if len(self._limiters) > _MAX_LIMITED:
-                self._limiters.popitem(last=False)
-        self._limiters.move_to_end(key)
-        return limiter
-
-
 class TokenReviewAuthorizer:
     """Asks the API server whose token it is (TokenReview), and whether that user may ``create`` the subresource
     ``sandboxes/proxy`` of the sandbox (SubjectAccessReview). Decisions are cached by the digest of the token.
@@ -136,8 +114,8 @@ class TokenReviewAuthorizer:
         self._access = _DecisionCache(self.options.max_entries)
         self._reviews: dict[object, asyncio.Task[_Decision]] = {}  # under way, by the key of their decision
         self._of_all = RateLimiter(*_OF_ALL, clock)
-        self._per_address = _KeyedLimits(*_PER_ADDRESS, clock)
-        self._per_user = _KeyedLimits(*_PER_USER, clock)
+        self._per_address = KeyedLimits(*_PER_ADDRESS, clock)
+        self._per_user = KeyedLimits(*_PER_USER, clock)
 
     def __call__(self, authorization: str, destination: Destination, address: str) -> Pending | None:
         token = token_of(authorization)
@@ -183,7 +161,7 @@ class TokenReviewAuthorizer:
             cache.put(key, task.result())
 
     async def _review_token_of(self, address: str, token: str) -> _Decision:
-        limits = (self._per_address.of(_network(address)), self._of_all)
+        limits = (self._per_address.of(network_of(address)), self._of_all)
         await self._wait(*limits)
         decision = await self._review_token(token)
         if decision.rejection is None:
@@ -253,13 +231,6 @@ async def _review(client: Client, kind: ResourceType, spec: Object) -> Object:
     review = {"apiVersion": kind.api_version, "kind": kind.kind, "spec": spec}
     status: Object = (await client.create(kind, review)).get("status") or {}
     return status
-
-
-def _network(address: str) -> str:
-    """The address of a client or, of IPv6, its network: one client has all addresses of that."""
-    parsed = ip_address(address.partition("%")[0])
-    parsed = getattr(parsed, "ipv4_mapped", None) or parsed
-    return str(parsed if parsed.version == 4 else IPv6Network((int(parsed) >> 64 << 64, 64)))
 
 
 def _access_key(digest: bytes, destination: Destination) -> object:
