@@ -1,4 +1,4 @@
-"""What the dashboard shows of one object: the waterfall of a claim."""
+"""What the dashboard shows of one object: the waterfall of a claim, and what it reads in a sandbox."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from sandpool.api.kinds import SANDBOX
+from sandpool.api.labels import ASLEEP_SINCE
 from sandpool.dashboard.target import DashboardTarget
+from sandpool.explain.log_files import LogFiles
+from sandpool.kube.client import MergePatch
 from sandpool.testing.world import World
-from tests.dashboard.conftest import Visitor, serving
+from tests.dashboard.conftest import Served, Visitor, serving
 from tests.explain.audit_lines import BEGIN, ours
+
+LOOKS = ("activity", "directory", "preview?path=x", "download?path=x", "logs")
 
 
 @pytest.fixture
@@ -24,7 +30,10 @@ def audit_log(tmp_path: Path) -> Path:
 
 @pytest_asyncio.fixture
 async def visitor(world: World, target: DashboardTarget, audit_log: Path) -> AsyncIterator[Visitor]:
-    async with serving(world, replace(target, audit_logs=(audit_log,))) as served, served.client() as visitor:
+    async with (
+        serving(world, replace(target, audit_log=LogFiles((audit_log,), ()).lines)) as served,
+        served.client() as visitor,
+    ):
         yield visitor
 
 
@@ -103,3 +112,23 @@ async def test_waterfall_of_a_claim_that_is_gone_is_of_the_last_one(
     )
     trace = await visitor.get(f"/api/trace/{world.namespace}/gone")
     assert [(step["verb"], step["start"]) for step in trace["steps"]] == [("create", 0), ("delete", 7)]
+
+
+@pytest.mark.parametrize("look", LOOKS)
+async def test_read_only_dashboard_leaves_a_sandbox_asleep(read_only: Served, look: str) -> None:
+    world = read_only.world
+    await world.template(name="python")
+    await world.pool(replicas=1, name="python", template="python")
+    await world.filled(1)
+    (sandbox,) = (await world.client.list(SANDBOX, world.namespace))["items"]
+    name = sandbox["metadata"]["name"]
+    asleep = {
+        "metadata": {"annotations": {ASLEEP_SINCE: "2026-01-01T00:00:00Z"}},
+        "spec": {"operatingMode": "Suspended"},
+    }
+    await world.client.patch(SANDBOX, name, MergePatch(asleep), world.namespace)
+    async with read_only.client() as visitor:
+        status, answer = await visitor.call("GET", f"/api/sandboxes/{world.namespace}/{name}/{look}")
+    assert (status, answer["error"]) == (409, f"sandbox {name} is asleep")
+    found = await world.client.get(SANDBOX, name, world.namespace)
+    assert found["spec"]["operatingMode"] == "Suspended"

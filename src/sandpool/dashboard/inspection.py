@@ -25,8 +25,9 @@ from sandpool.explain.timeline import Step, objects_of_claim, timeline
 from sandpool.kube.errors import ApiError, NotFound
 from sandpool.kube.pod_client import LogOptions
 from sandpool.kube.user_agent import is_of_program
-from sandpool.service.errors import ServiceError
+from sandpool.service.errors import NotRunning, ServiceError
 from sandpool.service.filesystem import Entry
+from sandpool.service.sandboxes import Sandbox
 
 _KINDS: Final = frozenset({"claim", "sandbox", "pool", "template"})
 #: Bytes of a file that are shown as text.
@@ -45,6 +46,13 @@ class Inspections:
         self.target = target
         self.guard = guard
         self.clock = clock
+
+    async def _sandbox(self, request: web.Request) -> Sandbox:
+        """The sandbox of a request. One that sleeps would be resumed by what reads it, which is a change."""
+        sandbox = await sandbox_of(request, self.target)
+        if sandbox.asleep and self.guard.options.read_only:
+            raise NotRunning(f"sandbox {sandbox.shown_name} is asleep", "This dashboard is read-only and wakes none.")
+        return sandbox
 
     async def why(self, request: web.Request) -> Any:
         """The explanation of ``sandpool why``."""
@@ -88,14 +96,14 @@ class Inspections:
 
     async def activity(self, request: web.Request) -> Any:
         """The processes of a sandbox, and the ports that they listen on."""
-        sandbox = await sandbox_of(request, self.target)
+        sandbox = await self._sandbox(request)
         inspection = self.target.service(sandbox.namespace).inspection
         processes, ports = await asyncio.gather(inspection.processes(sandbox), inspection.ports(sandbox))
         return {"processes": [asdict(each) for each in processes], "ports": ports}
 
     async def directory(self, request: web.Request) -> Any:
         """The entries of a directory; ``truncated`` if there are more."""
-        sandbox = await sandbox_of(request, self.target)
+        sandbox = await self._sandbox(request)
         filesystem = self.target.service(sandbox.namespace).filesystem
         path = file_path(request) or "."
         entries = await filesystem.list(sandbox, path)
@@ -105,7 +113,7 @@ class Inspections:
 
     async def preview(self, request: web.Request) -> Any:
         """The beginning of a file as text; ``text`` is None for a file that is not text."""
-        sandbox = await sandbox_of(request, self.target)
+        sandbox = await self._sandbox(request)
         content = bytearray()
         async with (
             asyncio.timeout(_PREVIEW_SECONDS),
@@ -122,7 +130,7 @@ class Inspections:
         """A file, as a download: it is never shown as a page of this origin."""
         async with AsyncExitStack() as stack:
             try:
-                sandbox = await sandbox_of(request, self.target)
+                sandbox = await self._sandbox(request)
                 filesystem = self.target.service(sandbox.namespace).filesystem
                 pieces = await stack.enter_async_context(filesystem.reading(sandbox, file_path(request)))
             except EXPECTED as error:
@@ -139,7 +147,7 @@ class Inspections:
     async def logs(self, request: web.Request) -> web.StreamResponse:
         """The log of the sandbox's main process, followed until the browser leaves."""
         try:
-            sandbox = await sandbox_of(request, self.target)
+            sandbox = await self._sandbox(request)
             options = LogOptions(sandbox.container, follow=True, tail=_LOG_LINES)
             pieces = self.target.service(sandbox.namespace).sandboxes.logs(sandbox, options)
             first = await anext(pieces, b"")
