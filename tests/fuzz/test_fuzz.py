@@ -1,11 +1,13 @@
 """Fuzzing of the decoders in ``targets``: the kept corpus, inputs assembled from tokens, and mutated bytes.
 
-``make test`` mutates for a few seconds with one seed; ``make fuzz`` for ``SANDPOOL_FUZZ_SECONDS`` with a new one. An
-input that violates an oracle is written to the corpus, where every later run replays it.
+``make test`` mutates for a few seconds with one seed, which continuous integration takes from the commit
+(``SANDPOOL_FUZZ_SEED``); ``make fuzz`` for ``SANDPOOL_FUZZ_SECONDS`` with a new one. An input that violates an oracle
+is written to the corpus, where every later run replays it, and is part of the message.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import random
@@ -25,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:aiohttp.multipar
 
 CORPUS = Path(__file__).parent / "corpus"
 SECONDS = float(os.environ.get("SANDPOOL_FUZZ_SECONDS", "4")) / len(TARGETS)
-SEED = int(os.environ.get("SANDPOOL_SEED", "0"))
+SEED = int(os.environ.get("SANDPOOL_SEED") or os.environ.get("SANDPOOL_FUZZ_SEED") or "0")
 # Processor time of one input of at most 8 KiB. Decoders take milliseconds; quadratic ones would take much longer.
 MAX_SECONDS_PER_INPUT = 5.0
 
@@ -71,5 +73,7 @@ def test_mutated_inputs_satisfy_the_oracle(target: Target) -> None:
         except Exception as error:
             path = CORPUS / target.name / f"found-{hashlib.sha256(data).hexdigest()[:12]}"
             path.write_bytes(data)
-            raise AssertionError(f"seed {SEED}: the input is kept as {path.relative_to(CORPUS)}") from error
+            again = f"SANDPOOL_SEED={SEED} make fuzz finds it again"
+            content = base64.b64encode(data).decode()
+            raise AssertionError(f"{again}; the input is kept as {path.relative_to(CORPUS)}: {content}") from error
     sys.stdout.write(f"\n{target.name}: {inputs} mutated inputs")  # shown by ``make fuzz``
