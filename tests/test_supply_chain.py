@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from sandpool.cli.bench import PAUSE
+from sandpool.install.manifests import InstallOptions, controller
+
 ROOT = Path(__file__).parents[1]
 LOCKS = ("dev/requirements.lock", "deploy/requirements.lock", "deploy/build-requirements.lock")
 
@@ -75,3 +78,24 @@ def test_development_installs_the_lock_file() -> None:
     text = (ROOT / "dev" / "setup").read_text()
     assert "--require-hashes -r dev/requirements.lock" in text
     assert "--no-deps --no-build-isolation -e ." in text
+
+
+def test_image_names_of_the_recipe_are_arguments_and_the_build_has_a_digest() -> None:
+    """The base is what runs: its tag gets security updates, and builders may name a digest."""
+    text = (ROOT / "deploy" / "Dockerfile").read_text()
+    arguments = dict(re.findall(r"^ARG (\w+)=(\S+)$", text, re.MULTILINE))
+    assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == [f"${{{name}}}" for name in arguments]
+    assert list(arguments) == ["BUILD_IMAGE", "BASE_IMAGE"]
+    assert re.fullmatch(r"docker\.io/library/python:3\.11-slim-bookworm@sha256:[0-9a-f]{64}", arguments["BUILD_IMAGE"])
+    assert f"--build-arg BASE_IMAGE={arguments['BASE_IMAGE'].partition(':')[0]}@sha256:" in text
+
+
+def test_images_of_the_commands_have_digests() -> None:
+    assert re.fullmatch(r"registry\.k8s\.io/pause:3\.10@sha256:[0-9a-f]{64}", PAUSE)
+
+
+def test_image_by_digest_is_installed_as_it_is() -> None:
+    image = f"registry.example/sandpool@sha256:{'0' * 64}"
+    installed = [each for each in controller(InstallOptions(image)) if each["kind"] == "Deployment"]
+    (container,) = installed[0]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == image

@@ -27,6 +27,10 @@ _LEASE_NAMESPACE: Final = "default .Values.namespace.name .Values.controller.lea
 # Paths that chart values set: by kind, the path in the object and the template expression for it.
 _POD: Final = "spec.template.spec"
 _CONTAINER: Final = f"{_POD}.containers.0"
+_IMAGE: Final = (
+    'ternary (printf "%s:%s" .Values.image.repository .Values.image.tag)'
+    ' (printf "%s@%s" .Values.image.repository .Values.image.digest) (empty .Values.image.digest)'
+)
 _PLACES: Final[dict[str, dict[str, str]]] = {
     "Namespace": {"metadata.name": ".Values.namespace.name"},
     "ClusterRoleBinding": {"subjects.0.namespace": ".Values.namespace.name"},
@@ -45,7 +49,7 @@ _PLACES: Final[dict[str, dict[str, str]]] = {
         f"{_POD}.affinity": "block: .Values.affinity",
         f"{_POD}.nodeSelector": "block: .Values.nodeSelector",
         f"{_POD}.tolerations": "block: .Values.tolerations",
-        f"{_CONTAINER}.image": 'printf "%s:%s" .Values.image.repository .Values.image.tag',
+        f"{_CONTAINER}.image": _IMAGE,
         f"{_CONTAINER}.imagePullPolicy": ".Values.image.pullPolicy",
         f"{_CONTAINER}.args": "arguments",
         f"{_CONTAINER}.resources": "block: .Values.resources",
@@ -75,7 +79,7 @@ _APISERVER_PLACES: Final[dict[str, dict[str, str]]] = {
         f"{_POD}.securityContext": "block: .Values.apiserver.podSecurityContext",
         f"{_POD}.nodeSelector": "block: .Values.nodeSelector",
         f"{_POD}.tolerations": "block: .Values.tolerations",
-        f"{_CONTAINER}.image": 'printf "%s:%s" .Values.image.repository .Values.image.tag',
+        f"{_CONTAINER}.image": _IMAGE,
         f"{_CONTAINER}.imagePullPolicy": ".Values.image.pullPolicy",
         f"{_CONTAINER}.args": "apiserver arguments",
         f"{_CONTAINER}.resources": "block: .Values.apiserver.resources",

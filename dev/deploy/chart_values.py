@@ -43,8 +43,12 @@ def _sections() -> list[tuple[str, Object]]:
     flags = {value: True if value == "leaderElect" else "" for value in FLAGS}
     return [
         (
-            "The image built from deploy/Dockerfile, in a registry that the cluster can pull from.",
-            {"image": {"repository": IMAGE, "tag": TAG, "pullPolicy": "IfNotPresent"}, "imagePullSecrets": []},
+            "The image built from deploy/Dockerfile, in a registry that the cluster can pull from. A digest\n"
+            "(sha256:...) takes the place of the tag, which can be moved to another image.",
+            {
+                "image": {"repository": IMAGE, "tag": TAG, "digest": "", "pullPolicy": "IfNotPresent"},
+                "imagePullSecrets": [],
+            },
         ),
         (
             "crd keeps sandboxes in custom resources; aggregated keeps them on a volume of Sandpool, behind\n"

@@ -93,6 +93,15 @@ def test_helm_lint_accepts_the_chart(helm: Path, tmp_path: Path) -> None:
     assert not {"[WARNING]", "[ERROR]"} & set(said.split())
 
 
+def test_helm_names_the_image_by_digest(helm: Path, tmp_path: Path) -> None:
+    digest = f"sha256:{'0' * 64}"
+    for storage, kind in (("crd", "Deployment"), ("aggregated", "StatefulSet")):
+        chosen = ("--set", f"image.digest={digest}", "--set", f"storage={storage}", "--skip-crds")
+        rendered = yaml.safe_load_all(_run(helm, "template", "sandpool", CHART, *chosen, home=tmp_path))
+        (workload,) = [each for each in rendered if each is not None and each["kind"] == kind]
+        assert workload["spec"]["template"]["spec"]["containers"][0]["image"] == f"sandpool@{digest}"
+
+
 def test_helm_renders_the_manifests_of_the_chart(helm: Path, tmp_path: Path) -> None:
     rendered = yaml.safe_load_all(_run(helm, "template", "sandpool", CHART, home=tmp_path))
     made = {each["kind"]: each for each in rendered if each}

@@ -32,7 +32,7 @@ from sandpool.kube.client import Client
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 #: Runs forever without configuration, and most nodes have it cached.
-PAUSE = "registry.k8s.io/pause:3.10"
+PAUSE = "registry.k8s.io/pause:3.10@sha256:ee6521f290b2168b6e0935a181d4cff9be1ac3f505666ef0e3c98fae8199917a"
 #: The built-in image of a home, and the choice of ``--home`` for it.
 HOME_IMAGE = "sandpool.local/python"
 LOCAL = "local"
