@@ -20,7 +20,7 @@ from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock, SystemClock
 from sandpool.engine.leaderelection import LeaderElector, LeaseLost, LeaseTiming, unique_identity
 from sandpool.kube.client import Client, MergePatch
-from sandpool.kube.errors import already_exists, conflict, not_found
+from sandpool.kube.errors import Conflict, already_exists, conflict, not_found
 from sandpool.kube.patches import merge_patch
 from sandpool.kube.transport import Request, WatchEvent
 from sandpool.server.api_server import ApiServer
@@ -252,6 +252,30 @@ async def test_foreign_labels_on_the_lease_do_not_end_leadership(world: World) -
     assert one.told == [(0, True)]
 
 
+async def test_annotations_are_written_with_the_lease_and_stay(world: World) -> None:
+    one, two = world.contender("one"), world.contender("two")
+    one.election.annotations = lambda: {"seconds": f"{world.clock.monotonic():g}"}
+
+    async def annotations() -> dict[str, str]:
+        lease = await world.server.client().get(LEASE, NAME, NAMESPACE)
+        return dict(lease["metadata"]["annotations"])
+
+    task = one.start()
+    await world.settle()
+    assert await annotations() == {"seconds": "0"}
+    await world.passes(5)
+    assert await annotations() == {"seconds": "4"}
+    assert one.election.slow_paths == 0
+    await world.passes(0.5)
+    task.cancel()
+    await world.settle()
+    assert await annotations() == {"seconds": "5.5"}, "also when it is released"
+    two.start()
+    await world.passes(10)
+    assert two.leads
+    assert await annotations() == {"seconds": "5.5"}
+
+
 async def test_leader_stops_at_the_next_renewal_when_another_identity_holds_the_lease(world: World) -> None:
     one = world.contender("one")
     leading = one.start()
@@ -340,6 +364,18 @@ async def test_stopping_before_the_response_arrives_releases_the_lease(world: Wo
     waiting.cancel()
     await world.settle()
     assert waiting.cancelled()
+    assert (await world.spec())["holderIdentity"] == ""
+
+
+async def test_lease_is_released_although_a_cancelled_renewal_arrives_late(world: World) -> None:
+    one = world.contender("one")
+    task = one.start()
+    await world.passes(5)
+    late = iter([Conflict("a renewal has arrived meanwhile")])
+    one.wire.fault = lambda request: next(late, None) if request.method == "PATCH" else None
+    task.cancel()
+    await world.settle()
+    assert task.done()
     assert (await world.spec())["holderIdentity"] == ""
 
 

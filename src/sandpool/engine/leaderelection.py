@@ -24,7 +24,7 @@ import contextlib
 import logging
 import socket
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from random import Random
@@ -62,7 +62,10 @@ def unique_identity() -> str:
 
 
 class LeaderElector:
-    """One candidate for one Lease. ``on_change`` is called with True when it begins to lead, then with False."""
+    """One candidate for one Lease. ``on_change`` is called with True when it begins to lead, then with False.
+
+    Every write puts ``annotations`` on the Lease, too: what the leader wants to be remembered costs no other request.
+    """
 
     def __init__(
         self,
@@ -75,6 +78,7 @@ class LeaderElector:
         *,
         terms: LeaseTiming | None = None,
         on_change: Callable[[bool], None] = lambda leading: None,
+        annotations: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self.client = client
         self.name = name
@@ -84,6 +88,7 @@ class LeaderElector:
         self.rng = rng
         self.terms = terms or LeaseTiming()
         self.on_change = on_change
+        self.annotations = annotations
         self._seen = LeaseRecord()  # the newest state of the Lease that we know
         self._seen_at = 0.0  # monotonic; when _seen last changed
         self._version = ""  # resourceVersion of our last write; empty if the Lease may have changed since
@@ -219,13 +224,17 @@ class LeaderElector:
         self._seen, self._seen_at, self._renewed_at = record, sent_at, sent_at
 
     async def _create(self, record: LeaseRecord) -> SharedObject:
-        metadata = {"name": self.name, "namespace": self.namespace}
+        metadata = {"name": self.name, "namespace": self.namespace, **self._annotated()}
         lease = {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata, "spec": record.spec()}
         return await self.client.create(LEASE, lease)
 
     async def _patch(self, version: str, record: LeaseRecord) -> SharedObject:
-        change = {"metadata": {"resourceVersion": version}, "spec": record.spec()}
+        change = {"metadata": {"resourceVersion": version, **self._annotated()}, "spec": record.spec()}
         return await self.client.patch(LEASE, self.name, MergePatch(change), self.namespace)
+
+    def _annotated(self) -> Object:
+        annotations = self.annotations()
+        return {"annotations": dict(annotations)} if annotations else {}
 
     async def _release(self) -> None:
         """Release the lease so that a successor starts at once. One attempt: otherwise the lease expires."""
@@ -236,12 +245,16 @@ class LeaderElector:
         self._version, self._unanswered = "", False
 
     async def _give_up(self) -> None:
-        # Read the Lease first: a renewal that was cancelled may have succeeded.
-        lease = await self.client.get(LEASE, self.name, self.namespace)
-        record = LeaseRecord.read(lease)
-        if record.holder == self.identity:
-            await self._patch(lease["metadata"]["resourceVersion"], record.released(self.clock.now()))
-            _log.info("released the lease %s/%s", self.namespace, self.name)
+        # Read the Lease first: a renewal that was cancelled may have succeeded, or succeed after that.
+        while True:
+            lease = await self.client.get(LEASE, self.name, self.namespace)
+            record = LeaseRecord.read(lease)
+            if record.holder != self.identity:
+                return
+            with contextlib.suppress(Conflict):
+                await self._patch(lease["metadata"]["resourceVersion"], record.released(self.clock.now()))
+                _log.info("released the lease %s/%s", self.namespace, self.name)
+                return
 
 
 async def _end(task: asyncio.Task[Any]) -> BaseException | None:
