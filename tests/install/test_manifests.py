@@ -8,6 +8,7 @@ from typing import Any
 import click
 import pytest
 
+from sandpool.api.kinds import SANDPOOL
 from sandpool.api.resource import Object
 from sandpool.cli.apiserver import apiserver as apiserver_command
 from sandpool.cli.controller import controller as controller_command
@@ -140,6 +141,12 @@ def test_aggregated_storage_may_ask_about_users_publish_its_ca_and_move_besides(
             "resources": ["apiservices"],
             "resourceNames": ["v1beta1.agents.x-k8s.io", "v1beta1.extensions.agents.x-k8s.io"],
             "verbs": ["get", "list", "watch", "patch"],
+        },
+        {
+            "apiGroups": ["apiextensions.k8s.io"],
+            "resources": ["customresourcedefinitions"],
+            "resourceNames": [each.group_resource for each in SANDPOOL],
+            "verbs": ["get"],
         },
         {
             "apiGroups": [""],

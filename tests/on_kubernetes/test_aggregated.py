@@ -15,7 +15,9 @@ from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import (
     API_SERVICES,
     CLUSTER_ROLE,
+    LEASE,
     NAMESPACE,
+    PERSISTENT_VOLUME_CLAIM,
     POD,
     ROLE_BINDING,
     SANDBOX,
@@ -33,11 +35,11 @@ from sandpool.install.installer import Installer
 from sandpool.install.manifests import InstallOptions
 from sandpool.install.remover import Remover
 from sandpool.install.storage import choose_storage
-from sandpool.kube.client import Client
+from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import Forbidden, NotFound, ServiceUnavailable
 from sandpool.node.simulated import SimulatedNode
 from sandpool.server.serving.pki import Authority
-from sandpool.testing.objects import new
+from sandpool.testing.objects import new, pod_template
 from sandpool.testing.waiting import until
 from tests.support.aggregated_cluster import AggregatedApi
 from tests.support.api_access import HttpEndpoint
@@ -129,6 +131,10 @@ async def sandbox_of(client: Client, name: str, namespace: str) -> SharedObject:
     claim = await client.get(SANDBOX_CLAIM, name, namespace)
     assert is_ready(claim)
     return await client.get(SANDBOX, claim["status"]["sandbox"]["name"], namespace)
+
+
+def owned_by(object: SharedObject, owner: SharedObject) -> bool:
+    return owner["metadata"]["uid"] in {each["uid"] for each in object["metadata"].get("ownerReferences") or ()}
 
 
 def template(name: str = "applied") -> str:
@@ -274,21 +280,27 @@ async def test_api_that_is_away_deletes_nothing(
     api.plane.restart(api.plane.controller_manager)
 
 
+async def start_empty(api: AggregatedApi, directory: Path) -> str:
+    """Start the process on an empty volume; it must end. Returns what it said."""
+    command = [str(directory / "empty") if part == api.data_dir else part for part in api.command()]
+    empty = Component("empty apiserver", command, directory / "log")
+    empty.start()
+    try:
+        assert await asyncio.to_thread(empty.wait, 90) == 1
+    finally:
+        empty.stop()
+    return empty.tail()
+
+
 async def test_api_that_comes_back_empty_by_mistake_does_not_serve_and_deletes_nothing(
     api: AggregatedApi, clients: PersistentClients, client: Client, tmp_path: Path
 ) -> None:
     await clients.filled()
     before = await pods_by_uid(client, clients.namespace)
     await asyncio.to_thread(api.process.stop, 30)
-    command = [str(tmp_path / "empty") if part == api.data_dir else part for part in api.command()]
-    empty = Component("empty apiserver", command, tmp_path / "log")
-    empty.start()
-    try:
-        assert await asyncio.to_thread(empty.wait, 90) == 1
-    finally:
-        empty.stop()
-    assert "has pods of sandboxes" in empty.tail()
-    assert "--accept-lost-sandboxes" in empty.tail()
+    said = await start_empty(api, tmp_path)
+    assert "is empty, and this cluster has its sandboxes" in said
+    assert "--accept-lost-sandboxes" in said
     api.plane.restart(api.plane.controller_manager)
     await collected_something(client, clients.namespace)
     assert await pods_by_uid(client, clients.namespace) == before
@@ -297,6 +309,49 @@ async def test_api_that_comes_back_empty_by_mistake_does_not_serve_and_deletes_n
     await clients.filled()
     assert await pods_by_uid(client, clients.namespace) == before
     api.plane.restart(api.plane.controller_manager)
+
+
+async def test_volume_claim_of_a_suspended_sandbox_survives_an_api_that_comes_back_empty(
+    api: AggregatedApi, clients: PersistentClients, client: Client, tmp_path: Path
+) -> None:
+    """The sandbox has no pod. Its volume claim alone must keep an empty API from being served."""
+    storage = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    spec = {"podTemplate": pod_template(), "volumeClaimTemplates": [{"metadata": {"name": "work"}, "spec": storage}]}
+    box = await client.create(SANDBOX, new(SANDBOX, "mine", spec=spec), clients.namespace)
+
+    async def volumes() -> list[str]:
+        """Those that nothing deletes: the finalizer of every volume claim keeps the others in this cluster."""
+        found = (await client.list(PERSISTENT_VOLUME_CLAIM, clients.namespace))["items"]
+        kept = [each for each in found if "deletionTimestamp" not in each["metadata"]]
+        return [each["metadata"]["uid"] for each in kept if owned_by(each, box)]
+
+    async def has_all() -> bool:
+        return bool(await volumes()) and not await is_gone(client, POD, "mine", clients.namespace)
+
+    await until(has_all, within=_PATIENCE)
+    suspend = MergePatch({"spec": {"operatingMode": "Suspended"}})
+    await client.patch(SANDBOX, "mine", suspend, clients.namespace)
+    await until(lambda: is_gone(client, POD, "mine", clients.namespace), within=_PATIENCE)
+    before = await volumes()
+    await asyncio.to_thread(api.process.stop, 30)
+    await client.delete(LEASE, names.LEASE, names.NAMESPACE)  # with what the cluster remembers of the volume
+    assert "of sandboxes" in await start_empty(api, tmp_path)
+    api.plane.restart(api.plane.controller_manager)
+    await collected_something(client, clients.namespace)
+    assert await volumes() == before
+    api.process.start()
+    await api.available(client)
+    assert await volumes() == before
+    api.plane.restart(api.plane.controller_manager)
+    await client.delete(SANDBOX, "mine", clients.namespace)
+
+    async def collected() -> bool:
+        return not await volumes()
+
+    await until(collected, within=_PATIENCE)  # only now
+    for each in (await client.list(PERSISTENT_VOLUME_CLAIM, clients.namespace))["items"]:
+        release = MergePatch({"metadata": {"finalizers": None}})
+        await client.patch(PERSISTENT_VOLUME_CLAIM, each["metadata"]["name"], release, clients.namespace)
 
 
 async def test_installation_is_removed_after_the_last_pod(

@@ -89,6 +89,10 @@ MAX_WARM_SANDBOXES: Final = "sandpool.dev/max-warm-sandboxes"
 LATE_BINDING: Final = "sandpool.dev/late-binding"
 #: On Sandbox: "true" if the variables of its claim are handed over and are not in its pod.
 LATE_BOUND: Final = "sandpool.dev/late-bound"
+#: With the storage ``aggregated``. On the leader lease: the volume of the sandboxes, and how far it was written. On a
+#: Pod, Service or PVC: the volume, and its revision when the object was created.
+VOLUME_RECORD: Final = "sandpool.dev/volume-record"
+VOLUME_STAMP: Final = "sandpool.dev/volume-revision"
 #: On SandboxTemplate: the spec before the last change that a user made through the service layer, as JSON.
 PREVIOUS_REVISION: Final = "sandpool.dev/previous-revision"
 #: On SandboxClaim: "true" if it belongs to a running `sandpool run` and is deleted with it.

@@ -84,7 +84,7 @@ class _Process:
     OVERRIDE,
     "accept_lost",
     is_flag=True,
-    help="Serve although the cluster has pods whose sandboxes are not on the volume.",
+    help="Serve although sandboxes of the cluster are not on the volume.",
 )
 @click.option(
     "--audit-log",

@@ -88,6 +88,11 @@ def permissions() -> list[Object]:
             {**rule, "resourceNames": list(API_SERVICES)}
             for rule in roles.rules([Permission(API_SERVICE, ("get", "list", "watch", "patch"))])
         ),
+        # Whether there are custom resources, which it must not hide.
+        *(
+            {**rule, "resourceNames": [each.group_resource for each in kinds.SANDPOOL]}
+            for rule in roles.rules([Permission(kinds.CUSTOM_RESOURCE_DEFINITION, ("get",))])
+        ),
     ]
     delegator = f"{APISERVER}:{_AUTH_DELEGATOR}"
     reader = roles.bound(ROLE, _AUTHENTICATION_READER, APISERVER, NAMESPACE)

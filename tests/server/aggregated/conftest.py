@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,6 +16,7 @@ import aiohttp
 import pytest
 
 from sandpool.api.kinds import API_SERVICE, CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, NAMESPACE, SANDPOOL
+from sandpool.api.kinds import LEASE as LEASE_TYPE
 from sandpool.api.resource import Object, ResourceType
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.leaderelection import LeaseTiming
@@ -23,8 +26,10 @@ from sandpool.server.aggregated.aggregated_server import ServingOptions
 from sandpool.server.aggregated.authentication_config import NAME
 from sandpool.server.aggregated.authentication_config import NAMESPACE as SYSTEM
 from sandpool.server.aggregated.process import AggregatedProcess, ApiServerOptions
+from sandpool.server.aggregated.volume_record import VolumeRecord
 from sandpool.server.api_server import ApiServer
 from sandpool.server.serving.pki import Authority
+from sandpool.testing.faulty_transport import Fault, FaultyTransport, no_fault
 from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
 from tests.support.api_objects import definition
@@ -50,6 +55,7 @@ class Cluster:
         self.directory = directory
         self.proxy_ca = Authority(directory / "proxy-ca", SystemClock())
         self._stack = AsyncExitStack()
+        self._seeds = count()
 
     async def prepare(self) -> None:
         await self.trust(self.proxy_ca)
@@ -89,12 +95,39 @@ class Cluster:
     async def process(self, data_dir: str = "data", **options: Any) -> AggregatedProcess:
         """Start a process; it is stopped at the end of the test."""
         serving = ServingOptions(self.directory / data_dir, "127.0.0.1", 0, (SERVICE_NAME,), **options)
-        chosen = ApiServerOptions(serving, LEASE, "ns", terms=LeaseTiming(15, 10.0, 1.0))
+        # The deadline is so long that no test depends on renewals.
+        chosen = ApiServerOptions(serving, LEASE, "ns", terms=LeaseTiming(3600, 3000.0, 0.5))
         transport = self.api.client(name="aggregated").transport
-        process = AggregatedProcess(transport, transport, SystemClock(), Random(1), chosen)
+        # Each gives its objects other UIDs.
+        rng = Random(next(self._seeds))
+        process = AggregatedProcess(transport, FaultyTransport(transport), SystemClock(), rng, chosen)
         await process.start()
         self._stack.push_async_callback(process.stop)
         return process
+
+    async def crash(self, process: AggregatedProcess) -> None:
+        """Stop a process without what it would tell the cluster at its end. Cut it off before: see ``cut_off``."""
+        assert isinstance(process.voting, FaultyTransport)
+        assert process.voting.fault is not no_fault
+        await process.stop()
+
+    async def remembers(self, process: AggregatedProcess) -> None:
+        """Wait until the cluster knows the present revision of a process."""
+
+        async def known() -> bool:
+            record = VolumeRecord.read(await self.client.get(LEASE_TYPE, LEASE, "ns"))
+            return record is not None and record.revision == process._store.revision
+
+        await until(known)
+
+    def cut_off(self, process: AggregatedProcess) -> None:
+        """Let the process change its lease no more: as in the last moment before it is killed."""
+        assert isinstance(process.voting, FaultyTransport)
+        process.voting.fault = lambda request: Fault.CUT
+
+    def snapshot(self, name: str, data_dir: str = "data") -> None:
+        """Copy the volume of a process that has stopped."""
+        shutil.copytree(self.directory / data_dir, self.directory / name)
 
     def proxy(self, process: AggregatedProcess, ca: Authority | None = None, name: str = PROXY) -> Proxy:
         """A proxy with a certificate of ``ca``, by default of the one that the cluster publishes."""

@@ -7,7 +7,8 @@ import base64
 import io
 import ssl
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -28,20 +29,27 @@ from sandpool.api.kinds import (
 )
 from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.resource import Object
+from sandpool.api.schema.crds import crd
 from sandpool.engine.clock import SystemClock, micro_timestamp
+from sandpool.kube.client import Client, MergePatch
+from sandpool.kube.errors import Conflict
+from sandpool.kube.transport import Request
 from sandpool.node.simulated import SimulatedNode
 from sandpool.server.aggregated.process import AggregatedProcess, _identity
-from sandpool.server.aggregated.volume import OVERRIDE, WrongVolume
+from sandpool.server.aggregated.volume import OVERRIDE, LeaseName, Volume, WrongVolume
 from sandpool.server.serving.pki import Authority
 from sandpool.server.store.backup import back_up, restore
-from sandpool.server.store.journal import StoreInUse
+from sandpool.server.store.journal import Journal, StoreInUse
+from sandpool.server.store.store import Store
+from sandpool.server.store.volume_mark import VolumeMark
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.objects import new, pod, pod_template
 from sandpool.testing.waiting import until
 from tests.server.aggregated.conftest import LEASE as LEASE_NAME
+from tests.support.custom_kinds import install
 
 if TYPE_CHECKING:
-    from tests.server.aggregated.conftest import Cluster
+    from tests.server.aggregated.conftest import Cluster, Proxy
 
 CLAIMS = "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/ns/sandboxclaims"
 TEMPLATES = CLAIMS.replace("sandboxclaims", "sandboxtemplates")
@@ -194,7 +202,7 @@ async def test_objects_are_there_after_a_restart(cluster: Cluster) -> None:
 async def test_empty_volume_is_refused_while_pods_of_sandboxes_exist(cluster: Cluster) -> None:
     await cluster.client.create(POD, pod_of_a_sandbox(), "ns")
     process = await cluster.process()
-    with pytest.raises(WrongVolume, match=f"1, among them ns/box.*{OVERRIDE}"):
+    with pytest.raises(WrongVolume, match=f"pods of sandboxes .1, among them ns/box.*{OVERRIDE}"):
         await serving(process)
     assert process.port == 0, "it never listened"
     await process.stop()
@@ -213,37 +221,250 @@ async def test_volume_with_history_is_accepted_although_it_has_no_sandbox(cluste
     await serving(await cluster.process())
 
 
-async def test_volume_that_is_older_than_a_pod_of_a_sandbox_is_refused(cluster: Cluster) -> None:
-    """Restored from a backup: the sandbox of the backup is known, and one that was created later is not."""
-    process = await cluster.process()
-    await serving(process)
-    proxy = cluster.proxy(process)
+async def create_sandbox(cluster: Cluster, proxy: Proxy, name: str, **spec: Any) -> None:
+    """Create a sandbox and wait until it has a pod."""
+    created = await proxy("POST", SANDBOXES, new(SANDBOX, name, spec={"podTemplate": pod_template(), **spec}))
+    assert created.status == 201, created.body
 
-    async def sandbox(name: str) -> None:
-        created = await proxy("POST", SANDBOXES, new(SANDBOX, name, spec={"podTemplate": pod_template()}))
-        assert created.status == 201
+    async def has_pod() -> bool:
+        return bool((await cluster.client.list(POD, "ns", field_selector=f"metadata.name={name}"))["items"])
 
-        async def has_pod() -> bool:
-            found = (await cluster.client.list(POD, "ns", field_selector=f"metadata.name={name}"))["items"]
-            return bool(found)
+    await until(has_pod)
 
-        await until(has_pod)
 
-    await sandbox("early")
-    saved = io.BytesIO()
-    back_up(
-        process.options.serving.data_dir, saved, ManualClock(datetime(2020, 1, 1, tzinfo=UTC)), lambda done, total: None
-    )
-    await sandbox("late")
-    await process.stop()
-    restored = cluster.directory / "restored"
-    restore(io.BytesIO(saved.getvalue()), restored, lambda done, total: None)
-    process = await cluster.process("restored")
-    with pytest.raises(WrongVolume, match=f"is older than this cluster.* 1 pods .*ns/late.*{OVERRIDE}"):
+async def refused(process: AggregatedProcess, why: str) -> None:
+    with pytest.raises(WrongVolume, match=f"(?s){why}"):
         await serving(process)
     assert process.port == 0, "it never listened"
     await process.stop()
+
+
+def backup(data_dir: Path) -> bytes:
+    saved = io.BytesIO()
+    back_up(data_dir, saved, ManualClock(datetime(2020, 1, 1, tzinfo=UTC)), lambda done, total: None)
+    return saved.getvalue()
+
+
+async def test_empty_volume_is_refused_while_a_suspended_sandbox_has_a_volume_claim(cluster: Cluster) -> None:
+    """Its pod is gone, and the garbage collector would delete its PersistentVolumeClaim."""
+    process = await cluster.process()
+    await serving(process)
+    proxy = cluster.proxy(process)
+    storage = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    await create_sandbox(cluster, proxy, "mine", volumeClaimTemplates=[{"metadata": {"name": "work"}, "spec": storage}])
+    current = (await proxy("GET", f"{SANDBOXES}/mine")).body
+    current["spec"]["operatingMode"] = "Suspended"
+    assert (await proxy("PUT", f"{SANDBOXES}/mine", current)).status == 200
+
+    async def without_pods() -> bool:
+        return not (await cluster.client.list(POD, "ns"))["items"]
+
+    await until(without_pods, within=60)
+    await cluster.remembers(process)
+    await process.stop()
+    await refused(await cluster.process("empty"), f"empty, and this cluster has its sandboxes.*{OVERRIDE}")
+    await cluster.client.delete(LEASE, LEASE_NAME, "ns")
+    await refused(await cluster.process("empty"), f"has persistentvolumeclaims of sandboxes .1, .*{OVERRIDE}")
+
+
+async def test_empty_volume_is_refused_although_what_was_lost_has_no_pods(cluster: Cluster) -> None:
+    process = await cluster.process()
+    await serving(process)
+    await cluster.proxy(process)("POST", CLAIMS, claim("mine"))
+    await cluster.remembers(process)
+    await process.stop()
+    await refused(await cluster.process("empty"), rf"empty, and this cluster has its .*\(1 objects\).*{OVERRIDE}")
+    await serving(await cluster.process())
+
+
+async def test_volume_other_than_that_of_the_cluster_is_refused(cluster: Cluster) -> None:
+    other = await cluster.process("other")
+    await serving(other)
+    assert (await cluster.proxy(other)("POST", CLAIMS, claim("old"))).status == 201
+    await other.stop()
+    await cluster.client.delete(LEASE, LEASE_NAME, "ns")
+    process = await cluster.process()
+    await serving(process)
+    assert (await cluster.proxy(process)("POST", CLAIMS, claim("mine"))).status == 201
+    await cluster.remembers(process)
+    await process.stop()
+    await refused(await cluster.process("other"), "is another volume, and this cluster has its sandboxes")
+    accepted = await cluster.process("other", accept_lost=True)
+    await serving(accepted)
+    await cluster.remembers(accepted)
+    await accepted.stop()
+    await refused(await cluster.process(), "is another volume")
+    await serving(await cluster.process("other"))
+
+
+async def test_empty_volume_is_accepted_when_all_objects_were_deleted(cluster: Cluster) -> None:
+    process = await cluster.process()
+    await serving(process)
+    proxy = cluster.proxy(process)
+    await proxy("POST", CLAIMS, claim("mine"))
+    await proxy("DELETE", f"{CLAIMS}/mine")
+    await cluster.remembers(process)
+    await process.stop()
+    await serving(await cluster.process("empty"))
+
+
+async def test_snapshot_from_before_the_last_write_is_refused(cluster: Cluster) -> None:
+    process = await cluster.process()
+    await serving(process)
+    await cluster.remembers(process)
+    await process.stop()
+    cluster.snapshot("snapshot")
+    process = await cluster.process()
+    await serving(process)
+    await cluster.proxy(process)("POST", CLAIMS, claim("late"))
+    await cluster.remembers(process)
+    await process.stop()
+    await refused(await cluster.process("snapshot"), f"(is empty|is older than this cluster).*{OVERRIDE}")
+
+
+async def test_snapshot_is_refused_although_the_cluster_did_not_learn_of_the_last_write(cluster: Cluster) -> None:
+    """The process was killed before it renewed its lease. The pod tells the revision, whatever the clocks say."""
+    process = await cluster.process()
+    await serving(process)
+    await create_sandbox(cluster, cluster.proxy(process), "early")
+    await process.stop()
+    cluster.snapshot("snapshot")
+    process = await cluster.process()
+    await serving(process)
+    cluster.cut_off(process)
+    await create_sandbox(cluster, cluster.proxy(process), "late")
+    await cluster.crash(process)
+    await refused(
+        await cluster.process("snapshot"), f"is older than this cluster.* 1 objects .*pod ns/late.*{OVERRIDE}"
+    )
+    process = await cluster.process("snapshot", accept_lost=True)
+    await serving(process)
+    await process.stop()
+    await refused(await cluster.process(), "is another volume")
+    await serving(await cluster.process("snapshot"))
+
+
+async def test_crashed_process_starts_again_although_a_pod_outlives_its_sandbox(cluster: Cluster) -> None:
+    """A pod without a sandbox from before the last write is that of a deleted one."""
+    process = await cluster.process()
+    await serving(process)
+    proxy = cluster.proxy(process)
+    await create_sandbox(cluster, proxy, "mine")
+    assert (await proxy("DELETE", f"{SANDBOXES}/mine")).status == 200
+    assert (await cluster.client.list(POD, "ns"))["items"], "no garbage collector runs here"
+    cluster.cut_off(process)
+    await cluster.crash(process)
+    await serving(await cluster.process())
+
+
+async def test_volume_is_accepted_when_its_lease_was_deleted_and_a_pod_outlives_its_sandbox(cluster: Cluster) -> None:
+    process = await cluster.process()
+    await serving(process)
+    proxy = cluster.proxy(process)
+    await create_sandbox(cluster, proxy, "deleted")
+    assert (await proxy("DELETE", f"{SANDBOXES}/deleted")).status == 200
+    await create_sandbox(cluster, proxy, "kept")
+    await process.stop()
+    mark = VolumeMark.read(cluster.directory / "data")
+    for _ in range(2):  # the second start finds what the first has left
+        await cluster.client.delete(LEASE, LEASE_NAME, "ns")
+        process = await cluster.process()
+        await serving(process)
+        await cluster.remembers(process)
+        await process.stop()
+        assert VolumeMark.read(cluster.directory / "data") == mark
+    await refused(await cluster.process("empty"), "is empty")
+
+
+async def test_lease_may_be_renewed_while_the_volume_is_checked(cluster: Cluster) -> None:
+    """A check of thousands of pods takes longer than a renewal."""
+    lease = new(LEASE, LEASE_NAME, spec={"holderIdentity": "me", "leaseTransitions": 0})
+    await cluster.client.create(LEASE, lease, "ns")
+    store = Store(Journal(cluster.directory / "data"))
+    volume = Volume(cluster.directory / "data", store, LeaseName(LEASE_NAME, "ns"))
+    holder = "me"
+
+    class Renewing:
+        """A transport on which a list of pods takes so long that the lease is renewed, or taken."""
+
+        transport = cluster.client.transport
+
+        async def request(self, request: Request) -> Any:
+            if request.path.endswith("/pods"):
+                change = MergePatch({"spec": {"holderIdentity": holder, "renewTime": micro_timestamp(clock.now())}})
+                await cluster.client.patch(LEASE, LEASE_NAME, change, "ns")
+            return await self.transport.request(request)
+
+    clock = SystemClock()
+    slow = Client(Renewing())  # type: ignore[arg-type]
+    await volume.open(slow)
+    remembered = await cluster.client.get(LEASE, LEASE_NAME, "ns")
+    assert remembered["metadata"]["annotations"] == volume.annotations()
+    await cluster.client.delete(LEASE, LEASE_NAME, "ns")
+    await cluster.client.create(LEASE, lease, "ns")
+    holder = "another"
+    with pytest.raises(Conflict):
+        await volume.open(slow)
+    assert "annotations" not in (await cluster.client.get(LEASE, LEASE_NAME, "ns"))["metadata"]
+    await store.close()
+
+
+async def test_backup_from_before_a_sandbox_is_refused(cluster: Cluster) -> None:
+    process = await cluster.process()
+    await serving(process)
+    proxy = cluster.proxy(process)
+    await create_sandbox(cluster, proxy, "early")
+    saved = backup(process.options.serving.data_dir)
+    await create_sandbox(cluster, proxy, "late")
+    await cluster.remembers(process)
+    await process.stop()
+    restore(io.BytesIO(saved), cluster.directory / "restored", lambda done, total: None)
+    restore(io.BytesIO(saved), cluster.directory / "data", lambda done, total: None, replace=True)
+    why = f"is older than this cluster.* 1 objects .*pod ns/late.*{OVERRIDE}"
+    await refused(await cluster.process("data"), why)
+    await refused(await cluster.process("restored"), why)
     await serving(await cluster.process("restored", accept_lost=True))
+
+
+async def test_backup_that_has_all_sandboxes_takes_the_place_of_the_volume(cluster: Cluster) -> None:
+    process = await cluster.process()
+    await serving(process)
+    proxy = cluster.proxy(process)
+    for name in ("deleted", "kept"):
+        await create_sandbox(cluster, proxy, name)
+    assert (await proxy("DELETE", f"{SANDBOXES}/deleted")).status == 200
+    saved = backup(process.options.serving.data_dir)
+    await cluster.remembers(process)
+    await process.stop()
+    restore(io.BytesIO(saved), cluster.directory / "restored", lambda done, total: None)
+    process = await cluster.process("restored")
+    await serving(process)
+    await create_sandbox(cluster, cluster.proxy(process), "new")
+    await cluster.remembers(process)
+    await process.stop()
+    await refused(await cluster.process("data"), "is older than this cluster")
+    await serving(await cluster.process("restored"))
+
+
+async def test_custom_resources_that_do_not_move_are_not_hidden(cluster: Cluster) -> None:
+    await install(cluster.client, crd(SANDBOX))
+    await refused(await cluster.process(), "CustomResourceDefinition sandboxes.agents.x-k8s.io.*storage move")
+
+
+async def test_restart_of_a_process_writes_the_lease_only_and_without_a_conflict(cluster: Cluster) -> None:
+    process = await cluster.process()
+    await serving(process)
+    await cluster.proxy(process)("POST", CLAIMS, claim("mine"))
+    await process.stop()
+    process = await cluster.process()
+    await serving(process)
+    before = (await cluster.client.get(LEASE, LEASE_NAME, "ns"))["metadata"]["resourceVersion"]
+
+    async def renewed() -> bool:
+        return bool((await cluster.client.get(LEASE, LEASE_NAME, "ns"))["metadata"]["resourceVersion"] != before)
+
+    await until(renewed)
+    assert process._election.slow_paths == 0
 
 
 async def test_volume_of_another_cluster_is_refused(cluster: Cluster) -> None:

@@ -33,6 +33,7 @@ from sandpool.server.store.journal import (
     StoreDamaged,
     finish_restore,
 )
+from sandpool.server.store.volume_mark import VolumeMark
 from sandpool.testing.objects import new
 
 COUNT = 5000
@@ -157,6 +158,22 @@ async def test_watches_from_before_start_over(server: ApiServer, tmp_path: Path)
                 pass
     finally:
         await copy.stop()
+
+
+async def test_restored_volume_is_known_by_the_one_of_the_backup_and_its_revision(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    unmarked = packed(tmp_path / "home")
+    mark = VolumeMark("original")
+    mark.write(tmp_path / "home")
+    saved, revision = packed(tmp_path / "home"), server.store.revision
+    restored = tmp_path / "restored"
+    restore(io.BytesIO(saved), restored, unseen)
+    assert VolumeMark.read(restored) == VolumeMark("original", revision)
+    restore(io.BytesIO(packed(restored)), tmp_path / "again", unseen)
+    assert VolumeMark.read(tmp_path / "again") == VolumeMark("original", revision), "nothing was added meanwhile"
+    restore(io.BytesIO(unmarked), restored, unseen, replace=True)
+    assert VolumeMark.read(restored) == VolumeMark("", revision), "and not the mark that was there"
 
 
 async def test_running_server_and_present_objects_are_left_alone(server: ApiServer, tmp_path: Path) -> None:

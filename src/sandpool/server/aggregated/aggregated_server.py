@@ -20,7 +20,7 @@ from sandpool.api.kinds import API_SERVICES
 from sandpool.engine.clock import Clock
 from sandpool.engine.ratelimit import Backoff
 from sandpool.kube.client import Client
-from sandpool.kube.errors import ApiError
+from sandpool.kube.errors import ApiError, Conflict
 from sandpool.server.aggregated.authentication_config import AuthenticationConfig
 from sandpool.server.aggregated.certificates import CHECK_SECONDS, ServingCertificate
 from sandpool.server.aggregated.handler import ForwardedHandler
@@ -28,9 +28,9 @@ from sandpool.server.aggregated.kinds_server import GROUPS, KindsServer
 from sandpool.server.aggregated.namespaces import NamespaceMirror
 from sandpool.server.aggregated.registration import ApiServiceRegistration
 from sandpool.server.aggregated.request_header import RequestHeaderAuthenticator, RequestHeaderConfig
-from sandpool.server.aggregated.storage_move import CRD, FROZEN, TO, MoveRecord
+from sandpool.server.aggregated.storage_move import AGGREGATED, CRD, FROZEN, TO, MoveRecord
 from sandpool.server.aggregated.subject_access import SubjectAccess
-from sandpool.server.aggregated.volume import check_volume
+from sandpool.server.aggregated.volume import Volume
 from sandpool.server.auth.impersonation import NoImpersonation
 from sandpool.server.http import HttpLimits, HttpServer
 from sandpool.server.http.server import AuditSink
@@ -52,7 +52,7 @@ class ServingOptions:
     port: int = 6443
     names: tuple[str, ...] = ()
     namespace: str = ""  # in which a move of the storage is recorded; empty: it never moves
-    accept_lost: bool = False  # serve although the cluster has pods whose sandboxes are not on the volume
+    accept_lost: bool = False  # serve although sandboxes of the cluster are not on the volume
 
 
 class AggregatedServer:
@@ -69,8 +69,9 @@ class AggregatedServer:
         *,
         leads: Callable[[], bool] = lambda: True,
         audit: AuditSink | None = None,
+        volume: Volume | None = None,
     ) -> None:
-        """``client`` leads to kube-apiserver."""
+        """``client`` leads to kube-apiserver. Without a ``volume`` the cluster does not remember which one it has."""
         self.options = options
         self.port = options.port  # the actual port, once started
         self.waits_for = "the process is starting"  # empty once it serves
@@ -80,6 +81,7 @@ class AggregatedServer:
         self._rng = rng
         self._leads = leads
         self._audit = audit
+        self._volume = volume or Volume(options.data_dir, store)
         self._config = AuthenticationConfig(client, clock, rng)
         self._namespaces = NamespaceMirror(client, clock, rng)
         self._move = MoveRecord(client, options.namespace, clock, rng) if options.namespace else None
@@ -102,7 +104,7 @@ class AggregatedServer:
         self.waits_for = "kube-apiserver: its namespaces"
         await self._namespaces.synced.wait()
         await self._take_in()
-        self.waits_for = "kube-apiserver: which pods of sandboxes there are"
+        self.waits_for = "kube-apiserver: which volume the cluster has"
         await self._check_volume()
         await self._kinds.start(collecting=not self.leaves)
         if self.leaves:  # a process before this one may have said that writes have ended
@@ -173,12 +175,19 @@ class AggregatedServer:
     async def _check_volume(self) -> None:
         """Check the volume as soon as kube-apiserver answers."""
         pauses: Backoff[None] = Backoff(self._rng, first=0.5, longest=10.0)
-        options = self.options
         while True:
+            move = self._move.data if self._move is not None else {}
             try:
-                return await check_volume(options.data_dir, self._store, self._client, accept_lost=options.accept_lost)
+                return await self._volume.open(
+                    self._client,
+                    accept_lost=self.options.accept_lost,
+                    moves=bool(move),
+                    taken_in=move.get(TO) == AGGREGATED,
+                )
+            except Conflict:  # the lease was renewed or taken meanwhile
+                continue
             except (ApiError, OSError) as error:
-                _log.warning("kube-apiserver did not say which pods exist: %s", error)
+                _log.warning("kube-apiserver did not say which sandboxes the cluster has: %s", error)
             await self._clock.sleep(pauses.next_delay(None))
 
     def _http(self) -> HttpServer:

@@ -40,6 +40,8 @@ from sandpool.kube.late_binding import Binder
 from sandpool.kube.transport import Transport
 from sandpool.server.aggregated.aggregated_server import AggregatedServer, ServingOptions
 from sandpool.server.aggregated.kinds_server import GROUPS
+from sandpool.server.aggregated.volume import LeaseName, Volume
+from sandpool.server.aggregated.volume_record import StampedTransport
 from sandpool.server.auth.private_files import write_private
 from sandpool.server.http.server import AuditSink
 from sandpool.server.store.journal import Journal
@@ -114,6 +116,7 @@ class AggregatedProcess:
         except BaseException:
             journal.close()
             raise
+        self._volume = Volume(data_dir, self._store, LeaseName(options.lease, options.lease_namespace))
         self._election = LeaderElector(
             Client(self.voting),
             options.lease,
@@ -122,6 +125,7 @@ class AggregatedProcess:
             self.clock,
             self.rng,
             terms=options.terms,
+            annotations=self._volume.annotations,
         )
         if self.metrics is not None:
             export_leadership(self.metrics, self._election)
@@ -158,6 +162,7 @@ class AggregatedProcess:
             self.options.serving,
             leads=self._leads,
             audit=self.audit,
+            volume=self._volume,
         )
         async with AsyncExitStack() as stack:
             stack.push_async_callback(server.stop)
@@ -181,7 +186,7 @@ class AggregatedProcess:
 
     def _controllers(self, server: AggregatedServer) -> ControllerProcess:
         """The controllers, with our kinds in this process and all others at kube-apiserver."""
-        other: Transport = FencedTransport(self.transport, self._leads)
+        other: Transport = StampedTransport(FencedTransport(self.transport, self._leads), self._volume.stamp)
         own = FencedTransport(server.transport(CONTROLLERS), self._leads)
         options = self.process_options or ProcessOptions()
         if options.rate is not None:  # a limit on requests to kube-apiserver, and not to this process

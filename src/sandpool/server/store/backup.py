@@ -56,6 +56,7 @@ from sandpool.server.store.journal import (
     take_lock,
     verified_rows,
 )
+from sandpool.server.store.volume_mark import VOLUME_MARK, VolumeMark
 
 #: Called with the number of objects that are done, and of all.
 Progress = Callable[[int, int], object]
@@ -228,6 +229,7 @@ def _write_draft(reader: _Reader, draft: Path, progress: Progress) -> Contents:
     finally:
         journal.close()
     progress(done, total)
+    (VolumeMark.read(draft) or VolumeMark("")).from_backup(revision).write(draft)
     for name in ("lock", "head", RESERVE):
         (draft / name).unlink(missing_ok=True)
     sync_directory(draft)
@@ -326,7 +328,8 @@ def _snapshot(data_dir: Path) -> Iterator[tuple[sqlite3.Connection, bytes]]:
 
 
 def _identity(data_dir: Path) -> Iterator[tuple[str, bytes]]:
-    """The files that make clients recognise a server: keys, certificates, tokens, and the mark of its cluster."""
+    """The files that make clients recognise a server: keys, certificates, tokens, and the marks of its cluster and
+    its volume."""
     for path in (*sorted(data_dir.glob("*")), *sorted(data_dir.glob("pki/**/*"))):
         name = str(path.relative_to(data_dir))
         if _is_identity(name) and path.is_file() and not path.is_symlink():
@@ -339,7 +342,7 @@ def _is_identity(name: str) -> bool:
         return False
     if _PKI.fullmatch(directory):
         return file.endswith((".crt", ".key")) or file == "authorities.json"
-    return not directory and (file in ("service-account.key", "cluster") or file.endswith("-token"))
+    return not directory and (file in ("service-account.key", "cluster", VOLUME_MARK) or file.endswith("-token"))
 
 
 def _put_file(draft: Path, name: object, data: object) -> None:
