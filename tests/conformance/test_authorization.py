@@ -261,6 +261,40 @@ async def test_resource_names_limit_a_rule(client: Client, grant: Grant, namespa
     assert not await allowed(client, user, "get", "secrets", namespace)
 
 
+async def test_object_that_a_role_names_can_be_listed_and_watched_by_its_name(
+    client: Client, alice: Client, namespace: str
+) -> None:
+    """As `kubectl get NAME -w` and `kubectl wait` do."""
+    for name in ("mine", "other"):
+        await client.create(CONFIG_MAP, new(CONFIG_MAP, name), namespace)
+    named = rule("configmaps", "get list watch deletecollection", names="mine")
+    await client.create(ROLE, new(ROLE, "named", rules=[named]), namespace)
+    await client.create(ROLE_BINDING, new(ROLE_BINDING, "named", **bound("named")), namespace)
+
+    async def may() -> bool:
+        try:
+            await alice.get(CONFIG_MAP, "mine", namespace)
+        except Forbidden:
+            return False
+        return True
+
+    await until(may)
+    found = await alice.list(CONFIG_MAP, namespace, field_selector="metadata.name=mine")
+    assert [each["metadata"]["name"] for each in found["items"]] == ["mine"]
+    events = await drain(alice.watch(CONFIG_MAP, namespace, field_selector="metadata.name=mine", timeout_seconds=1))
+    assert {event.object["metadata"]["name"] for event in events if event.type != "BOOKMARK"} <= {"mine"}
+    for selector in ("metadata.name=other", "metadata.name!=other", "metadata.namespace=mine"):
+        with pytest.raises(Forbidden):
+            await alice.list(CONFIG_MAP, namespace, field_selector=selector)
+        with pytest.raises(Forbidden):
+            await drain(alice.watch(CONFIG_MAP, namespace, field_selector=selector, timeout_seconds=1))
+    with pytest.raises(Forbidden) as refused:
+        await alice.list(SECRET, namespace, field_selector="metadata.name=mine")
+    assert str(refused.value).startswith('secrets "mine" is forbidden')
+    with pytest.raises(Forbidden):
+        await delete_collection(alice, CONFIG_MAP, namespace, fieldSelector="metadata.name=mine")
+
+
 async def test_api_groups_limit_a_rule(client: Client, grant: Grant) -> None:
     user = await grant(rule("deployments", "get", group="apps"))
     assert await allowed(client, user, "get", "deployments", group="apps")

@@ -77,6 +77,17 @@ def pod_of_a_sandbox() -> Object:
     return pod("box", metadata={"labels": {SANDBOX_NAME_HASH: "abc"}})
 
 
+async def grant_alice(cluster: Cluster, rule: Object) -> None:
+    """Give a user permissions on the claims of the namespace."""
+    rules = [{"apiGroups": ["*"], "resources": ["sandboxclaims"], **rule}]
+    await cluster.client.create(CLUSTER_ROLE, new(CLUSTER_ROLE, "claimer", rules=rules))
+    binding = {
+        "roleRef": {"apiGroup": CLUSTER_ROLE.group, "kind": "ClusterRole", "name": "claimer"},
+        "subjects": [{"apiGroup": CLUSTER_ROLE.group, "kind": "User", "name": "alice"}],
+    }
+    await cluster.client.create(ROLE_BINDING, new(ROLE_BINDING, "alice", **binding), "ns")
+
+
 async def test_warm_claim_is_served_with_its_pod_in_the_other_api(cluster: Cluster) -> None:
     process = await cluster.process()
     await serving(process)
@@ -112,17 +123,34 @@ async def test_caller_may_do_what_the_other_api_allows(cluster: Cluster) -> None
     refused = await proxy("GET", CLAIMS, user="alice", groups=())
     assert refused.status == 403
     assert 'User "alice" cannot list resource "sandboxclaims"' in refused.body["message"]
-    rules = [{"apiGroups": ["*"], "resources": ["sandboxclaims"], "verbs": ["create"]}]
-    await cluster.client.create(CLUSTER_ROLE, new(CLUSTER_ROLE, "claimer", rules=rules))
-    binding = {
-        "roleRef": {"apiGroup": CLUSTER_ROLE.group, "kind": "ClusterRole", "name": "claimer"},
-        "subjects": [{"apiGroup": CLUSTER_ROLE.group, "kind": "User", "name": "alice"}],
-    }
-    await cluster.client.create(ROLE_BINDING, new(ROLE_BINDING, "alice", **binding), "ns")
+    await grant_alice(cluster, {"verbs": ["create"]})
     assert (await proxy("POST", CLAIMS, claim("hers"), user="alice", groups=())).status == 201
     assert (await proxy("GET", CLAIMS, user="alice", groups=())).status == 403
     elsewhere = CLAIMS.replace("/ns/", "/default/")
     assert (await proxy("POST", elsewhere, claim("hers"), user="alice", groups=())).status == 403
+
+
+async def test_object_that_a_role_names_can_be_listed_and_watched(cluster: Cluster) -> None:
+    """As `kubectl get NAME -w` and `kubectl wait` do."""
+    process = await cluster.process()
+    await serving(process)
+    proxy = cluster.proxy(process)
+    for name in ("mine", "other"):
+        await proxy("POST", CLAIMS, claim(name))
+    await grant_alice(cluster, {"verbs": ["get", "list", "watch", "deletecollection"], "resourceNames": ["mine"]})
+    found = await proxy("GET", f"{CLAIMS}?fieldSelector=metadata.name%3Dmine", user="alice", groups=())
+    assert found.status == 200
+    assert [each["metadata"]["name"] for each in found.body["items"]] == ["mine"]
+    watching = f"{CLAIMS}?watch=true&timeoutSeconds=1&fieldSelector=metadata.name%3D"
+    assert (await proxy("GET", f"{watching}mine", user="alice", groups=())).status == 200
+    for method, path in (
+        ("GET", f"{watching}other"),
+        ("GET", f"{CLAIMS}?fieldSelector=metadata.name%3Dother"),
+        ("GET", f"{CLAIMS}?fieldSelector=metadata.name!%3Dmine"),
+        ("GET", CLAIMS),
+        ("DELETE", f"{CLAIMS}?fieldSelector=metadata.name%3Dmine"),
+    ):
+        assert (await proxy(method, path, user="alice", groups=())).status == 403, path
 
 
 async def test_only_the_proxy_may_name_a_user(cluster: Cluster) -> None:

@@ -87,6 +87,34 @@ def test_only_a_collection_is_watched_by_query(path: str, query: dict[str, str],
     assert parse("GET", path, query).verb == verb
 
 
+@pytest.mark.parametrize(
+    "selector, name",
+    [
+        ("metadata.name=p", "p"),
+        ("metadata.name==p", "p"),
+        ("status.phase=Running,metadata.name=p", "p"),
+        ("metadata.name=a\\,b", "a,b"),
+        ("metadata.name!=p", ""),
+        ("metadata.namespace=p", ""),
+        ("metadata.name=", ""),
+        ("metadata.name", ""),
+        ("metadata.name=..", ""),
+        ("metadata.name=a/b", ""),
+        ("", ""),
+    ],
+)
+def test_list_and_watch_of_one_name_are_about_that_object(selector: str, name: str) -> None:
+    query = {"fieldSelector": selector}
+    path = "/api/v1/namespaces/ns/pods"
+    assert parse("GET", path, query).name == name
+    watching = parse("GET", path, {**query, "watch": "true"})
+    assert (watching.verb, watching.name) == ("watch", name)
+    assert parse("GET", "/api/v1/namespaces/ns/pods/other", query).name == "other"
+    assert parse("GET", "/api/v1/watch/namespaces/ns/pods", query).name == ""
+    assert parse("DELETE", path, query).name == ""
+    assert parse("POST", path, query).name == ""
+
+
 def test_create_is_never_a_watch() -> None:
     assert parse("POST", "/api/v1/namespaces/ns/pods", {"watch": "true"}).verb == "create"
 

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from sandpool.kube.errors import BadRequest
+from sandpool.kube.selectors import FieldSelector
 from sandpool.kube.transport import Target
+from sandpool.server.names import path_segment
 
 _COLLECTION_VERBS = {"POST": "create", "GET": "list", "HEAD": "list", "DELETE": "deletecollection"}
 _OBJECT_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "POST": "create"}
@@ -24,7 +27,7 @@ class RequestInfo:
     resource: str = ""
     subresource: str = ""
     namespace: str = ""
-    name: str = ""
+    name: str = ""  # of the object; for list and watch the one that a field selector asks for
     rest: tuple[str, ...] = ()  # path segments after the subresource, for proxies
 
 
@@ -56,6 +59,20 @@ def truthy(text: str | None) -> bool:
     return text is not None and text != "0" and text.lower() != "false"
 
 
+def _selected_name(query: Mapping[str, str]) -> str:
+    """The only name that a list or watch asks for, so that a user with permission for that object may do it.
+
+    As in Kubernetes, this is not for ``deletecollection``, nor for the deprecated form of a watch."""
+    text = query.get("fieldSelector")
+    if not text:
+        return ""
+    try:
+        name = FieldSelector.parse(text).requires_exact("metadata.name") or ""
+    except BadRequest:  # which the verb tells the user, if it may be used
+        return ""
+    return "" if path_segment(name) else name
+
+
 def parse(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
     segments = path.strip("/").split("/")
     if "%" in path:
@@ -81,6 +98,8 @@ def parse(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
     subresource = rest[1] if len(rest) > 1 else ""
     verbs = _OBJECT_VERBS if name else _COLLECTION_VERBS
     verb = verbs.get(method, verb)
+    if verb == "list" and not watching:
+        name = _selected_name(query)
     if verb in ("list", "get") and (watching or (verb == "list" and truthy(query.get("watch")))):
         verb = "watch"
     return RequestInfo(path, verb, True, group, version, first, subresource, namespace, name, tuple(rest[2:]))
