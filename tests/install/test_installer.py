@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sandpool.api.kinds import (
+    API_SERVICE,
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
     CUSTOM_RESOURCE_DEFINITION,
@@ -18,17 +19,19 @@ from sandpool.api.kinds import (
     SANDBOX,
     SANDPOOL,
     SERVICE,
+    STATEFUL_SET,
 )
 from sandpool.api.resource import Object
 from sandpool.api.sandbox_spec import Profile
 from sandpool.cli.install import chosen
 from sandpool.engine.clock import SystemClock
+from sandpool.install import apiserver, manifests
 from sandpool.install.errors import InstallError
 from sandpool.install.flow import FLOW_SCHEMA
 from sandpool.install.installer import Installer, title
 from sandpool.install.manifests import InstallOptions
 from sandpool.install.monitoring import PROMETHEUS_RULE, SERVICE_MONITOR
-from sandpool.install.names import CONTROLLER
+from sandpool.install.names import APISERVER, CONTROLLER
 from sandpool.install.names import NAMESPACE as SPACE
 from sandpool.install.owners import renewed
 from sandpool.kube.client import Client, MergePatch
@@ -97,6 +100,34 @@ async def test_new_image_is_a_change(client: Client) -> None:
     objects = chosen(InstallOptions(image="example.com/sandpool:2", profile="full"), router=False, monitored=False)
     await Installer(client, SystemClock(), told).install(objects)
     assert [line for line in told if line.endswith(" configured")] == [f"deployment.apps/{CONTROLLER} configured"]
+
+
+async def test_stateful_set_that_cannot_be_changed_is_made_anew_and_its_pod_runs_on(client: Client) -> None:
+    objects = [manifests.namespace(), *apiserver.objects("example.com/sandpool:1")]
+    (wanted,) = [each for each in objects if each["kind"] == STATEFUL_SET.kind]
+    ordered = {key: value for key, value in wanted["spec"].items() if key != "podManagementPolicy"}
+    former = [{**each, "spec": ordered} if each is wanted else each for each in objects]
+    objects = [each for each in objects if each["kind"] != API_SERVICE.kind]  # the embedded API has no such kind
+    former = [each for each in former if each["kind"] != API_SERVICE.kind]
+    await Installer(client, SystemClock(), Told()).install(former)
+    owner = await client.get(STATEFUL_SET, APISERVER, SPACE)
+    running = pod(f"{APISERVER}-0", metadata={"ownerReferences": [owner_reference(owner)]})
+    uid = (await client.create(POD, running, SPACE))["metadata"]["uid"]
+
+    told = Told()
+    await Installer(client, SystemClock(), told, dry_run=True).install(objects)
+    assert await client.get(STATEFUL_SET, APISERVER, SPACE) == owner
+    told.clear()
+    await Installer(client, SystemClock(), told).install(objects)
+    assert f"statefulset.apps/{APISERVER} created" in told
+    made = await client.get(STATEFUL_SET, APISERVER, SPACE)
+    assert made["spec"]["podManagementPolicy"] == "Parallel"
+    left = (await client.get(POD, f"{APISERVER}-0", SPACE))["metadata"]
+    assert (left["uid"], "deletionTimestamp" in left, "ownerReferences" in left) == (uid, False, False)
+
+    told.clear()
+    await Installer(client, SystemClock(), told).install(objects)
+    assert f"statefulset.apps/{APISERVER} unchanged" in told
 
 
 async def test_fields_of_other_managers_are_taken_over_only_with_force(client: Client) -> None:

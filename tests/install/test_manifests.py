@@ -168,6 +168,8 @@ def test_aggregated_storage_is_one_process_with_a_volume_behind_its_service() ->
     workload = objects["StatefulSet", "agent-sandbox-apiserver"]["spec"]
     service = objects["Service", "agent-sandbox-apiserver"]["spec"]
     assert workload["replicas"] == 1
+    assert workload["podManagementPolicy"] == "Parallel", "or an update would wait for a pod that is never ready"
+    assert container({"spec": workload})["readinessProbe"]["periodSeconds"] == 1
     [claim] = workload["volumeClaimTemplates"]
     mounts = {each["name"]: each["mountPath"] for each in container({"spec": workload})["volumeMounts"]}
     assert mounts[claim["metadata"]["name"]] == APISERVER_DATA

@@ -131,7 +131,8 @@ def _stateful_set(image: str, storage_class: str) -> Object:
         image,
         ["apiserver"],
         {"https": APISERVER_PORT, "metrics": METRICS_PORT, "healthz": HEALTH_PORT},
-        workload.probes(),
+        # Requests are refused from its start until the probe finds it ready, so it looks often.
+        workload.probes(ready_seconds=1),
         _RESOURCES,
     )
     runs = {**runs, "volumeMounts": [{"name": _VOLUME, "mountPath": APISERVER_DATA}]}
@@ -147,6 +148,8 @@ def _stateful_set(image: str, storage_class: str) -> Object:
         APISERVER_LABELS,
         spec={
             "replicas": 1,
+            # By default, a pod that never gets ready would keep an update that mends it from replacing it.
+            "podManagementPolicy": "Parallel",
             "serviceName": APISERVER,
             "selector": {"matchLabels": workload.selector(APISERVER_LABELS)},
             "template": {

@@ -18,6 +18,7 @@ from sandpool.api.kinds import (
     DEPLOYMENT,
     NAMESPACE,
     SERVICE,
+    STATEFUL_SET,
 )
 from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.engine.clock import Clock, within
@@ -32,7 +33,8 @@ from sandpool.kube.client import ApplyPatch, Client
 from sandpool.kube.errors import Conflict, InternalError, NotFound
 
 FIELD_MANAGER: Final = "sandpool-install"
-_TIMEOUT: Final = 60.0  # seconds until accepted definitions must be served
+_TIMEOUT: Final = 60.0  # seconds until accepted definitions must be served, and deleted objects gone
+_PAUSE: Final = 0.2
 _TYPES: Final = {
     (type.api_version, type.kind): type
     for type in (*BUILT_IN, API_SERVICE, FLOW_SCHEMA, SERVICE_MONITOR, PROMETHEUS_RULE)
@@ -107,6 +109,11 @@ class Installer:
             await self._delete_foreign(object, present)
             present = None
             if self.dry_run:  # the old Deployment still exists, so the API cannot validate the new one
+                return self._report(object, "created")
+        if present is not None and type_of(object) is STATEFUL_SET and _is_other_policy(object, present):
+            await self._delete_keeping_pods(object, present)
+            present = None
+            if self.dry_run:
                 return self._report(object, "created")
         if present is not None and type_of(object) is CUSTOM_RESOURCE_DEFINITION and definitions.converts(present):
             if self.dry_run:  # the webhook still exists, too
@@ -187,6 +194,32 @@ class Installer:
         )
         self._report(object, "of another installation deleted")
 
+    async def _delete_keeping_pods(self, object: Object, present: SharedObject) -> None:
+        """Delete a StatefulSet that cannot be changed as needed. Its pods run on; the new one takes them over."""
+        metadata = present["metadata"]
+        with suppress(NotFound):
+            await self.client.delete(
+                STATEFUL_SET,
+                metadata["name"],
+                metadata["namespace"],
+                uid=metadata["uid"],
+                propagation_policy="Orphan",
+                dry_run=self.dry_run,
+            )
+        if not self.dry_run:
+            try:
+                await within(self.clock, _TIMEOUT, self._gone(object, metadata["uid"]))
+            except TimeoutError:
+                raise InstallError(
+                    f"{title(object)} is deleted without its pods, and still exists after {_TIMEOUT:g} s: the garbage "
+                    "collector of the cluster has to release its pods. Run this command again"
+                ) from None
+        self._report(object, "deleted, without its pods, because its podManagementPolicy cannot be changed")
+
+    async def _gone(self, object: Object, uid: str) -> None:
+        while (present := await self._present(object)) is not None and present["metadata"]["uid"] == uid:
+            await self.clock.sleep(_PAUSE)
+
     async def _remove_former(self) -> None:
         for each in _FORMER:
             metadata = each["metadata"]
@@ -212,6 +245,12 @@ class Installer:
 def is_ours(present: SharedObject) -> bool:
     """Whether ``sandpool install`` has written an object: made it, or taken it over."""
     return any(each["manager"] == FIELD_MANAGER for each in present["metadata"].get("managedFields") or ())
+
+
+def _is_other_policy(wanted: Object, present: SharedObject) -> bool:
+    """Whether a StatefulSet has another policy, which the API does not let anyone change."""
+    name, default = "podManagementPolicy", "OrderedReady"
+    return bool(wanted["spec"].get(name, default) != present["spec"].get(name, default))
 
 
 def _same(before: SharedObject, after: SharedObject | None) -> bool:

@@ -64,9 +64,9 @@ def container(
     }
 
 
-def probes() -> dict[str, Object]:
-    """The probes of a container with a port ``healthz``."""
-    return {"livenessProbe": _probe("/healthz", 20), "readinessProbe": _probe("/readyz", 5)}
+def probes(ready_seconds: int = 5) -> dict[str, Object]:
+    """The probes of a container with a port ``healthz``. No Service leads to it before a probe has found it ready."""
+    return {"livenessProbe": _probe("/healthz", 20), "readinessProbe": _probe("/readyz", ready_seconds)}
 
 
 def _probe(path: str, seconds: int) -> Object:
