@@ -97,13 +97,14 @@ def control_plane(kubernetes_assets: Assets, pytestconfig: pytest.Config) -> Ite
 
 @pytest.fixture(scope="session")
 def aggregating_control_plane(
-    kubernetes_assets: Assets, tmp_path_factory: pytest.TempPathFactory
+    kubernetes_assets: Assets, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Iterator[ControlPlane]:
     """A real Kubernetes with an aggregation layer and without our CustomResourceDefinitions."""
     flags = aggregation_flags(Authority(tmp_path_factory.mktemp("front-proxy"), SystemClock()))
     users, audit = {**USERS, **WRITERS}, (*WRITERS, AGGREGATED_ACCOUNT)
     with ControlPlane(kubernetes_assets, fsync=False, users=users, audit=audit, apiserver_flags=flags) as plane:
         yield plane
+        use_of(pytestconfig, AGGREGATED_ACCOUNT).note(plane.audit_log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -105,8 +105,8 @@ def test_node_account_has_exactly_the_permissions_it_uses(plane: ControlPlane, t
         with SeparateNode(kubeconfig, tmp_path / "node", options=["--schedule=false"]):
             if number == 0:
                 live(kubectl)
-    use = Use()
-    use.note(plane.audit_log, USER)
+    use = Use(USER)
+    use.note(plane.audit_log)
     assert use.forbidden == set()
     assert use.used - granted == set()
     assert granted - use.used == IN_RESERVE.keys()

@@ -233,7 +233,7 @@ async def test_router_account_has_exactly_the_permissions_it_uses(cluster: Clust
     router = Component("router", [*command, "--kubeconfig", kubeconfig], tmp_path / "router.log")
     granted = permissions((await cluster.client.get(CLUSTER_ROLE, names.ROUTER_ACCOUNT))["rules"])
     listable = {what for what, verb in granted if verb == "list"}
-    use = Use()
+    use = Use(ROUTER)
 
     async def all_used() -> bool:
         """Kubernetes logs a watch when it ends, and the router opens it at an unknown time after the list."""
@@ -254,7 +254,7 @@ async def test_router_account_has_exactly_the_permissions_it_uses(cluster: Clust
                 assert response.status == 403
         finally:
             await asyncio.to_thread(router.stop, 20)
-        use.note(plane.audit_log, ROUTER)
+        use.note(plane.audit_log)
         return use.used >= granted
 
     await until(all_used, within=120)

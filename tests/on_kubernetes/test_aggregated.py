@@ -41,12 +41,14 @@ from sandpool.node.simulated import SimulatedNode
 from sandpool.server.serving.pki import Authority
 from sandpool.testing.objects import new, pod_template
 from sandpool.testing.waiting import until
+from tests.support.aggregated_backend import ACCOUNT
 from tests.support.aggregated_cluster import AggregatedApi
 from tests.support.api_access import HttpEndpoint
 from tests.support.assets import Assets
 from tests.support.cluster_collector import collected_something, is_gone
 from tests.support.control_plane import ControlPlane, aggregation_flags
 from tests.support.kubectl import OLDEST_MINOR, Kubectl, find_kubectls
+from tests.support.permissions import use_of
 from tests.support.persistent_clients import POOL, PersistentClients
 from tests.support.users import ADMIN, USERS
 
@@ -62,13 +64,15 @@ _TIMEOUT: Final = 90.0  # seconds until a controller of the cluster has done its
 
 
 @pytest.fixture(scope="module")
-def aggregating(kubernetes_assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+def aggregating(
+    kubernetes_assets: Assets, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[ControlPlane]:
     """A control plane with an aggregation layer and without our CustomResourceDefinitions."""
-    authority = Authority(tmp_path_factory.mktemp("front-proxy"), SystemClock())
-    with ControlPlane(
-        kubernetes_assets, fsync=False, users=USERS, apiserver_flags=aggregation_flags(authority)
-    ) as plane:
+    flags = aggregation_flags(Authority(tmp_path_factory.mktemp("front-proxy"), SystemClock()))
+    with ControlPlane(kubernetes_assets, fsync=False, users=USERS, audit=(ACCOUNT,), apiserver_flags=flags) as plane:
         yield plane
+        # Refused while a test has removed the installation, and until a new one is known.
+        use_of(pytestconfig, ACCOUNT).note(plane.audit_log, refusals=False)
 
 
 @pytest.fixture(scope="module")

@@ -27,12 +27,14 @@ from sandpool.node.simulated import SimulatedNode
 from sandpool.server.serving.pki import Authority
 from sandpool.testing.waiting import until
 from tests.install.moving_world import Dying, Killed
+from tests.support.aggregated_backend import ACCOUNT
 from tests.support.aggregated_cluster import AggregatedApi
 from tests.support.api_access import HttpEndpoint
 from tests.support.assets import Assets
 from tests.support.cluster_collector import collected_something
 from tests.support.control_plane import ControlPlane, aggregation_flags
 from tests.support.installed_cluster import account_token
+from tests.support.permissions import use_of
 from tests.support.persistent_clients import PersistentClients
 from tests.support.users import ADMIN, USERS
 
@@ -89,11 +91,11 @@ class Workloads:
 
 
 @pytest.fixture
-async def cluster(kubernetes_assets: Assets, tmp_path: Path) -> AsyncIterator[tuple[Workloads, Client]]:
-    authority = Authority(tmp_path / "front-proxy", SystemClock())
-    with ControlPlane(
-        kubernetes_assets, fsync=False, users=USERS, apiserver_flags=aggregation_flags(authority)
-    ) as plane:
+async def cluster(
+    kubernetes_assets: Assets, tmp_path: Path, pytestconfig: pytest.Config
+) -> AsyncIterator[tuple[Workloads, Client]]:
+    flags = aggregation_flags(Authority(tmp_path / "front-proxy", SystemClock()))
+    with ControlPlane(kubernetes_assets, fsync=False, users=USERS, audit=(ACCOUNT,), apiserver_flags=flags) as plane:
         endpoint = HttpEndpoint(plane.url, plane.ca, plane.tokens)
         client = endpoint.client_for(ADMIN)
         workloads = Workloads(plane, client, AggregatedApi(plane, tmp_path))
@@ -101,6 +103,7 @@ async def cluster(kubernetes_assets: Assets, tmp_path: Path) -> AsyncIterator[tu
         await workloads.end()
         workloads.api.close()
         await endpoint.close()
+        use_of(pytestconfig, ACCOUNT).note(plane.audit_log, refusals=False)
 
 
 def objects(api: AggregatedApi) -> tuple[list[Object], list[Object]]:

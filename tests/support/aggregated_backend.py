@@ -14,16 +14,21 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from sandpool.api.kinds import SELF_SUBJECT_ACCESS_REVIEW
 from sandpool.engine.clock import SystemClock
 from sandpool.explain.audit import Audit, AuditedRequest, request_of_kubernetes, request_of_sandpool
 from sandpool.install import names
 from sandpool.kube.client import Client
 from sandpool.kube.group_router import GroupRouter
 from sandpool.server.aggregated.aggregated_server import AggregatedServer, ServingOptions
+from sandpool.server.aggregated.authentication_config import NAME as CONFIG
+from sandpool.server.aggregated.authentication_config import NAMESPACE as SYSTEM
 from sandpool.server.aggregated.kinds_server import GROUPS
 from sandpool.server.serving.audit import AuditLog
 from sandpool.server.store.journal import Journal
 from sandpool.server.store.store import Store
+from sandpool.testing.objects import new
+from sandpool.testing.waiting import until
 from tests.support.aggregated_cluster import AggregatedApi
 from tests.support.api_access import HttpEndpoint
 from tests.support.control_plane import ControlPlane
@@ -71,6 +76,21 @@ class _BothLogs(Audit):
         return request
 
 
+async def _is_known(client: Client) -> bool:
+    """Whether kube-apiserver knows every role of the account: until then it refuses what the account may do."""
+    questions = [
+        {"verb": "list", "resource": "pods"},
+        {"verb": "create", "group": "authorization.k8s.io", "resource": "subjectaccessreviews"},
+        {"verb": "get", "resource": "configmaps", "namespace": SYSTEM, "name": CONFIG},
+        {"verb": "create", "group": "coordination.k8s.io", "resource": "leases", "namespace": names.NAMESPACE},
+    ]
+    for question in questions:
+        review = new(SELF_SUBJECT_ACCESS_REVIEW, None, spec={"resourceAttributes": question})
+        if not (await client.create(SELF_SUBJECT_ACCESS_REVIEW, review))["status"]["allowed"]:
+            return False
+    return True
+
+
 class AggregatedBackend(HttpEndpoint):
     """Needs a control plane with an aggregation layer, the ``WRITERS`` and an audit log of them and of ``ACCOUNT``."""
 
@@ -110,6 +130,7 @@ class AggregatedBackend(HttpEndpoint):
         await registered.register(admin)
         account = await account_token(admin, names.APISERVER)
         robot = HttpEndpoint(plane.url, plane.ca, {_CONTROLLERS: account})
+        await until(lambda: _is_known(robot.client_for(_CONTROLLERS)))
         log, store = AuditLog(directory / "audit.log"), Store(Journal(directory / "data"))
         service = f"{names.APISERVER}.{names.NAMESPACE}.svc"
         options = ServingOptions(directory / "data", "127.0.0.1", registered.port, (service,))

@@ -19,18 +19,19 @@ _OF_ALL_USERS: Final = ("selfsubjectaccessreviews", "create")
 
 @dataclass
 class Use:
-    """The permissions that an account used: resources with subresources, and verbs."""
+    """The permissions that ``account``, the user name in audit logs, used: resources with subresources, and verbs."""
 
+    account: str = ACCOUNT
     used: set[tuple[str, str]] = field(default_factory=set)
     forbidden: set[str] = field(default_factory=set)  # in the words of the API
 
-    def note(self, log: Path, account: str = ACCOUNT, *, refusals: bool = True) -> None:
+    def note(self, log: Path, *, refusals: bool = True) -> None:
         """Read an audit log of kube-apiserver. Without ``refusals`` denied requests are ignored: an API server that has
         just started does not know its roles yet and denies everything for a moment."""
         with log.open("rb") as lines:
             for line in lines:
                 entry = orjson.loads(line)
-                if entry["user"]["username"] == account and "objectRef" in entry:
+                if entry["user"]["username"] == self.account and "objectRef" in entry:
                     self._note(entry, refusals)
 
     def _note(self, entry: Any, refusals: bool) -> None:
@@ -55,9 +56,14 @@ def permissions(rules: Iterable[Object]) -> set[tuple[str, str]]:
     return {(what, verb) for rule in rules for what in rule["resources"] for verb in rule["verbs"]}
 
 
-_USE: Final = pytest.StashKey[Use]()
+_USES: Final = pytest.StashKey[dict[str, Use]]()
 
 
-def use_of(config: pytest.Config) -> Use:
-    """Return the permissions that the account of the controllers used in this pytest session."""
-    return config.stash.setdefault(_USE, Use())
+def uses(config: pytest.Config) -> dict[str, Use]:
+    """Return the permissions that were used in this pytest session, by account."""
+    return config.stash.setdefault(_USES, {})
+
+
+def use_of(config: pytest.Config, account: str = ACCOUNT) -> Use:
+    """Return the permissions that an account, by default that of the controllers, used in this pytest session."""
+    return uses(config).setdefault(account, Use(account))

@@ -7,7 +7,10 @@ from typing import Any
 
 import orjson
 
+from tests.support.aggregated_backend import ACCOUNT as AGGREGATED_ACCOUNT
+from tests.support.installed_cluster import ACCOUNT
 from tests.support.permissions import Use, permissions
+from tests.support.permissions_report import granted
 
 GRANTED = permissions(
     [
@@ -24,8 +27,8 @@ def asked(verb: str, resource: str, subresource: str = "", user: str = "robot", 
 
 def use_of(path: Path, *lines: bytes) -> Use:
     (path / "audit.log").write_bytes(b"".join(lines))
-    use = Use()
-    use.note(path / "audit.log", "robot")
+    use = Use("robot")
+    use.note(path / "audit.log")
     return use
 
 
@@ -55,11 +58,19 @@ def test_rbac_denial_is_reported_and_quota_denial_is_not(tmp_path: Path) -> None
         asked("create", "pods", annotations=allowed, responseStatus={"code": 403}),
     )
     assert use.findings(GRANTED, complete=False) == ["forbidden: delete nodes"]
-    forgiving = Use()
-    forgiving.note(tmp_path / "audit.log", "robot", refusals=False)
+    forgiving = Use("robot")
+    forgiving.note(tmp_path / "audit.log", refusals=False)
     assert (forgiving.forbidden, forgiving.used) == (set(), {("pods", "create")})
 
 
 def test_permissions_of_all_users_and_non_resource_requests_are_ignored(tmp_path: Path) -> None:
     version = orjson.dumps({"verb": "get", "user": {"username": "robot"}, "requestURI": "/version"}) + b"\n"
     assert use_of(tmp_path, asked("create", "selfsubjectaccessreviews"), version).used == set()
+
+
+def test_each_account_is_judged_by_what_it_was_granted() -> None:
+    controllers, apiserver = granted(ACCOUNT), granted(AGGREGATED_ACCOUNT)
+    assert ("sandboxclaims", "patch") in controllers
+    assert not any(what.startswith("sandbox") for what, _ in apiserver), "these it serves itself"
+    assert {("apiservices", "patch"), ("customresourcedefinitions", "get"), ("leases", "patch")} <= apiserver
+    assert {("pods", "create"), ("persistentvolumeclaims", "patch")} <= controllers & apiserver
