@@ -140,7 +140,7 @@ def test_aggregated_storage_may_ask_about_users_publish_its_ca_and_move_besides(
             "apiGroups": ["apiregistration.k8s.io"],
             "resources": ["apiservices"],
             "resourceNames": ["v1beta1.agents.x-k8s.io", "v1beta1.extensions.agents.x-k8s.io"],
-            "verbs": ["get", "list", "watch", "patch"],
+            "verbs": ["list", "watch", "patch"],
         },
         {
             "apiGroups": ["apiextensions.k8s.io"],
@@ -152,7 +152,7 @@ def test_aggregated_storage_may_ask_about_users_publish_its_ca_and_move_besides(
             "apiGroups": [""],
             "resources": ["configmaps"],
             "resourceNames": ["agent-sandbox-storage-move"],
-            "verbs": ["get", "list", "watch", "patch"],
+            "verbs": ["list", "watch", "patch"],
         },
     ]
     bound = {each["roleRef"]["name"] for each in objects if each["kind"].endswith("Binding")}

@@ -50,7 +50,7 @@ _SERVICE_PORT: Final = 443
 _MOVE_RULE: Final[Object] = {
     "apiGroups": [""],
     "resources": ["configmaps"],
-    "verbs": ["get", "list", "watch", "patch"],
+    "verbs": ["list", "watch", "patch"],
     "resourceNames": [RECORD],
 }
 #: Roles that every cluster has: asking what users may do, and reading how kube-apiserver names them.
@@ -86,7 +86,7 @@ def permissions() -> list[Object]:
         *roles.rules([Permission(kinds.NAMESPACE, ("get", "list", "watch"))]),
         *(
             {**rule, "resourceNames": list(API_SERVICES)}
-            for rule in roles.rules([Permission(API_SERVICE, ("get", "list", "watch", "patch"))])
+            for rule in roles.rules([Permission(API_SERVICE, ("list", "watch", "patch"))])
         ),
         # Whether there are custom resources, which it must not hide.
         *(
