@@ -3,7 +3,7 @@
 etcd, kube-apiserver and kube-controller-manager run as in a cluster, and ``sandpool install`` installs the same objects
 as everywhere. No kubelet runs the Deployment, so ``sandpool controller`` is started as a process with the installed
 service account. A simulated node runs the pods. With the storage ``aggregated``, ``sandpool apiserver`` takes the place
-of that process: what it writes in its own store is in no audit log of kube-apiserver.
+of that process; the requests of its controllers to its own store are in an audit log of its own.
 """
 
 from __future__ import annotations
@@ -33,10 +33,13 @@ from sandpool.install import manifests, names
 from sandpool.install.installer import Installer
 from sandpool.install.manifests import DEFAULT_PROFILE, InstallOptions
 from sandpool.install.storage import DEFAULT_STORAGE, Storage
+from sandpool.server.aggregated.process import CONTROLLERS as IN_PROCESS
 from sandpool.server.serving.pki import Authority
 from sandpool.testing.waiting import until
+from tests.support.aggregated_backend import ACCOUNT as AGGREGATED_ACCOUNT
 from tests.support.aggregated_cluster import AggregatedApi
 from tests.support.api_access import HttpEndpoint
+from tests.support.both_logs import BothLogs
 from tests.support.control_plane import ControlPlane, aggregation_flags
 from tests.support.installed_cluster import ACCOUNT, Cluster
 from tests.support.users import ADMIN
@@ -48,8 +51,13 @@ CONTROLLER: Final = "controller"
 LOAD: Final = "the load"
 _NODE: Final = "node"
 _USERS: Final = {CLIENT: ("system:masters",), _NODE: ("system:masters",)}
-_APISERVER_ACCOUNT: Final = f"system:serviceaccount:{names.NAMESPACE}:{names.APISERVER}"
-_WRITERS: Final = {CLIENT: CLIENT, ACCOUNT: CONTROLLERS, _APISERVER_ACCOUNT: CONTROLLERS, _NODE: NODES}
+_WRITERS: Final = {
+    CLIENT: CLIENT,
+    ACCOUNT: CONTROLLERS,
+    AGGREGATED_ACCOUNT: CONTROLLERS,
+    IN_PROCESS: CONTROLLERS,
+    _NODE: NODES,
+}
 # A control plane on a busy machine may take seconds to renew a lease, and the benchmark measures claims.
 _PATIENT: Final = ("--leader-elect-lease-duration", "60s", "--leader-elect-renew-deadline", "50s")
 # The arguments of the Deployment.
@@ -107,13 +115,15 @@ async def installation(
     control_plane = ControlPlane(users=_USERS, audit=(*_WRITERS, ADMIN), apiserver_flags=aggregating)
     async with control_plane as plane, _endpoint(plane) as endpoint:
         admin = endpoint.client_for(ADMIN)
-        audit = Audit(plane.audit_log, request_of_kubernetes)
+        audit: Audit = Audit(plane.audit_log, request_of_kubernetes)
         metrics, health = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
         addresses = ("--metrics-bind-address", metrics, "--health-probe-bind-address", health)
         tell(f"installing with the storage {storage}")
         if storage == "aggregated":
-            api = AggregatedApi(plane, directory, options=(*addresses, *_PATIENT, *flags))
+            own = directory / "own-audit.log"
+            api = AggregatedApi(plane, directory, options=(*addresses, *_PATIENT, "--audit-log", str(own), *flags))
             await api.start(admin)
+            audit = BothLogs(plane.audit_log, own, IN_PROCESS, AGGREGATED_ACCOUNT)
             controller = api.process
         else:
             objects = [manifests.namespace(), *manifests.core(InstallOptions(profile=profile))]

@@ -5,7 +5,8 @@ brings the cluster to a thousand sandboxes, a sustained load, and a restart of t
 sandboxes. The objects of each scenario stay for the next. A missed target is reported as missed; only violations that
 must not happen on any machine make the run fail.
 
-``--storage both`` compares the two storages instead: a burst and a sustained load on a cluster with each, alternating.
+Then the two storages are compared: a burst, a sustained load, a search for the highest rate and a restart on a cluster
+with each, alternating. ``--storage crd`` leaves that out, and ``--storage both`` the rest.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import shlex
 import signal
 import sys
 import tempfile
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Final, get_args
@@ -26,7 +27,7 @@ import uvloop
 
 from benchmarks.installation import installation
 from benchmarks.restart import Restart, count, restart
-from benchmarks.storages import Claims, comparison_table, storage_rounds
+from benchmarks.storages import Claims, Round, comparison, comparison_table, storage_rounds
 from benchmarks.stored_figures import stored_figures
 from benchmarks.targets import Measured, failures, figures
 from sandpool.api.sandbox_spec import Profile
@@ -34,12 +35,11 @@ from sandpool.bench.claims import Report, measure
 from sandpool.bench.figures import table
 from sandpool.bench.html_report import page
 from sandpool.bench.load import Tell
-from sandpool.bench.report import document, tables
+from sandpool.bench.report import provenance, runs, tables
 from sandpool.bench.scenarios import Bursts, Scenario, Stream
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.logging import TEXT, configure_logging
 from sandpool.install.manifests import DEFAULT_PROFILE
-from sandpool.install.storage import DEFAULT_STORAGE
 
 # Seconds after which an unserved claim counts as lost. On a busy machine the last one may wait for minutes.
 _TIMEOUT: Final = 300.0
@@ -84,10 +84,16 @@ def options() -> argparse.ArgumentParser:
     )
     parser.add_argument("--restart-claims", type=int, default=30, help="claims that wait for the restarted controller")
     parser.add_argument("--seed", type=int, default=1, help="seed of the arrival times of claims")
-    # The restart of this benchmark makes claims while the controller is away, which custom resources alone allow.
-    storages = (DEFAULT_STORAGE, "both")
-    parser.add_argument("--storage", choices=storages, default=DEFAULT_STORAGE, help="where sandboxes are kept")
-    parser.add_argument("--rounds", type=int, default=2, help="clusters with each storage, for --storage both")
+    # The restart among the scenarios makes claims while the controller is away, which custom resources alone allow.
+    parser.add_argument("--storage", choices=("all", "crd", "both"), default="all", help="what is measured")
+    parser.add_argument("--rounds", type=int, default=2, help="clusters with each storage, for their comparison")
+    parser.add_argument(
+        "--rates",
+        type=float,
+        nargs="*",
+        default=[15.0, 30.0, 45.0, 60.0],
+        help="claims per second, with deletions, that are tried with each storage until one is too many",
+    )
     parser.add_argument("--profile", choices=get_args(Profile), default=DEFAULT_PROFILE, help="profile of the CRDs")
     parser.add_argument(
         "--controller-flag",
@@ -104,36 +110,65 @@ def options() -> argparse.ArgumentParser:
 def main() -> None:
     given = options().parse_args()
     configure_logging(TEXT)
-    command = shlex.join(["python", "-m", "sandpool.bench.kubernetes", *sys.argv[1:]])
-    if given.storage == "both":
-        return _compare(given)
-    with tempfile.TemporaryDirectory(prefix="sandpool-bench-") as directory:
-        try:
-            measured = uvloop.run(run(given, Path(directory), say))
-        except (asyncio.CancelledError, KeyboardInterrupt):
-            say("interrupted")
-            sys.exit(1)
-    found, wrong = figures(measured), failures(measured)
-    reports = [measured.burst, measured.fill, measured.sustained]
-    sys.stdout.write(f"{table(found)}\n\n{tables(reports)}\n")
-    stored = {**document(reports, command), "figures": stored_figures(found), "failures": wrong}
-    stored["restart"] = _restart(measured.restart)
+    document: dict[str, Any] = {**provenance(), "command": command(sys.argv[1:]), "runs": [], "figures": []}
+    wrong: list[str] = []
+    try:
+        if given.storage != "both":
+            wrong += _scenarios(given, document)
+        if given.storage != "crd":
+            wrong += _compare(given, document)
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        say("interrupted")
+        sys.exit(1)
+    document["failures"] = wrong
     if given.json:
-        _store(given.json, json.dumps(stored, indent=1) + "\n")
+        _store(given.json, json.dumps(document, indent=1) + "\n")
     if given.html:
-        _store(given.html, page(stored))
+        _store(given.html, page(document))
     for text in wrong:
         say(f"WRONG: {text}")
     sys.exit(1 if wrong else 0)
 
 
-def _compare(given: argparse.Namespace) -> None:
-    """Compare the storages."""
-    claims = Claims(given.burst_size, given.warmpool_size, given.qps, given.seconds, given.seed)
+def command(arguments: Sequence[str]) -> str:
+    """The command that repeats a run."""
+    return shlex.join(["python", "-m", "benchmarks.kubernetes", *arguments])
+
+
+def _scenarios(given: argparse.Namespace, document: dict[str, Any]) -> list[str]:
+    """Run the scenarios on custom resources. Adds to the document, and returns the violations."""
+    with tempfile.TemporaryDirectory(prefix="sandpool-bench-") as directory:
+        measured = uvloop.run(run(given, Path(directory), say))
+    found, reports = figures(measured), [measured.burst, measured.fill, measured.sustained]
+    sys.stdout.write(f"{table(found)}\n\n{tables(reports)}\n")
+    document["runs"] += runs(reports)
+    document["figures"] += stored_figures(found)
+    document["restart"] = _restart(measured.restart)
+    return failures(measured)
+
+
+def _compare(given: argparse.Namespace, document: dict[str, Any]) -> list[str]:
+    """Compare the storages. Adds to the document, and returns the violations."""
+    claims = Claims(
+        given.burst_size,
+        given.warmpool_size,
+        given.qps,
+        given.seconds,
+        given.seed,
+        tuple(given.rates),
+        given.sandboxes,
+    )
     rounds = uvloop.run(storage_rounds(claims, given.rounds, tuple(given.controller_flag), say))
-    sys.stdout.write(comparison_table(rounds) + "\n")
-    if given.json:
-        _store(given.json, json.dumps([asdict(each) for each in rounds], indent=1) + "\n")
+    return add_comparison(rounds, document)
+
+
+def add_comparison(rounds: Sequence[Round], document: dict[str, Any]) -> list[str]:
+    """Print the table of the storages and add it to the document. Returns the violations."""
+    sys.stdout.write(f"\n{comparison_table(rounds)}\n")
+    document["runs"] += runs([report for each in rounds for report in each.reports])
+    document["figures"] += stored_figures(comparison(rounds))
+    document["rounds"] = [{"storage": each.storage, "figures": each.figures} for each in rounds]
+    return [text for each in rounds for text in each.wrong]
 
 
 def say(text: str) -> None:

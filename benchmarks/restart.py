@@ -8,22 +8,27 @@ sandboxes and pods, the lease, and then the claims.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Final
 
 from benchmarks.installation import CONTROLLER, Installation
-from sandpool.api.kinds import SANDBOX
-from sandpool.bench.load import Load, Outcome, Tell
+from sandpool.api.conditions import is_ready
+from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
+from sandpool.api.resource import SharedObject
+from sandpool.bench.load import Load, Outcome, Tell, new_claim
 from sandpool.bench.members import Members
 from sandpool.bench.namespace_setup import POOL, Ground
 from sandpool.bench.scenarios import Bursts
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
+from sandpool.kube.errors import ServiceUnavailable
 
 _NAMESPACE: Final = "bench-restart"
 # Timeouts in seconds: for the pool to be full, and for the claims to be served.
 _TIMEOUT: Final = 900.0
+_PAUSE: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,41 @@ async def restart(there: Installation, clock: Clock, tell: Tell, *, sandboxes: i
         used.starved[CONTROLLER],
         used.memory[CONTROLLER],
     )
+
+
+async def first_claim(there: Installation, clock: Clock, tell: Tell, *, sandboxes: int) -> float:
+    """Fill a pool until the cluster has ``sandboxes`` sandboxes, and restart the process. Returns the seconds from its
+    start until a claim is ready that a client makes as soon as the API accepts it.
+
+    Unlike ``restart``, this suits a storage that is away with its process."""
+    client = there.place.client
+    async with Ground(client, clock, f"{_NAMESPACE}-first", "", tell) as ground:
+        async with Members(client, clock, ground.namespace, POOL) as members:
+            size = max(sandboxes - await count(client), 1)
+            tell(f"filling a pool of {size:,}, so that there are {sandboxes:,} sandboxes")
+            await ground.make_pool(size)
+            await members.full(size, _TIMEOUT)
+        tell("restarting the process")
+        await asyncio.to_thread(there.controller.end)
+        begin = clock.monotonic()
+        there.controller.start()
+        claim = new_claim("first", POOL)
+        await insist(clock, lambda: client.create(SANDBOX_CLAIM, claim, ground.namespace))
+        while not is_ready(await insist(clock, lambda: client.get(SANDBOX_CLAIM, "first", ground.namespace))):
+            await clock.sleep(_PAUSE)
+        return clock.monotonic() - begin
+
+
+async def insist(clock: Clock, ask: Callable[[], Awaitable[SharedObject]]) -> SharedObject:
+    """Repeat a request until the API answers it. Raises ``TimeoutError`` when it does not for minutes."""
+    end = clock.monotonic() + _TIMEOUT
+    while True:
+        try:
+            return await ask()
+        except (ServiceUnavailable, OSError) as error:
+            if clock.monotonic() > end:
+                raise TimeoutError(f"the API does not answer: {error}") from error
+        await clock.sleep(_PAUSE)
 
 
 async def count(client: Client) -> int:

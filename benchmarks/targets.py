@@ -45,10 +45,7 @@ def failures(measured: Measured) -> list[str]:
     conflicts."""
     found = []
     for report in (measured.burst, measured.sustained):
-        name = report.scenario.name
-        found += [f"{name}: {text}" for text in _wrong(report.outcome)]
-        if conflicts := report.request_counts.conflicts[CONTROLLERS]:
-            found.append(f"{name}: {conflicts:,} conflicts of the controllers")
+        found += violations(report)
     found += [f"restart: {text}" for text in _wrong(measured.restart.outcome)]
     for name, outcome, warm in (
         ("burst", measured.burst.outcome, measured.burst.warm),
@@ -58,6 +55,14 @@ def failures(measured: Measured) -> list[str]:
         if warm != served:
             found.append(f"{name}: {served - warm:,} of {served:,} claims were not served from the pool")
     return found
+
+
+def violations(report: Report) -> list[str]:
+    """What must not happen under any load: lost claims, sandboxes that were given twice, conflicts."""
+    found = _wrong(report.outcome)
+    if conflicts := report.request_counts.conflicts[CONTROLLERS]:
+        found.append(f"{conflicts:,} conflicts of the controllers")
+    return [f"{report.scenario.name}: {text}" for text in found]
 
 
 def _wrong(outcome: Outcome) -> list[str]:

@@ -22,12 +22,16 @@ class Rig:
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
         self.made: list[tuple[float, str]] = []
+        self.deleted: list[tuple[float, str]] = []
         self.refuses: set[str] = set()
         self.events: asyncio.Queue[WatchEvent] = asyncio.Queue()
 
     async def request(self, request: Request) -> Any:
         if request.method == "GET":
             return {"metadata": {"resourceVersion": "7"}, "items": []}
+        if request.method == "DELETE":
+            self.deleted.append((self.clock.monotonic(), request.path.rpartition("/")[2]))
+            return {}
         name = request.body["metadata"]["name"]
         if name in self.refuses:
             raise Forbidden("no")
@@ -68,6 +72,25 @@ async def test_claims_are_created_when_due_without_waiting_for_others() -> None:
     assert outcome.latencies == [3.0, 4.0, 1.0]
     assert [each.sandbox for each in outcome.claims] == ["box-of-claim-0", "box-of-claim-1", "box-of-claim-2"]
     assert outcome.seconds == 4.0
+
+
+async def test_claims_leave_after_their_lifetime_while_others_come() -> None:
+    clock = ManualClock()
+    rig = Rig(clock)
+    async with Load(Client(rig), clock, "ns", "pool", lifetime=5.0) as load:
+        running = asyncio.create_task(load.run([[0.0, 0.0, 8.0]]))
+        await clock.advance(1)
+        rig.serve("claim-0")
+        await clock.advance(1)
+        rig.serve("claim-1")
+        await clock.advance(5)
+        assert rig.deleted == [(6, "claim-0"), (7, "claim-1")]
+        await clock.advance(1)
+        rig.serve("claim-2")
+        await clock.settle()
+        outcome = await running
+    assert len(outcome.latencies) == 3
+    assert len(rig.deleted) == 2, "what lives at the end is left to the removal of the namespace"
 
 
 async def test_only_the_first_ready_counts() -> None:

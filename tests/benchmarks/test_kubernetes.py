@@ -12,7 +12,15 @@ import pytest
 
 from tests.support.assets import Assets
 
-SMALL = ("--burst-size=4", "--warmpool-size=6", "--qps=4", "--seconds=3", "--census=8", "--sandboxes=25")
+SMALL = (
+    "--burst-size=4",
+    "--warmpool-size=6",
+    "--qps=4",
+    "--seconds=3",
+    "--census=8",
+    "--sandboxes=25",
+    "--storage=crd",
+)
 
 
 @pytest.mark.kubernetes

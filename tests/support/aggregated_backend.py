@@ -7,16 +7,13 @@ their process, as in ``sandpool apiserver``, and everything else over HTTPS with
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
-from datetime import datetime, timedelta
-from operator import itemgetter
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from sandpool.api.kinds import SELF_SUBJECT_ACCESS_REVIEW
 from sandpool.engine.clock import SystemClock
-from sandpool.explain.audit import Audit, AuditedRequest, request_of_kubernetes, request_of_sandpool
+from sandpool.explain.audit import Audit
 from sandpool.install import names
 from sandpool.kube.client import Client
 from sandpool.kube.group_router import GroupRouter
@@ -31,6 +28,7 @@ from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
 from tests.support.aggregated_cluster import AggregatedApi
 from tests.support.api_access import HttpEndpoint
+from tests.support.both_logs import BothLogs
 from tests.support.control_plane import ControlPlane
 from tests.support.installed_cluster import account_token
 from tests.support.users import ADMIN
@@ -39,41 +37,6 @@ from tests.support.users import ADMIN
 ACCOUNT: Final = f"system:serviceaccount:{names.NAMESPACE}:{names.APISERVER}"
 _CONTROLLERS: Final = "controllers"
 _STARTING: Final[dict[ControlPlane, asyncio.Task[AggregatedBackend]]] = {}
-
-
-class _BothLogs(Audit):
-    """The requests to kube-apiserver, and those of the controllers in this process, which it does not see."""
-
-    def __init__(self, plane: ControlPlane, own: AuditLog) -> None:
-        super().__init__(plane.audit_log, self._of_kubernetes)
-        self._own = Audit(own.path, self._of_sandpool, own.flush)
-        self._new: list[tuple[datetime, AuditedRequest]] = []  # with the time of the response
-        self._both: list[AuditedRequest] = []
-
-    def requests(
-        self, *, since: int = 0, namespace: str | None = None, user: str | None = None
-    ) -> list[AuditedRequest]:
-        """See ``Audit.requests``."""
-        super().requests()
-        self._own.requests()
-        self._both += [request for _, request in sorted(self._new, key=itemgetter(0))]
-        self._new.clear()
-        return [
-            each for each in self._both[since:] if namespace in (None, each.namespace) and user in (None, each.user)
-        ]
-
-    def _of_kubernetes(self, line: Any) -> AuditedRequest:
-        request = request_of_kubernetes(line)
-        request = replace(request, user=_CONTROLLERS) if request.user == ACCOUNT else request
-        self._new.append((datetime.fromisoformat(line["stageTimestamp"]), request))
-        return request
-
-    def _of_sandpool(self, line: Any) -> AuditedRequest:
-        request = request_of_sandpool(line)
-        if request.user == _CONTROLLERS:  # the others are those of kube-apiserver, once more
-            began, lasted = datetime.fromisoformat(line["time"]), timedelta(milliseconds=line["latencyMs"])
-            self._new.append((began + lasted, request))
-        return request
 
 
 async def _is_known(client: Client) -> bool:
@@ -107,7 +70,7 @@ class AggregatedBackend(HttpEndpoint):
         log: AuditLog,
     ) -> None:
         super().__init__(plane.url, plane.ca, {**plane.tokens, _CONTROLLERS: account})
-        self.audit: Audit = _BothLogs(plane, log)
+        self.audit: Audit = BothLogs(plane.audit_log, log.path, _CONTROLLERS, ACCOUNT, log.flush)
         self._registered = registered
         self._robot = robot
         self._server = server

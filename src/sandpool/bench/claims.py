@@ -67,10 +67,10 @@ class Report:
     """One scenario in one environment, from the first claim until all activity has ended.
 
     ``used`` counts from the first claim until all activity has ended, because a controller may record the latency of a
-    claim after the client has seen it Ready; its ``starved`` counts until the last Ready. ``filled`` is the seconds
-    until the new pool was full, ``refilled`` those from the last Ready until it was full again. ``levels`` holds the
-    number of ready members over time, ``calls`` the API calls of the claims at some percentiles, by name. Times are
-    monotonic seconds."""
+    claim after the client has seen it Ready; its ``starved``, and ``cpu_until_ready``, count until the last Ready.
+    ``filled`` is the seconds until the new pool was full, ``refilled`` those from the last Ready until it was full
+    again. ``levels`` holds the number of ready members over time, ``calls`` the API calls of the claims at some
+    percentiles, by name. Times are monotonic seconds."""
 
     scenario: Scenario
     place: str
@@ -87,6 +87,7 @@ class Report:
     departure: Departure | None = None
     calls: dict[str, list[ServerCall]] = field(default_factory=dict)
     nodes: str = "simulated"  # what runs the pods
+    cpu_until_ready: dict[str, float] = field(default_factory=dict)  # seconds, by process
 
     @property
     def count(self) -> int:
@@ -186,6 +187,7 @@ class _Run:
             await self._depart(outcome) if scenario.depart else None,
             calls,
             self.place.nodes,
+            waited.cpu,
         )
 
     async def _fill(self) -> float:
@@ -235,7 +237,10 @@ class _Run:
         most_waiting = self.scenario.load.most_waiting
         client, namespace = self.place.client, self.ground.namespace
         async with _meanwhile(self._change()) as changing:
-            async with Load(client, self.clock, namespace, POOL, most_waiting=most_waiting, tell=self.tell) as load:
+            lifetime = self.scenario.lifetime
+            async with Load(
+                client, self.clock, namespace, POOL, most_waiting=most_waiting, lifetime=lifetime, tell=self.tell
+            ) as load:
                 between = self._full if self.scenario.refill else None
                 waves, patience = self.scenario.load.waves(self.rng), self.scenario.patience
                 outcome = await load.run(waves, patience=patience, between=between)

@@ -76,7 +76,8 @@ class Outcome:
 class Load:
     """Claims on one pool, used as ``async with``: the watch is open inside.
 
-    The load stops creating at ``most_waiting`` waiting claims: a system that far behind does not catch up."""
+    The load stops creating at ``most_waiting`` waiting claims: a system that far behind does not catch up. With a
+    ``lifetime`` each claim is deleted that many seconds after it was ready."""
 
     def __init__(
         self,
@@ -86,6 +87,7 @@ class Load:
         pool: str,
         *,
         most_waiting: float = float("inf"),
+        lifetime: float | None = None,
         tell: Tell = lambda text: None,
     ) -> None:
         self.client = client
@@ -93,11 +95,13 @@ class Load:
         self.namespace = namespace
         self.pool = pool
         self.most_waiting = most_waiting
+        self.lifetime = lifetime
         self.tell = tell
         self.outcome = Outcome()
         self._waiting: dict[str, Claim] = {}  # by name, claims that are not known to be ready
         self._settled = asyncio.Event()  # set while no claim waits
         self._watching: asyncio.Task[None] | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Load:
         version = (await self.client.list(SANDBOX_CLAIM, self.namespace, limit=1))["metadata"]["resourceVersion"]
@@ -106,8 +110,10 @@ class Load:
 
     async def __aexit__(self, *error: object) -> None:
         assert self._watching is not None
-        self._watching.cancel()
-        await asyncio.gather(self._watching, return_exceptions=True)
+        ending = {self._watching, *self._leaving}
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
 
     async def run(
         self, waves: list[Wave], *, patience: float = 60.0, between: Callable[[], Awaitable[None]] | None = None
@@ -195,6 +201,17 @@ class Load:
             del self._waiting[claim.name]
             if not self._waiting:
                 self._settled.set()
+            if self.lifetime is not None:
+                task = asyncio.create_task(self._leave(claim.name, self.lifetime))
+                self._leaving.add(task)
+                task.add_done_callback(self._leaving.discard)
+
+    async def _leave(self, name: str, lifetime: float) -> None:
+        await self.clock.sleep(lifetime)
+        try:
+            await self.client.delete(SANDBOX_CLAIM, name, self.namespace)
+        except (ApiError, OSError) as error:
+            self.outcome.failed.append(f"{name}: it was not deleted: {error}")
 
     async def _report(self, title: str, before: int, total: int) -> None:
         while True:

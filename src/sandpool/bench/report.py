@@ -145,7 +145,11 @@ def requests(report: Report) -> str:
 
 def document(reports: Sequence[Report], command: str) -> dict[str, Any]:
     """Return everything as plain data, for plots and comparisons."""
-    return {"command": command, **provenance(), "runs": [_run(report) for report in reports]}
+    return {"command": command, **provenance(), "runs": runs(reports)}
+
+
+def runs(reports: Sequence[Report]) -> list[dict[str, Any]]:
+    return [_run(report) for report in reports]
 
 
 def provenance() -> dict[str, Any]:

@@ -81,7 +81,8 @@ class Scenario:
 
     With ``refill`` a wave also waits until the pool is full again. The template changes ``rollout_after`` seconds after
     the load begins. A claim that is not ready ``patience`` seconds after the last arrival of its wave counts as not
-    served. With ``depart`` all claims are deleted at the end, and the cost of that is measured too.
+    served. With ``depart`` all claims are deleted at the end, and the cost of that is measured too. With a ``lifetime``
+    each claim is deleted that many seconds after it was ready, while others come.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Scenario:
     rollout_after: float | None = None
     patience: float = 60.0
     depart: bool = False
+    lifetime: float | None = None
 
 
 #: Parameters follow the published load tests, so that figures can be compared.
