@@ -332,10 +332,10 @@ async def test_volume_claim_of_a_suspended_sandbox_survives_an_api_that_comes_ba
     async def has_all() -> bool:
         return bool(await volumes()) and not await is_gone(client, POD, "mine", clients.namespace)
 
-    await until(has_all, within=_PATIENCE)
+    await until(has_all, within=_TIMEOUT)
     suspend = MergePatch({"spec": {"operatingMode": "Suspended"}})
     await client.patch(SANDBOX, "mine", suspend, clients.namespace)
-    await until(lambda: is_gone(client, POD, "mine", clients.namespace), within=_PATIENCE)
+    await until(lambda: is_gone(client, POD, "mine", clients.namespace), within=_TIMEOUT)
     before = await volumes()
     await asyncio.to_thread(api.process.stop, 30)
     await client.delete(LEASE, names.LEASE, names.NAMESPACE)  # with what the cluster remembers of the volume
@@ -352,7 +352,7 @@ async def test_volume_claim_of_a_suspended_sandbox_survives_an_api_that_comes_ba
     async def collected() -> bool:
         return not await volumes()
 
-    await until(collected, within=_PATIENCE)  # only now
+    await until(collected, within=_TIMEOUT)  # only now
     for each in (await client.list(PERSISTENT_VOLUME_CLAIM, clients.namespace))["items"]:
         release = MergePatch({"metadata": {"finalizers": None}})
         await client.patch(PERSISTENT_VOLUME_CLAIM, each["metadata"]["name"], release, clients.namespace)

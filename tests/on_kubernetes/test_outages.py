@@ -98,7 +98,7 @@ async def test_claims_are_served_when_connections_are_cut_in_a_burst(
     cluster: Cluster, clients: PersistentClients, tmp_path: Path
 ) -> None:
     """Watches and requests alike, so answers to writes that were carried out are lost, too."""
-    async with _proxy(cluster) as proxy, Deployed(cluster, tmp_path, server=_through(proxy)) as deployed:
+    async with tcp_proxy(cluster) as proxy, Deployed(cluster, tmp_path, server=through(proxy)) as deployed:
         await deployed.leading()
         await clients.filled()
 
@@ -119,8 +119,8 @@ async def test_compacted_history_causes_a_relist(cluster: Cluster, clients: Pers
     """The controllers hear nothing while claims come, and the API forgets what it would have told them: 410."""
     plane, audit = cluster.plane, cluster.audit
     async with (
-        _proxy(cluster) as proxy,
-        Deployed(cluster, tmp_path, server=_through(proxy), options=LONG) as deployed,
+        tcp_proxy(cluster) as proxy,
+        Deployed(cluster, tmp_path, server=through(proxy), options=LONG) as deployed,
     ):
         await deployed.leading()
         await clients.filled()
@@ -222,9 +222,11 @@ async def _past(end: float) -> bool:
     return time.monotonic() > end
 
 
-def _proxy(cluster: Cluster) -> TcpProxy:
+def tcp_proxy(cluster: Cluster) -> TcpProxy:
+    """A proxy of kube-apiserver that can be cut."""
     return TcpProxy("127.0.0.1", int(cluster.plane.url.rpartition(":")[2]))
 
 
-def _through(proxy: TcpProxy) -> str:
+def through(proxy: TcpProxy) -> str:
+    """The address of kube-apiserver through the proxy."""
     return f"https://127.0.0.1:{proxy.port}"

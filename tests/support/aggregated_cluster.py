@@ -67,7 +67,7 @@ class AggregatedApi:
     async def run(self, client: Client) -> None:
         """Start the process with the installed service account."""
         token = await account_token(client, names.APISERVER)
-        self.plane.write_kubeconfig(self._kubeconfig, names.APISERVER, names.NAMESPACE, token=token)
+        self.plane.write_kubeconfig(self.kubeconfig, names.APISERVER, names.NAMESPACE, token=token)
         self.process.start()
 
     def close(self) -> None:
@@ -118,13 +118,13 @@ class AggregatedApi:
         return self._port.number
 
     @property
-    def _kubeconfig(self) -> Path:
+    def kubeconfig(self) -> Path:
         return self.directory / "apiserver.kubeconfig"
 
     def command(self) -> list[str | Path]:
         """The command line of the process."""
         return [
-            *(sys.executable, "-m", "sandpool.cli.main", "apiserver", "--kubeconfig", self._kubeconfig),
+            *(sys.executable, "-m", "sandpool.cli.main", "apiserver", "--kubeconfig", self.kubeconfig),
             *("--data-dir", self.data_dir, f"--secure-port={self._port.number}", "--bind-address=127.0.0.1"),
             *("--metrics-bind-address=0", "--health-probe-bind-address=0", "--log-format=text"),
             *("--leader-election-namespace", names.NAMESPACE),

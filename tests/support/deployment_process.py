@@ -15,6 +15,7 @@ from typing import Self
 from sandpool.bench.child_process import Component
 from sandpool.install import names
 from sandpool.testing.waiting import until
+from tests.support.aggregated_cluster import AggregatedApi
 from tests.support.installed_cluster import Cluster
 
 _PAUSE = 0.1  # seconds between two checks of the processes
@@ -25,6 +26,8 @@ class Deployed:
     """Run ``replicas`` processes for the length of an ``async with``. ``server`` is the address at which they reach the
     API, by default that of the cluster; ``options`` are further flags. Without ``kept`` ended processes are not
     restarted."""
+
+    account = names.CONTROLLER
 
     def __init__(
         self,
@@ -45,8 +48,8 @@ class Deployed:
         self.replicas = [self._replica(number) for number in range(replicas)]
 
     async def __aenter__(self) -> Self:
-        token = await self.cluster.token()
-        self.cluster.plane.write_kubeconfig(self._kubeconfig, names.CONTROLLER, token=token, server=self.server)
+        token = await self.cluster.token(self.account)
+        self.cluster.plane.write_kubeconfig(self.kubeconfig, self.account, token=token, server=self.server)
         for replica in self.replicas:
             replica.start()
         self._keeping = asyncio.create_task(self._keep())
@@ -91,14 +94,44 @@ class Deployed:
             await asyncio.sleep(_PAUSE)
 
     @property
-    def _kubeconfig(self) -> Path:
-        return self.directory / "controller.kubeconfig"
+    def kubeconfig(self) -> Path:
+        return self.directory / f"{self.account}.kubeconfig"
 
-    def _replica(self, number: int) -> Component:
-        command: list[str | Path] = [
-            *(sys.executable, "-m", "sandpool.cli.main", "controller", "--kubeconfig", self._kubeconfig),
+    def command(self, number: int) -> list[str | Path]:
+        """The command line of a replica, without the options."""
+        return [
+            *(sys.executable, "-m", "sandpool.cli.main", "controller", "--kubeconfig", self.kubeconfig),
             *("--metrics-bind-address=0", "--health-probe-bind-address=0", "--log-format=text"),
             *("--leader-election-namespace", names.NAMESPACE),
-            *self.options,
         ]
-        return Component(f"controller-{number}", command, self.directory / f"controller-{number}.log")
+
+    def _replica(self, number: int) -> Component:
+        name = f"{self.account}-{number}"
+        return Component(name, [*self.command(number), *self.options], self.directory / f"{name}.log")
+
+
+class DeployedApi(Deployed):
+    """The same for the storage ``aggregated``: `sandpool apiserver` with the port and the volume of ``api``.
+
+    ``command`` is that of a copy with an empty volume, for any number but 0."""
+
+    account = names.APISERVER
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        directory: Path,
+        api: AggregatedApi,
+        *,
+        server: str = "",
+        options: Sequence[str] = (),
+        kept: bool = True,
+    ) -> None:
+        self.api = api
+        super().__init__(cluster, directory, server=server, options=options, kept=kept)
+
+    def command(self, number: int) -> list[str | Path]:
+        replaced = {self.api.kubeconfig: self.kubeconfig}
+        if number:
+            replaced[self.api.data_dir] = self.directory / f"volume-{number}"
+        return [replaced.get(part, part) if isinstance(part, Path) else part for part in self.api.command()]
