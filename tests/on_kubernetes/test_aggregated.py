@@ -15,6 +15,7 @@ from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import (
     API_SERVICES,
     CLUSTER_ROLE,
+    CONFIG_MAP,
     LEASE,
     NAMESPACE,
     PERSISTENT_VOLUME_CLAIM,
@@ -39,7 +40,7 @@ from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import Forbidden, NotFound, ServiceUnavailable
 from sandpool.node.simulated import SimulatedNode
 from sandpool.server.serving.pki import Authority
-from sandpool.testing.objects import new, pod_template
+from sandpool.testing.objects import new, owner_reference, pod_template
 from sandpool.testing.waiting import until
 from tests.support.aggregated_backend import ACCOUNT
 from tests.support.aggregated_cluster import AggregatedApi
@@ -209,6 +210,42 @@ async def test_foreground_deletion_waits_for_the_pod_in_etcd(clients: Persistent
     await until(lambda: is_gone(client, SANDBOX_CLAIM, "a", clients.namespace), within=_TIMEOUT)
     assert await is_gone(client, SANDBOX, box, clients.namespace)
     assert await is_gone(client, POD, box, clients.namespace)
+
+
+async def test_claim_of_a_deleted_object_in_etcd_is_collected(clients: PersistentClients, client: Client) -> None:
+    """The owner of the claim is in etcd, the claim with us, and the pod of its sandbox in etcd again."""
+    await clients.filled()
+    owner = await client.create(CONFIG_MAP, new(CONFIG_MAP, "job"), clients.namespace)
+    metadata = {"ownerReferences": [owner_reference(owner)]}
+    claim = new(SANDBOX_CLAIM, "a", metadata=metadata, spec={"warmPoolRef": {"name": POOL}})
+    await client.create(SANDBOX_CLAIM, claim, clients.namespace)
+    await clients.served(1)
+    box = (await sandbox_of(client, "a", clients.namespace))["metadata"]["name"]
+    await collected_something(client, clients.namespace)
+    assert not await is_gone(client, SANDBOX_CLAIM, "a", clients.namespace), "its owner is there"
+    await client.delete(CONFIG_MAP, "job", clients.namespace)
+    for type, name in ((SANDBOX_CLAIM, "a"), (SANDBOX, box), (POD, box)):
+        await until(lambda type=type, name=name: is_gone(client, type, name, clients.namespace), within=_PATIENCE)  # type: ignore[misc]
+
+
+async def test_sandbox_survives_the_deletion_of_its_claim_that_orphans_it(
+    clients: PersistentClients, client: Client
+) -> None:
+    await clients.filled()
+    await clients.claim(["a"])
+    await clients.served(1)
+    box = await sandbox_of(client, "a", clients.namespace)
+    name, namespace = box["metadata"]["name"], clients.namespace
+    (pod,) = (uid for uid, each in (await pods_by_uid(client, namespace)).items() if each == name)
+    await client.delete(SANDBOX_CLAIM, "a", namespace, propagation_policy="Orphan")
+    await until(lambda: is_gone(client, SANDBOX_CLAIM, "a", namespace), within=_PATIENCE)
+    await collected_something(client, namespace)
+    left = await client.get(SANDBOX, name, namespace)
+    assert left["metadata"]["uid"] == box["metadata"]["uid"]
+    assert "deletionTimestamp" not in left["metadata"]
+    assert "ownerReferences" not in left["metadata"]
+    assert pod in await pods_by_uid(client, namespace)
+    await client.delete(SANDBOX, name, namespace)
 
 
 async def test_users_have_the_rights_that_the_cluster_grants(
