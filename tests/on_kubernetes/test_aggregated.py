@@ -40,11 +40,12 @@ from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import Forbidden, NotFound, ServiceUnavailable
 from sandpool.node.simulated import SimulatedNode
 from sandpool.server.serving.pki import Authority
-from sandpool.testing.objects import new, owner_reference, pod_template
+from sandpool.testing.objects import new, pod_template
 from sandpool.testing.waiting import until
 from tests.support.aggregated_backend import ACCOUNT
 from tests.support.aggregated_cluster import AggregatedApi
 from tests.support.api_access import HttpEndpoint
+from tests.support.api_objects import owner_reference
 from tests.support.assets import Assets
 from tests.support.cluster_collector import collected_something, is_gone
 from tests.support.control_plane import ControlPlane, aggregation_flags
@@ -225,7 +226,7 @@ async def test_claim_of_a_deleted_object_in_etcd_is_collected(clients: Persisten
     assert not await is_gone(client, SANDBOX_CLAIM, "a", clients.namespace), "its owner is there"
     await client.delete(CONFIG_MAP, "job", clients.namespace)
     for type, name in ((SANDBOX_CLAIM, "a"), (SANDBOX, box), (POD, box)):
-        await until(lambda type=type, name=name: is_gone(client, type, name, clients.namespace), within=_PATIENCE)  # type: ignore[misc]
+        await until(lambda type=type, name=name: is_gone(client, type, name, clients.namespace), within=_TIMEOUT)  # type: ignore[misc]
 
 
 async def test_sandbox_survives_the_deletion_of_its_claim_that_orphans_it(
@@ -238,7 +239,7 @@ async def test_sandbox_survives_the_deletion_of_its_claim_that_orphans_it(
     name, namespace = box["metadata"]["name"], clients.namespace
     (pod,) = (uid for uid, each in (await pods_by_uid(client, namespace)).items() if each == name)
     await client.delete(SANDBOX_CLAIM, "a", namespace, propagation_policy="Orphan")
-    await until(lambda: is_gone(client, SANDBOX_CLAIM, "a", namespace), within=_PATIENCE)
+    await until(lambda: is_gone(client, SANDBOX_CLAIM, "a", namespace), within=_TIMEOUT)
     await collected_something(client, namespace)
     left = await client.get(SANDBOX, name, namespace)
     assert left["metadata"]["uid"] == box["metadata"]["uid"]
