@@ -1,6 +1,7 @@
 """``make bench-calls``: counts the Python function calls of a warm claim, by layer and by kind of API request.
 
-API, controllers, a simulated node and the load run in this process, as in ``sandpool bench claims --home inprocess``.
+API, controllers, a simulated node and the load run in this process, on uvloop, as in ``sandpool bench claims --home
+inprocess`` and in the home. Of the work of uvloop, which is compiled, only the methods that Python calls are counted.
 A burst of claims meets a pool twice its size. Calls are counted as ``cProfile`` counts them: every call of a Python or
 C function, and every resumption of a coroutine. They hardly depend on the machine. The journal's thread is not counted.
 
@@ -20,6 +21,8 @@ from random import Random
 from types import CodeType, FrameType
 from typing import Final
 
+import uvloop
+
 from sandpool.bench.environments import in_process
 from sandpool.bench.load import Load
 from sandpool.bench.members import Members
@@ -30,6 +33,7 @@ NAMESPACE: Final = "bench-calls"
 SILENCE: Final = 3.0  # seconds: annotations and events are written late
 _SOURCES: Final = "/sandpool/"
 
+_LOAD: Final = "load"
 #: Layers by the beginning of a module's path below ``sandpool/``; the first match counts.
 LAYERS: Final = (
     ("kube/client", "client"),
@@ -62,7 +66,7 @@ LAYERS: Final = (
     ("engine", "engine"),
     ("controllers", "controllers"),
     ("node", "node"),
-    ("bench", "load"),
+    ("bench", _LOAD),
 )
 _ROOT: Final = "event loop"
 
@@ -122,6 +126,9 @@ class CallCounter:
     def total(self) -> int:
         return sum(self.calls.values())
 
+    def of_layer(self, layer: str) -> int:
+        return sum(number for (_, each), number in self.calls.items() if each == layer)
+
 
 def _request(frame: FrameType) -> str:
     """The request that a method of the client sends: ``patch sandboxes/status``."""
@@ -129,6 +136,12 @@ def _request(frame: FrameType) -> str:
     subresource = arguments.get("subresource")
     kind = arguments["type"].plural + (f"/{subresource}" if subresource else "")
     return f"{frame.f_code.co_name} {kind}"
+
+
+def run(claims: int, directory: Path, silence: float = SILENCE) -> tuple[CallCounter, CallCounter]:
+    """``count`` on the event loop of the home."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(count(claims, directory, silence))
 
 
 async def count(claims: int, directory: Path, silence: float = SILENCE) -> tuple[CallCounter, CallCounter]:
@@ -192,13 +205,14 @@ def main() -> None:
     parser.add_argument("--functions", type=int, default=0, help="print so many of the functions called most often")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        until_ready, after = asyncio.run(count(options.claims, Path(directory)))
+        until_ready, after = run(options.claims, Path(directory))
     for title, counted in (("until the last Ready", until_ready), ("from then until quiescence", after)):
         sys.stdout.write(f"\nCalls per claim {title}\n\n{table(counted, options.claims)}\n")
         if options.functions:
             sys.stdout.write(f"\n{functions(counted, options.claims, options.functions)}\n")
     total = (until_ready.total + after.total) / options.claims
-    sys.stdout.write(f"\nIn all {total:,.0f} calls per claim\n")
+    load = (until_ready.of_layer(_LOAD) + after.of_layer(_LOAD)) / options.claims
+    sys.stdout.write(f"\nIn all {total:,.0f} calls per claim\nOf that, the load's own: {load:,.0f}\n")
 
 
 if __name__ == "__main__":
