@@ -61,6 +61,10 @@ class ServerController(Protocol):
     @property
     def controller(self) -> Controller[Any]: ...
 
+    @property
+    def resources(self) -> Container[str] | None:
+        """The resources whose changes it handles now; None: all."""
+
     def start(self) -> None:
         """Read existing objects. No change is committed between this and the first call of ``notice``."""
 
@@ -168,6 +172,7 @@ class ApiServer:
         if self.nodeless is not None:
             self.controllers["pod GC"] = PodGC(self.objects, self.clock, rng, self.nodeless)
             self.controllers["node lifecycle controller"] = NodeLifecycle(self.objects, self.clock, rng)
+        self._selective = [each for each in self.controllers.values() if each is not self.collector]
         self.handler = Handler(
             context,
             self.resources,
@@ -225,9 +230,12 @@ class ApiServer:
         self.collector.kinds_changed()
 
     def _notice(self, resource: str, change: Change) -> None:
-        ref, obj = Ref(resource, *change.entry.key), change.object
-        for each in self.controllers.values():
-            each.notice(change.type, ref, obj)
+        ref, obj = Ref(resource, *change.entry.key), change.entry.decode()
+        self.collector.notice(change.type, ref, obj, change.previous.kept if change.previous is not None else None)
+        for each in self._selective:
+            resources = each.resources
+            if resources is None or resource in resources:
+                each.notice(change.type, ref, obj)
 
     def _run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=name)

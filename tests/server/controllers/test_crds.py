@@ -233,7 +233,9 @@ class Memory:
             type = "DELETED"
         else:
             self.objects[ref] = obj
-        self.controller.notice(type, ref, obj)
+        resources = self.controller.resources
+        if resources is None or ref.resource in resources:  # as the server calls it
+            self.controller.notice(type, ref, obj)
 
     def define(self, obj: Object) -> Ref:
         ref = Ref(DEFINITIONS, "", obj["metadata"]["name"])

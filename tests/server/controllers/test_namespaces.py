@@ -109,7 +109,9 @@ class Memory:
             type = "DELETED"
         else:
             self.objects[ref] = obj
-        self.controller.notice(type, ref, obj)
+        resources = self.controller.resources
+        if resources is None or ref.resource in resources:  # as the server calls it
+            self.controller.notice(type, ref, obj)
 
     # what a test does
 

@@ -128,6 +128,8 @@ class CrdController:
         self.controller = Controller("crd", self._reconcile, clock, rng, workers=_WORKERS, quiet_failures=4)
         self._served: dict[str, Object] = {}  # served definitions, as published
         self._going: set[str] = set()  # names of definitions that wait for the deletion of their objects
+        #: The resources whose changes ``notice`` handles: definitions, and the objects of those that are going.
+        self.resources: set[str] = {_DEFINITIONS}
 
     def start(self) -> None:
         """Serve existing definitions. No change may be committed between this and the first call of ``notice``."""
@@ -157,6 +159,7 @@ class CrdController:
 
     def _forget(self, name: str, definition: Object) -> None:
         self._going.discard(name)
+        self.resources.discard(name)
         if self._served.pop(name, None) is not None:
             self.publish(name, [])
         # Its names are free again: another definition may have waited for them.
@@ -214,6 +217,7 @@ class CrdController:
         if FINALIZER not in finalizers:
             return
         self._going.add(ref.name)
+        self.resources.add(ref.name)
         now, status = timestamp(self.clock.now()), definition.get("status") or {}
         remaining_objects = self._to_delete(ref.name)
         if remaining_objects:

@@ -24,7 +24,7 @@ does not matter which is first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Final, Literal, NamedTuple, Protocol
@@ -120,6 +120,8 @@ class GarbageCollector:
         """``partial``: another collector finishes foreground and orphan deletions."""
         self.objects = objects
         self.partial = partial
+        #: The resources whose changes ``notice`` handles: all.
+        self.resources: Container[str] | None = None
         self.controller = Controller(
             "garbage-collector", self._reconcile, clock, rng, workers=_WORKERS, quiet_failures=4
         )
@@ -141,10 +143,23 @@ class GarbageCollector:
             if not all(self._graph.is_plausible(uid, found.ref) for uid in found.owners):
                 self.controller.enqueue(found.ref)
 
-    def notice(self, type: str, ref: Ref, obj: Object) -> None:
-        """Handle a committed change: ADDED, MODIFIED or DELETED, with the current or last state of the object."""
+    def notice(self, type: str, ref: Ref, obj: Object, before: Object | None = None) -> None:
+        """Handle a committed change: ADDED, MODIFIED or DELETED, with the current or last state of the object.
+
+        ``before`` is the state that it replaces, where the store keeps it decoded. Most writes copy the owners from
+        there, and then nothing has changed for the graph: ``before`` was noticed, too, because the states that the
+        graph was built from at the start are not kept decoded.
+        """
         metadata: Object = obj["metadata"]
         graph, uid = self._graph, metadata["uid"]
+        if (
+            before is not None
+            and not graph.waiting
+            and type == "MODIFIED"
+            and metadata.get("ownerReferences") is before["metadata"].get("ownerReferences")
+            and "deletionTimestamp" not in metadata
+        ):
+            return
         affected = {*graph.owners(ref)} if graph.waiting else set()
         if type == "DELETED":
             graph.remove(ref, uid)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Final, Protocol
@@ -173,6 +173,11 @@ class NamespaceController:
             str, float
         ] = {}  # by terminating namespace: when its conditions were last written
 
+    @property
+    def resources(self) -> Container[str] | None:
+        """The resources whose changes ``notice`` handles: of all only while a namespace is terminating."""
+        return None if self._left else _OBSERVED
+
     def start(self) -> None:
         """Enqueue every namespace. No change may be committed between this and the first call of ``notice``."""
         for name in self.objects.namespaces():
@@ -299,3 +304,4 @@ class NamespaceController:
 
 
 _INITIAL_OBJECTS: Final = frozenset({("serviceaccounts", "default"), ("configmaps", ROOT_CA)})
+_OBSERVED: Final = frozenset({"namespaces", *(resource for resource, _ in _INITIAL_OBJECTS)})

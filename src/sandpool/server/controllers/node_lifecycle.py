@@ -50,6 +50,9 @@ class NodeLifecycle:
         # The last renewal of each node with a Lease. Each is enqueued, now or later.
         self._renewed: dict[str, float] = {}
 
+    #: The resources whose changes ``notice`` handles.
+    resources: Final = frozenset({LEASE.group_resource})
+
     def start(self) -> None:
         """Read existing Leases. No change may be committed between this and the first call of ``notice``."""
         for ref, lease in self.objects.instances(LEASE.group_resource):

@@ -48,6 +48,9 @@ class PodGC:
         # Since when a node with pods is missing. Each is enqueued, now or later.
         self._missing: dict[str, float] = {}
 
+    #: The resources whose changes ``notice`` handles.
+    resources: Final = frozenset({POD.group_resource, NODE.group_resource})
+
     def start(self) -> None:
         """Read existing objects. No change may be committed between this and the first call of ``notice``."""
         for ref, _ in self.objects.instances(NODE.group_resource):
