@@ -12,6 +12,7 @@ object from the API and plans again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final, NamedTuple
@@ -19,7 +20,7 @@ from typing import Final, NamedTuple
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM, SANDBOX_FIELD_MANAGER, TRACE_CONTEXT
 from sandpool.api.resource import Key, Object, shared_key
-from sandpool.api.views import ClaimView, PodView, SandboxView
+from sandpool.api.views import ClaimView, PodView, SandboxView, VolumeClaimView
 from sandpool.controllers.dependencies import Dependencies
 from sandpool.controllers.informers import key_of
 from sandpool.controllers.options import SandboxOptions
@@ -52,6 +53,7 @@ from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, is_namespace
 _ATTEMPTS: Final = 2
 
 _NONE_PENDING: Final = PendingWrites()
+_NO_VOLUME_CLAIMS: Final[Mapping[str, VolumeClaimView]] = {}
 
 
 def is_foreground(sandbox: SandboxView | None) -> bool:
@@ -119,7 +121,7 @@ class SandboxController:
             sandbox = self.caches.sandboxes.get(key)
             if sandbox is None or sandbox.deleting or (sandbox := await self._with_trace(sandbox)) is None:
                 break
-            observed = self._observe(sandbox)
+            observed = self._observe(key, sandbox)
             match plan(observed, self.options, self.clock.now()):
                 case StatusPlan() as status_plan:
                     return await self._finish(sandbox, status_plan)
@@ -148,18 +150,23 @@ class SandboxController:
         answer = await self.writer.patch_if_there(Patch(SANDBOX, sandbox.name, body), sandbox.namespace)
         return None if answer is None else SandboxView.from_object(answer)
 
-    def _observe(self, sandbox: SandboxView) -> Observed:
-        caches, namespace = self.caches, sandbox.namespace
-        claims = {name: caches.volume_claims.get(Key(namespace, name)) for name in volume_claim_names(sandbox)}
+    def _observe(self, key: Key, sandbox: SandboxView) -> Observed:
+        caches = self.caches
+        pod_name = sandbox.pod_name
         return Observed(
             sandbox,
             pods=caches.owned_pods(sandbox.uid),
-            tracked_pod=caches.pods.get(shared_key(namespace, sandbox.pod_name)),
-            service=caches.services.get(key_of(sandbox)),
-            volume_claims={name: claim for name, claim in claims.items() if claim is not None},
-            waiting=self._pending.get(key_of(sandbox), _NONE_PENDING),
+            tracked_pod=caches.pods.get(key if pod_name == key.name else shared_key(key.namespace, pod_name)),
+            service=caches.services.get(key),
+            volume_claims=self._volume_claims(sandbox) if sandbox.volume_claim_templates else _NO_VOLUME_CLAIMS,
+            waiting=self._pending.get(key, _NONE_PENDING),
             in_use_since=in_use_since(sandbox, self._claim_of(sandbox)),
         )
+
+    def _volume_claims(self, sandbox: SandboxView) -> dict[str, VolumeClaimView]:
+        known, namespace = self.caches.volume_claims, sandbox.namespace
+        claims = {name: known.get(Key(namespace, name)) for name in volume_claim_names(sandbox)}
+        return {name: claim for name, claim in claims.items() if claim is not None}
 
     def _claim_of(self, sandbox: SandboxView) -> ClaimView | None:
         owner = sandbox.owner
@@ -174,9 +181,10 @@ class SandboxController:
         sandbox = self.caches.sandboxes.get(key)
         if sandbox is None or sandbox.deleting:
             return key in self._pending
-        observed, now = self._observe(sandbox), self.clock.now()
+        observed = self._observe(key, sandbox)
         if outcome is not None and outcome.holds(observed):
             return False
+        now = self.clock.now()
         match plan(observed, self.options, now):
             case ExpiryPlan(children, itself, body):
                 return any((children, itself, body))
@@ -199,14 +207,22 @@ class SandboxController:
             raise _StaleCache
         service = children.service.write if children.service is not None else None
         with self.tracing.span("reconcilePVCs"):
-            volumes = await self._step(namespace, children.volumes.writes, may_replan)
+            volumes = (
+                await self._step(namespace, children.volumes.writes, may_replan)
+                if children.volumes.writes
+                else _STEP_DONE
+            )
         with self.tracing.span("reconcilePod") as span:
-            pod = await self._step(namespace, (children.pod.repair, children.pod.write), may_replan)
+            pod_writes = (children.pod.repair, children.pod.write)
+            pod = await self._step(namespace, pod_writes, may_replan) if pod_writes != (None, None) else _STEP_DONE
             if span.recording:
                 _record_pod(span, children.pod.pod, self._pod_after(sandbox, children))
-        services = await self._step(namespace, (service,), may_replan)
+        services = await self._step(namespace, (service,), may_replan) if service is not None else _STEP_DONE
+        pod_after = self._pod_after(sandbox, children)
+        if volumes is pod is services is _STEP_DONE:
+            return PerformResult(pod_after)
         return PerformResult(
-            self._pod_after(sandbox, children),
+            pod_after,
             volumes.message,
             pod.message,
             services.message,

@@ -124,10 +124,16 @@ _LISTS: Final = frozenset({labels.PROPAGATED_LABELS, labels.PROPAGATED_ANNOTATIO
 
 
 class _Author(NamedTuple):
-    """The metadata that the author of the pod template may set."""
+    """The metadata that the author of the pod template may set, and the lists of its keys."""
 
     labels: dict[str, str]
     annotations: dict[str, str]
+    listed_labels: str
+    listed_annotations: str
+
+    @classmethod
+    def of(cls, labels: dict[str, str], annotations: dict[str, str]) -> _Author:
+        return cls(labels, annotations, ",".join(sorted(labels)), ",".join(sorted(annotations)))
 
 
 class _Wanted(NamedTuple):
@@ -140,8 +146,8 @@ def new_metadata(sandbox: SandboxView) -> Object:
     author, own_labels = _wanted(sandbox)
     own = {key: value for key, value in own_labels.items() if value is not None}
     lists = {
-        labels.PROPAGATED_LABELS: _listed(author.labels),
-        labels.PROPAGATED_ANNOTATIONS: _listed(author.annotations),
+        labels.PROPAGATED_LABELS: author.listed_labels,
+        labels.PROPAGATED_ANNOTATIONS: author.listed_annotations,
     }
     annotations = {**author.annotations, **{key: value for key, value in lists.items() if value}}
     metadata: Object = {
@@ -177,8 +183,8 @@ def metadata_patch(pod: PodView, sandbox: SandboxView) -> Object | None:
         labels.is_reserved_annotation,
         keep=_LISTS,
     )
-    _list(new_annotations, labels.PROPAGATED_LABELS, author.labels)
-    _list(new_annotations, labels.PROPAGATED_ANNOTATIONS, author.annotations)
+    _list(new_annotations, labels.PROPAGATED_LABELS, author.listed_labels)
+    _list(new_annotations, labels.PROPAGATED_ANNOTATIONS, author.listed_annotations)
     if pod.owner is not None and new_labels == pod.labels and new_annotations == pod.annotations:
         return None
 
@@ -207,14 +213,14 @@ def shows(pod: PodView, write: Create | Patch | Delete, before: PodView | None) 
 def _wanted(sandbox: SandboxView) -> _Wanted:
     author = _author(sandbox.pod_template)
     if pooled := _pool_annotations(sandbox):
-        author = _Author(author.labels, {**pooled, **author.annotations})
+        author = _Author.of(author.labels, {**pooled, **author.annotations})
     own = {**tracking_labels(sandbox), **_extension_labels(sandbox), labels.CREATED_BY: _creator(sandbox)}
     return _Wanted(author, own)
 
 
 def _allowed_metadata(pod_template: SharedObject) -> _Author:
     given = pod_template.get("metadata") or {}
-    return _Author(
+    return _Author.of(
         {key: value for key, value in (given.get("labels") or {}).items() if not labels.is_reserved_label(key)},
         {
             key: value
@@ -270,13 +276,9 @@ def _reconciled(
     return result
 
 
-def _listed(keys: Collection[str]) -> str:
-    return ",".join(sorted(keys))
-
-
-def _list(annotations: dict[str, str], name: str, keys: Collection[str]) -> None:
+def _list(annotations: dict[str, str], name: str, listed: str) -> None:
     """Record the keys. A missing list means an empty one and is not written; an existing list stays, empty."""
-    if keys:
-        annotations[name] = _listed(keys)
+    if listed:
+        annotations[name] = listed
     elif name in annotations:
         annotations[name] = ""

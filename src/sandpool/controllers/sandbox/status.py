@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sandpool.api import conditions as api
 from sandpool.api.conditions import Condition, remove_condition, set_condition
@@ -126,6 +126,10 @@ class ConditionValue(NamedTuple):
     message: str
 
 
+_NOT_SUSPENDED: Final = ConditionValue(api.FALSE, *api.NOT_SUSPENDED)
+_NOT_REPORTED: Final = ConditionValue(api.UNKNOWN, *api.NOT_REPORTED)
+
+
 def conditions(sandbox: SandboxView, state: ChildrenState, now: str) -> Sequence[Condition]:
     """The conditions of the sandbox, updated; ``now`` becomes the transition time of those that change."""
     values = {
@@ -160,7 +164,7 @@ def _shows(condition: Condition, value: ConditionValue, generation: int) -> bool
 def suspended(sandbox: SandboxView, state: ChildrenState) -> ConditionValue:
     pod = state.pod
     if not sandbox.suspended:
-        return ConditionValue(api.FALSE, *api.NOT_SUSPENDED)
+        return _NOT_SUSPENDED
     if state.pod_unknown:
         return ConditionValue(api.UNKNOWN, *api.POD_STATE_UNKNOWN)
     if pod is None:
@@ -184,7 +188,7 @@ def pod_scheduled(sandbox: SandboxView, state: ChildrenState) -> ConditionValue 
     if pod is None or not pod.controlled_by(sandbox):
         return None
     if pod.scheduling is None:
-        return ConditionValue(api.UNKNOWN, *api.NOT_REPORTED)
+        return _NOT_REPORTED
     status, reason, message = pod.scheduling
     # The reason is optional in the condition of a pod and required in ours.
     default = api.POD_SCHEDULED if status == api.TRUE else api.POD_SCHEDULING_UNKNOWN
