@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -306,3 +307,30 @@ def test_members_of_one_former_revision_are_compared_once(scene: Scene) -> None:
         unlabelled = scene.members(2, labels={TEMPLATE_HASH: None})
         assert all(comparison.is_outdated(member) for member in unlabelled)
         assert matches.call_count == 3
+
+
+_KINDS_OF_MEMBERS: list[dict[str, Any]] = [
+    {},
+    {"image": NEW},
+    {"labels": {TEMPLATE_HASH: None}},
+    {"labels": {TEMPLATE_HASH: None}, "image": NEW},
+    {"labels": {TEMPLATE_HASH: "8a7b6c5d"}},
+    {"template": "other"},
+]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_members_are_outdated_together_as_they_are_alone(scene: Scene, seed: int) -> None:
+    rng = Random(seed)
+    members = [scene.member(f"m{number}", **rng.choice(_KINDS_OF_MEMBERS)) for number in range(12)]
+    revision = scene.revision(rng.choice([NEW, "example.com/image:1"]))
+    alone = RevisionComparison(revision)
+    assert RevisionComparison(revision).outdated(members) == {each.uid for each in members if alone.is_outdated(each)}
+
+
+def test_repairs_of_many_members_are_those_of_each(scene: Scene) -> None:
+    lacking: list[dict[str, str | None]] = [{}, {}, {WARM_POOL: None}, {LAUNCH_TYPE: "cold"}, {}, {LAUNCH_TYPE: None}]
+    members = [scene.member(f"m{number}", labels=labels) for number, labels in enumerate(lacking)]
+    pool = scene.pool()
+    assert repairs(members, pool) == [patch for member in members for patch in repairs([member], pool)]
+    assert [patch.name for patch in repairs(members, pool)] == ["m2", "m3", "m5"]

@@ -9,7 +9,7 @@ is nothing to compare them with, and they are left alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -45,19 +45,20 @@ class Members:
 
 def sort_members(pool: WarmPoolView, sandboxes: Iterable[SandboxView], pending_deletions: Set[str]) -> Members:
     """``pending_deletions`` are UIDs of members that we deleted and that the cache still shows."""
-    label = name_hash(pool.name)
+    label, namespace, uid = name_hash(pool.name), pool.namespace, pool.uid
     owned: list[SandboxView] = []
     orphans: list[SandboxView] = []
     terminating = 0
     for sandbox in sandboxes:
-        if sandbox.namespace != pool.namespace:
+        owner = sandbox.owner  # read directly, because this loop runs over every member with every reconcile
+        if sandbox.namespace != namespace:
             continue
-        if sandbox.controlled_by(pool):
-            if sandbox.deleting or sandbox.uid in pending_deletions:
+        if owner is not None and owner.uid == uid:
+            if sandbox.deletion_timestamp is not None or sandbox.uid in pending_deletions:
                 terminating += 1
             else:
                 owned.append(sandbox)
-        elif sandbox.owner is None and not sandbox.deleting and sandbox.labels.get(WARM_POOL) == label:
+        elif owner is None and not sandbox.deleting and sandbox.labels.get(WARM_POOL) == label:
             orphans.append(sandbox)
     return Members(tuple(owned), tuple(orphans), terminating)
 
@@ -66,11 +67,17 @@ def repairs(members: Iterable[SandboxView], pool: WarmPoolView) -> list[Patch]:
     """The patches for missing labels of members. Members of other implementations may lack them, and without the label
     of the pool no claim would find the sandbox. A patch fails if a claim has adopted the sandbox meanwhile."""
     wanted = {WARM_POOL: name_hash(pool.name), LAUNCH_TYPE: LAUNCH_WARM}
-    return [
-        _patch(member, {"labels": {key: value for key, value in wanted.items() if member.labels.get(key) != value}})
-        for member in members
-        if not wanted.items() <= member.labels.items()
-    ]
+    found: list[Patch] = []
+    complete: Mapping[str, str] | None = None  # the labels of a member that has all; views share equal labels
+    for member in members:
+        if member.labels is complete:
+            continue
+        lacking = {key: value for key, value in wanted.items() if member.labels.get(key) != value}
+        if lacking:
+            found.append(_patch(member, {"labels": lacking}))
+        else:
+            complete = member.labels
+    return found
 
 
 def adoption(sandbox: SandboxView, pool: WarmPoolView) -> Patch:
@@ -162,6 +169,23 @@ class RevisionComparison:
         self._verdicts: dict[str, bool] = {
             revision.hash: False
         }  # by the hash of the revision a sandbox was created from
+
+    def outdated(self, members: Iterable[SandboxView]) -> set[str]:
+        """The UIDs of the members that should be replaced.
+
+        Views share equal labels, and the verdict depends on nothing else where they have the hash of a revision. So
+        most members are judged by the one before.
+        """
+        found: set[str] = set()
+        labels: Mapping[str, str] | None = None
+        verdict = False
+        for member in members:
+            if member.labels is not labels:
+                verdict = self.is_outdated(member)
+                labels = member.labels if member.labels.get(TEMPLATE_HASH) else None
+            if verdict:
+                found.add(member.uid)
+        return found
 
     def is_outdated(self, sandbox: SandboxView) -> bool:
         """Whether a member should be replaced."""

@@ -86,7 +86,7 @@ def plan(observed: Observed, options: WarmPoolOptions, state: PoolState) -> Plan
 
     comparison = None if observed.revision is None else RevisionComparison(observed.revision)
     members = sort_members(pool, observed.sandboxes, observed.pending_deletions)
-    outdated = {member.uid for member in members.owned if comparison is not None and comparison.is_outdated(member)}
+    outdated = comparison.outdated(members.owned) if comparison is not None else set()
     replaced = [each for each in members.owned if each.uid in outdated and _is_replaced_at_once(each, observed)]
     gone = {member.uid for member in replaced}
     others = [member for member in members.owned if member.uid not in gone]
