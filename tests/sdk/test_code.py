@@ -251,7 +251,7 @@ async def test_user_code_cannot_read_the_requests(session: AsyncCodeSession) -> 
         assert (await session.run("import sys; sys.stdin.read()")).text == "''"
 
 
-DONE = {"done": 1, "results": [], "error": None, "dropped": {"stdout": 0, "stderr": 0}}
+DONE = {"done": 1, "results": [], "error": None, "dropped": {"stdout": 0, "stderr": 0, "results": 0}}
 
 
 def driver(*messages: Any) -> Callable[[PlayedSession], Awaitable[int]]:
@@ -299,7 +299,7 @@ async def test_output_of_a_driver_without_limit_is_cut_off(pods: FakePodClient, 
         [{"pid": 1}, DONE | {"done": 2}],
         [{"pid": 1}, {"done": 1}],
         [{"pid": 1}, DONE | {"dropped": 0}],
-        [{"pid": 1}, DONE | {"dropped": {"stdout": "1", "stderr": 0}}],
+        [{"pid": 1}, DONE | {"dropped": {"stdout": "1", "stderr": 0, "results": 0}}],
         [{"pid": 1}, DONE | {"results": ["text"]}],
         [{"pid": 1}, DONE | {"results": [{"png": 5}]}],
         [{"pid": 1}, DONE | {"error": "text"}],

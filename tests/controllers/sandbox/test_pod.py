@@ -11,8 +11,7 @@ from sandpool.api.labels import ASLEEP_SINCE, is_reserved_annotation, is_reserve
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import PodView, SandboxView, controller_reference
-from sandpool.controllers.sandbox.pod import PodPlan, metadata_patch, new_metadata, new_pod, plan_pod
-from sandpool.controllers.sandbox.pod_spec import pod_spec
+from sandpool.controllers.sandbox.pod import PodPlan, metadata_patch, new_metadata, new_pod, plan_pod, pod_spec
 from sandpool.controllers.writer import Create, Delete, Patch
 from sandpool.kube.patches import merge_patch
 from sandpool.testing.objects import pod_template

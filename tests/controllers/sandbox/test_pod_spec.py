@@ -8,7 +8,7 @@ import pytest
 
 from sandpool.api.resource import Object
 from sandpool.api.views import SandboxView
-from sandpool.controllers.sandbox.pod_spec import pod_spec
+from sandpool.controllers.sandbox.pod import pod_spec
 from sandpool.testing.objects import pod_template
 from tests.support.sandbox_objects import sandbox
 

@@ -47,7 +47,14 @@ func main() {
 		"indent":  indent,
 		"nindent": func(by int, text string) string { return "\n" + indent(by, text) },
 		"quote":   func(value any) string { return fmt.Sprintf("%q", fmt.Sprint(value)) },
-		"list":    func(each ...any) []any { return each },
+		"empty":   func(value any) bool { return value == nil || value == "" },
+		"ternary": func(yes, no any, condition bool) any {
+			if condition {
+				return yes
+			}
+			return no
+		},
+		"list": func(each ...any) []any { return each },
 		"default": func(fallback, value any) any {
 			if value == nil || value == "" {
 				return fallback

@@ -42,7 +42,7 @@ def test_lean_definitions_are_up_to_date() -> None:
 def test_deploy_has_no_other_files() -> None:
     made = {*files(), *(f"{where}/{name}" for where in ("crds", "lean") for name in crds.manifests())}
     there = {str(path.relative_to(DEPLOY)) for path in DEPLOY.rglob("*") if path.is_file()}
-    assert there - made == {"Dockerfile"}
+    assert there - made == {"Dockerfile", "requirements.lock", "build-requirements.lock"}
 
 
 @pytest.mark.parametrize("where", [".", "aggregated", "router", "node", "monitoring"])

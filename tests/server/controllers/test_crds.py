@@ -233,8 +233,7 @@ class Memory:
             type = "DELETED"
         else:
             self.objects[ref] = obj
-        resources = self.controller.resources
-        if resources is None or ref.resource in resources:  # as the server calls it
+        if ref.resource in self.controller.resources:  # as the server calls it
             self.controller.notice(type, ref, obj)
 
     def define(self, obj: Object) -> Ref:

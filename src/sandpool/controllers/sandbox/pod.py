@@ -8,7 +8,16 @@ A pod has the name of its sandbox unless one of another name was adopted, and re
 annotation. So the annotation is written only for another name, and removed where it is wrong. One that repeats the name
 of the sandbox, as members of pools are created with, is neither.
 
-The spec of an existing pod is never changed, and a pod that has ended is not replaced.
+The spec of an existing pod is never changed, and a pod that has ended is not replaced. The spec of a new one is that of
+the pod template with the claimed volumes. Two of its defaults differ from those of the API, and only where the author
+of the template has said nothing:
+
+* ``terminationMessagePolicy: FallbackToLogsOnError``. The last output of a container that fails is then part of the
+  pod's status, and so of the conditions of sandbox, claim and pool.
+* With the option ``small_requests``, a container that sets limits and no requests gets small requests
+  (``sandpool.api.small_requests``) and not its limits.
+
+The pods of a pool have one template, so the defaults are computed once for it.
 
 Three parties write the labels and annotations of a pod:
 
@@ -23,17 +32,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from sandpool.api import labels
 from sandpool.api.kinds import EXTENSIONS_GROUP, POD, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, SharedObject
+from sandpool.api.small_requests import requests_within
 from sandpool.api.views import PodView, SandboxView, adopted_by, controller_reference
 from sandpool.api.views.sharing import PerPart
 from sandpool.controllers.sandbox.ownership import precondition, refusal, tracking_labels
-from sandpool.controllers.sandbox.pod_spec import pod_spec
+from sandpool.controllers.sandbox.volumes import pod_volumes
 from sandpool.controllers.writer import Create, Delete, Patch
 from sandpool.kube.patches import merge_diff, merge_patch
+
+_MESSAGE_POLICY: Final = {"terminationMessagePolicy": "FallbackToLogsOnError"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,3 +295,39 @@ def _list(annotations: dict[str, str], name: str, listed: str) -> None:
         annotations[name] = listed
     elif name in annotations:
         annotations[name] = ""
+
+
+def pod_spec(sandbox: SandboxView, *, small_requests: bool = False) -> Object:
+    """The spec of the pod to be created."""
+    spec = (_with_small_requests if small_requests else _with_defaults)(sandbox.pod_template)
+    if claimed := pod_volumes(sandbox):
+        # Two volumes of one name are invalid; the volume claim template wins, since users add it on top.
+        names = {volume["name"] for volume in claimed}
+        kept = [volume for volume in spec.get("volumes") or () if volume.get("name") not in names]
+        spec = {**spec, "volumes": [*kept, *claimed]}
+    return spec
+
+
+def _defaulted(pod_template: SharedObject, *, requests: bool) -> Object:
+    spec = pod_template.get("spec") or {}
+    lists = {key: spec[key] for key in ("initContainers", "containers") if isinstance(spec.get(key), list)}
+    return {**spec, **{key: [_container(each, requests) for each in containers] for key, containers in lists.items()}}
+
+
+def _container(container: Any, requests: bool) -> Any:
+    """A container with its defaults. The API reports what is no container."""
+    if not isinstance(container, dict):
+        return container
+    result = container if container.get("terminationMessagePolicy") else {**container, **_MESSAGE_POLICY}
+    resources = container.get("resources") if requests else None
+    if isinstance(resources, dict) and isinstance(limits := resources.get("limits"), dict):
+        given = resources.get("requests") or {}
+        if not isinstance(given, dict):
+            return result
+        if missing := {name: amount for name, amount in requests_within(limits).items() if name not in given}:
+            result = {**result, "resources": {**resources, "requests": {**given, **missing}}}
+    return result
+
+
+_with_defaults: Final[PerPart[SharedObject, Object]] = PerPart(partial(_defaulted, requests=False), 1024)
+_with_small_requests: Final[PerPart[SharedObject, Object]] = PerPart(partial(_defaulted, requests=True), 1024)
