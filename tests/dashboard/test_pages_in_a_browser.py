@@ -300,6 +300,7 @@ async def test_a_pool_is_scaled_rolled_out_and_the_rollout_undone(page: Page, se
     await world.filled(4)
     await page.click("Roll out")
     await page.fill("dialog input[name=image]", "example.com/image:2")
+    await page.select("dialog select[name=strategy]", "Recreate")
     await page.click("Roll out", "dialog button")
     await page.wait("document.querySelector('.facts').innerText.includes('example.com/image:2')")
     await page.see("All sandboxes have the current template")
@@ -307,6 +308,27 @@ async def test_a_pool_is_scaled_rolled_out_and_the_rollout_undone(page: Page, se
     await page.see("with the image example.com/image:1")
     await page.click("Undo", "dialog button")
     await page.wait("document.querySelector('.facts').innerText.includes('example.com/image:1')")
+
+
+async def test_rollout_form_starts_from_the_strategy_of_the_pool_and_says_what_it_does(
+    page: Page, served: Served
+) -> None:
+    await served.world.template()
+    for name in ("pool", "second", "third"):
+        await served.world.pool(replicas=0, strategy="OnReplenish", name=name)
+    strategy = "document.querySelector('dialog select[name=strategy]')"
+    await page.goto(f"{served.url}/pools/{served.namespace}/pool")
+    await page.click("Roll out")
+    assert await page.wait(f"{strategy}.value") == "OnReplenish"
+    await page.see("Idle sandboxes with the former template stay and are handed out to claims first")
+    await page.see("Pools second and third have the same template, so this changes them too")
+    await page.select("dialog select[name=strategy]", "Recreate")
+    await page.see("for a while none is ready")
+    await page.fill("dialog input[name=image]", "example.com/image:2")
+    await page.click("Roll out", "dialog button")
+    await page.click("Undo the last change")
+    await page.see("The undo does not change how the pool follows its template. All idle sandboxes are deleted")
+    await page.see("Pools second and third have the same template")
 
 
 async def test_a_read_only_dashboard_offers_no_change(browser: Browser, read_only: Served) -> None:

@@ -135,6 +135,14 @@ class Page:
         await self.evaluate(f"{field}.focus(), {field}.select()")
         await self.type(text)
 
+    async def select(self, selector: str, value: str) -> None:
+        """Choose an option of a list."""
+        field = f"document.querySelector({json.dumps(selector)})"
+        await self.wait(field)
+        await self.evaluate(
+            f"{field}.value = {json.dumps(value)}, {field}.dispatchEvent(new Event('change', {{bubbles: true}}))"
+        )
+
     async def type(self, text: str) -> None:
         """Type into what has the focus."""
         await self.call("Input.insertText", text=text)

@@ -64,7 +64,11 @@ class Actions:
         return {}
 
     async def roll_out(self, request: web.Request) -> Any:
-        """Change the template of a pool, and say how the pool follows it."""
+        """Change the template of a pool, and set how the pool follows it.
+
+        The strategy is written first, because the pool follows a changed template at once. So the API checks the change
+        before the strategy is switched, and a change that it refuses in spite of that switches the strategy back.
+        """
         namespace, name = object_name(request, self.target)
         fields = await body(request)
         service = self.target.service(namespace)
@@ -75,9 +79,15 @@ class Actions:
         change = TemplateChange(
             *(text(fields, each) if each in fields else None for each in ("image", "cpu", "memory"))
         )
+        await service.templates.change(pool.template, change, dry_run=True)
         if strategy != pool.strategy:
             await service.pools.set_strategy(name, strategy)
-        await service.templates.change(pool.template, change)
+        try:
+            await service.templates.change(pool.template, change)
+        except Exception:
+            if strategy != pool.strategy:
+                await service.pools.set_strategy(name, pool.strategy)
+            raise
         return {}
 
     async def undo(self, request: web.Request) -> Any:

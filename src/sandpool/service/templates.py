@@ -171,11 +171,12 @@ class Templates:
             advice = f"Look at it with: sandpool template show {name}"
             raise NameTaken(f'template "{name}" already exists', advice) from None
 
-    async def change(self, name: str, change: TemplateChange) -> Template:
+    async def change(self, name: str, change: TemplateChange, *, dry_run: bool = False) -> Template:
         """Change a template; its pools roll out to it as their strategy says. The spec before is kept in an annotation,
-        for ``undo``. Raises ``Conflict`` if another writer changes the template at the same time."""
+        for ``undo``. With ``dry_run`` the API only checks the change. Raises ``Conflict`` if another writer changes the
+        template at the same time."""
         found = (await self.get(name)).object
-        return await self._replace(found, change.applied(found["spec"]))
+        return await self._replace(found, change.applied(found["spec"]), dry_run=dry_run)
 
     async def undo(self, name: str) -> Template:
         """Return to the spec before the last ``change``. A second undo takes the first one back."""
@@ -187,7 +188,7 @@ class Templates:
             )
         return await self._replace(found, before)
 
-    async def _replace(self, found: SharedObject, spec: SharedObject) -> Template:
+    async def _replace(self, found: SharedObject, spec: SharedObject, *, dry_run: bool = False) -> Template:
         metadata = found["metadata"]
         if spec == found["spec"]:
             return Template.from_object(found)
@@ -196,7 +197,9 @@ class Templates:
             "metadata": {"resourceVersion": metadata["resourceVersion"], "annotations": {PREVIOUS_REVISION: kept}},
             "spec": _merge(found["spec"], spec),
         }
-        answer = await self.client.patch(SANDBOX_TEMPLATE, metadata["name"], MergePatch(patch), self.namespace)
+        answer = await self.client.patch(
+            SANDBOX_TEMPLATE, metadata["name"], MergePatch(patch), self.namespace, dry_run=dry_run
+        )
         return Template.from_object(answer)
 
     async def delete(self, name: str, *, force: bool = False) -> None:

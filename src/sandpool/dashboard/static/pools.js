@@ -5,7 +5,7 @@
 import { path, send } from "./api.js";
 import { area, figure, rates } from "./chart.js";
 import { openClaimForm } from "./claims.js";
-import { h } from "./dom.js";
+import { fill, h } from "./dom.js";
 import { age, counted, percent } from "./format.js";
 import { all, changed, claimState, launches, poolSeries, poolState, store } from "./store.js";
 import { badge, changeButton, dialog, empty, facts, field, header, level, nameLink, namespaced, notice, section, select, table, toast } from "./ui.js";
@@ -17,6 +17,13 @@ const STRATEGIES = [
   ["Recreate", "At once: all idle sandboxes"],
   ["OnReplenish", "Only as they are claimed"],
 ];
+
+/** What happens to the idle sandboxes of a pool when its template changes. @type {Record<string, string>} */
+const EFFECTS = {
+  RollingUpdate: "Idle sandboxes are replaced some at a time, so that most of the pool stays ready.",
+  Recreate: "All idle sandboxes are deleted and made anew, so that for a while none is ready.",
+  OnReplenish: "Idle sandboxes with the former template stay and are handed out to claims first. Only those that take their place have the new template.",
+};
 
 export function poolsPage() {
   return {
@@ -197,27 +204,44 @@ function openRolloutForm(pool) {
     toast(`Template ${pool.template} does not exist`, "bad");
     return;
   }
+  const how = select("strategy", STRATEGIES, pool.strategy);
+  const howField = field("How this pool follows it", how, EFFECTS[pool.strategy]);
+  how.addEventListener("change", () => fill(howField.querySelector("p"), EFFECTS[how.value]));
   dialog(
     `Roll out ${pool.template}`,
     [
-      h("p", { class: "quiet" }, "Idle sandboxes are replaced by those with the new template. Claimed ones are never touched."),
+      h("p", { class: "quiet" }, "The pool makes its next sandboxes from the changed template. Claimed sandboxes stay as they are."),
+      sharedTemplate(pool),
       field("Image", h("input", { name: "image", required: true, value: template.image, spellcheck: "false" })),
       h("div", { class: "field-row" }, field("CPU limit", h("input", { name: "cpu", value: template.cpu, placeholder: "unlimited" })), field("Memory limit", h("input", { name: "memory", value: template.memory, placeholder: "unlimited" }))),
-      field("How", select("strategy", STRATEGIES, pool.strategy === "OnReplenish" ? "RollingUpdate" : pool.strategy)),
+      howField,
     ],
     "Roll out",
     async (values) => {
       await send("POST", path("pools", pool.key, "/rollout"), values);
-      toast("The rollout has begun");
+      toast(values.strategy === "OnReplenish" ? "The template is changed. Idle sandboxes follow as they are claimed" : "The rollout has begun");
     },
   );
+}
+
+/** The other pools that a change of a pool's template changes too. @param {any} pool */
+function sharedTemplate(pool) {
+  const others = all("pools").filter((each) => each.key !== pool.key && each.namespace === pool.namespace && each.template === pool.template);
+  if (!others.length) return null;
+  const names = others.map((each) => each.name).sort();
+  const which = names.length === 1 ? `Pool ${names[0]} has` : `Pools ${names.slice(0, -1).join(", ")} and ${names.at(-1)} have`;
+  return notice(`${which} the same template, so this changes ${names.length === 1 ? "it" : "them"} too. ${names.length === 1 ? "It follows" : "They follow"} by ${names.length === 1 ? "its" : "their"} own strategy.`);
 }
 
 /** @param {any} pool @param {any} template */
 function openUndoForm(pool, template) {
   dialog(
     `Undo the last change of ${pool.template}`,
-    h("p", {}, "The template becomes what it was before, with the image ", h("code", {}, template.undo), ". A second undo takes this one back."),
+    [
+      h("p", {}, "The template becomes what it was before, with the image ", h("code", {}, template.undo), ". A second undo takes this one back."),
+      sharedTemplate(pool),
+      h("p", { class: "quiet" }, `The undo does not change how the pool follows its template. ${EFFECTS[pool.strategy] ?? ""}`),
+    ],
     "Undo",
     async () => {
       await send("POST", path("pools", pool.key, "/undo"));
