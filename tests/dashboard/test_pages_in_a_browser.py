@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,11 @@ from sandpool.api.labels import CLAIM_FIRST_READY_AT, FIRST_READY_UNKNOWN
 from sandpool.testing.world import World
 from tests.dashboard.conftest import Served
 from tests.support.browser import Browser, Page
+from tests.support.fake_pod_client import FakePodClient
 
 PAGES = ("/", "/pools", "/claims", "/sandboxes", "/nodes", "/controllers")
+#: Seconds; a stop that waits for a request takes a minute.
+STOPS_WITHIN = 40
 HOSTILE = '<img src=x onerror="document.title=`broken`"><script>document.title="broken"</script>'
 
 
@@ -156,6 +160,23 @@ async def test_files_are_shown_uploaded_and_downloaded(page: Page, served: Serve
     await page.see("Uploaded new file.txt")
     assert (directory / "new file.txt").read_text() == "from the browser"
     assert await page.evaluate("document.title") != "broken"
+
+
+async def test_log_of_a_silent_process_says_so_until_it_prints(page: Page, served: Served, pods: FakePodClient) -> None:
+    await stocked(served.world)
+    pods.following = asyncio.Queue()
+    box = await sandbox_of(served.world)
+    await page.goto(f"{served.url}/sandboxes/{served.namespace}/{box}?tab=logs")
+    await page.see("The main process has printed nothing yet")
+    assert await page.evaluate("document.querySelector('.log').offsetParent") is None  # no empty box
+    pods.following.put_nowait(b"\x1b[32mready\x1b[0m to serve\r\n")
+    await page.wait("document.querySelector('.log').innerText.includes('ready to serve')")
+    assert "printed nothing" not in await page.evaluate("document.body.innerText")
+    pods.following.put_nowait(b"a second line\n")
+    await page.see("a second line")
+    async with asyncio.timeout(STOPS_WITHIN):
+        await served.dashboard.stop()  # although the log is still followed
+    page.problems.clear()
 
 
 async def test_nothing_of_objects_and_sandboxes_becomes_markup(page: Page, served: Served, directory: Path) -> None:

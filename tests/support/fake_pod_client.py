@@ -64,7 +64,8 @@ Play = Callable[[PlayedSession], Awaitable[int | str]]
 
 
 class FakePodClient:
-    """``refusal`` is raised instead of executing anything."""
+    """``refusal`` is raised instead of executing anything. ``log`` is the log of every pod; while ``following`` is a
+    queue, a log that is followed goes on with what the test puts into it."""
 
     def __init__(self, play: Play) -> None:
         self.play = play
@@ -72,6 +73,7 @@ class FakePodClient:
         self.sessions: list[PlayedSession] = []
         self.asked: list[tuple[str, str]] = []  # namespace and pod
         self.log: list[bytes] = []
+        self.following: asyncio.Queue[bytes] | None = None
         self._plays: set[asyncio.Task[None]] = set()
 
     async def execute(self, namespace: str, pod: str, options: ExecOptions) -> PlayedSession:
@@ -105,3 +107,5 @@ class FakePodClient:
             raise self.refusal
         for piece in self.log:
             yield piece
+        while options.follow and self.following is not None:
+            yield await self.following.get()

@@ -139,14 +139,14 @@ class Dashboard:
             return web.get(path, self.guard.authorized(handler))
 
         return [
-            get("/api/live", self._live),
+            get("/api/live", self._endless(self._live)),
             get(f"/api/why/{{kind}}/{_OBJECT}", answered(look.why)),
             get(f"/api/trace/{_OBJECT}", answered(look.trace)),
             get(f"{sandbox}/activity", answered(look.activity)),
             get(f"{sandbox}/directory", answered(look.directory)),
             get(f"{sandbox}/preview", answered(look.preview)),
-            get(f"{sandbox}/download", look.download),
-            get(f"{sandbox}/logs", look.logs),
+            get(f"{sandbox}/download", self._endless(look.download)),
+            get(f"{sandbox}/logs", self._endless(look.logs)),
         ]
 
     def _changing(self) -> list[web.RouteDef]:
@@ -214,16 +214,24 @@ class Dashboard:
     async def _live(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
         self.guard.add_headers(response)
-        task = asyncio.current_task()
-        assert task is not None
-        self._streams.add(task)
-        try:
-            await response.prepare(request)
-            with suppress(ConnectionError):
-                await self.stream.serve(response.write)
-        finally:
-            self._streams.discard(task)
+        await response.prepare(request)
+        with suppress(ConnectionError):
+            await self.stream.serve(response.write)
         return response
+
+    def _endless(self, handler: Handler) -> Handler:
+        """A handler that may never end by itself. ``stop`` ends it, and would otherwise wait a minute for it."""
+
+        async def serve(request: web.Request) -> web.StreamResponse:
+            task = asyncio.current_task()
+            assert task is not None
+            self._streams.add(task)
+            try:
+                return await handler(request)
+            finally:
+                self._streams.discard(task)
+
+        return serve
 
 
 @web.middleware
