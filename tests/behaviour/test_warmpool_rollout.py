@@ -282,12 +282,22 @@ async def test_pool_names_why_its_members_do_not_start(world: World) -> None:
     await world.patch(POD, member["metadata"]["name"], crashed("main"), "status")
 
     async def told() -> bool:
-        status, reason, message = (await world.told(SANDBOX_WARM_POOL, "pool"))["Progressing"]
+        conditions = await world.told(SANDBOX_WARM_POOL, "pool")
         cause = 'container "main" ended with exit code 3 (Error): "no module named app"'
-        return (status, reason, message) == ("True", "Replenishing", f"0 of 1 sandboxes are ready: {cause}")
+        progressing = ("True", "Replenishing", f"0 of 1 sandboxes are ready: {cause}")
+        failure = ("True", "MemberNotStarting", cause)
+        return (conditions["Progressing"], conditions.get("ReplicaFailure")) == (progressing, failure)
+
+    async def recovered() -> bool:
+        return "ReplicaFailure" not in await world.told(SANDBOX_WARM_POOL, "pool")
 
     await world.wait(2)
     await world.until(told)
+    world.node.fate = lambda pod: Fate.READY
+    await world.change_template(NEW)  # replaces the member at once, as it never became ready
+    await world.filled(1)
+    await world.wait(2)
+    await world.until(recovered)
 
 
 @pytest.mark.parametrize("strategy", [ON_REPLENISH, ROLLING_UPDATE])

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.api.kinds import SANDBOX_CLAIM
+from sandpool.api.kinds import POD, SANDBOX_CLAIM
 from sandpool.api.labels import CLAIM_FIRST_READY_AT, FIRST_READY_UNKNOWN
+from sandpool.node.simulated import Fate
 from sandpool.testing.world import World
 from tests.dashboard.conftest import Served
 from tests.support.browser import Browser, Page
@@ -350,6 +351,27 @@ async def test_rollout_form_starts_from_the_strategy_of_the_pool_and_says_what_i
     await page.click("Undo the last change")
     await page.see("The undo does not change how the pool follows its template. All idle sandboxes are deleted")
     await page.see("Pools second and third have the same template")
+
+
+async def test_pool_that_cannot_start_needs_attention_long_before_its_grace_period_ends(
+    page: Page, served: Served
+) -> None:
+    world = served.world
+    world.node.fate = lambda pod: Fate.HANGING
+    await world.template()
+    await world.pool(1, filled=False)
+    (member,) = await world.until(world.members)
+    name = member["metadata"]["name"]
+    await world.until(lambda: world.exists(POD, name))
+    waiting = {"reason": "ImagePullBackOff", "message": "no such image: example.com/image:1"}
+    container = {"name": "main", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
+    status = {"containerStatuses": [{**container, "state": {"waiting": waiting}}]}
+    await world.patch(POD, name, {"status": status}, "status")
+    await page.see("Needs attention")
+    await page.wait(
+        "[...document.querySelectorAll('tr')].some(each => each.innerText.includes('Does not start') "
+        "&& each.innerText.includes('ImagePullBackOff') && each.innerText.includes('no such image'))"
+    )
 
 
 async def test_a_read_only_dashboard_offers_no_change(browser: Browser, read_only: Served) -> None:

@@ -94,7 +94,7 @@ BINDING_REFUSED: Final = "SandboxRefused"
 BINDING_TIMED_OUT: Final = "TimedOut"
 ENVIRONMENT_NOT_BOUND: Final = "EnvironmentNotBound"
 
-# --- SandboxWarmPool: Progressing and Available ----------------------------------------------------------------------
+# --- SandboxWarmPool: Progressing, Available and ReplicaFailure ------------------------------------------------------
 # Progressing is False only for problems that waiting does not solve. Available depends only on the ready members.
 
 PROGRESSING: Final = "Progressing"
@@ -109,6 +109,10 @@ OUTDATED_IN_USE: Final = "OutdatedInUse"
 COMPLETE: Final = "Complete"
 #: Of our own: the namespace may not keep as many warm sandboxes as the pool asks for.
 SIZE_LIMITED: Final = "SizeLimited"
+#: Of our own: True while a member does not start, with the cause; absent otherwise. Progressing shows the same cause at
+#: the end of its message, and becomes False only when the readiness grace period is over.
+REPLICA_FAILURE: Final = "ReplicaFailure"
+MEMBER_NOT_STARTING: Final = "MemberNotStarting"
 ENOUGH_READY: Final = "MinimumReplicasAvailable"
 TOO_FEW_READY: Final = "MinimumReplicasUnavailable"
 

@@ -64,6 +64,7 @@ class PoolRow(NamedTuple):
     rolledOut: bool
     problem: str
     progress: str
+    failure: str
     created: str
 
 
@@ -141,6 +142,7 @@ def pool_row(object: SharedObject) -> PoolRow:
         pool.rolled_out,
         pool.problem[:_MESSAGE],
         pool.progress,
+        pool.failure[:_MESSAGE],
         pool.created,
     )
 

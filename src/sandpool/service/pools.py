@@ -24,7 +24,8 @@ class PoolStuck(ServiceError):
 
 
 class Pool(NamedTuple):
-    """A pool as users see it. ``message`` is that of Progressing, and ``problem`` the same while that is False."""
+    """A pool as users see it. ``message`` is that of Progressing, and ``problem`` the same while that is False.
+    ``failure`` is why a member does not start, known long before the pool has a problem; empty if all just start."""
 
     name: str
     namespace: str
@@ -39,6 +40,7 @@ class Pool(NamedTuple):
     message: str
     problem: str
     progress: str  # the reason of the condition Progressing
+    failure: str  # the message of the condition ReplicaFailure
     created: str
     object: SharedObject
 
@@ -46,6 +48,7 @@ class Pool(NamedTuple):
     def from_object(cls, pool: SharedObject) -> Self:
         metadata, spec, status = pool["metadata"], pool.get("spec") or {}, pool.get("status") or {}
         progressing = api.find_condition(status.get("conditions") or [], api.PROGRESSING) or {}
+        failure = api.find_condition(status.get("conditions") or [], api.REPLICA_FAILURE) or {}
         desired = spec.get("replicas")
         return cls(
             name=metadata["name"],
@@ -61,6 +64,7 @@ class Pool(NamedTuple):
             message=progressing.get("message", ""),
             problem=progressing.get("message", "") if progressing.get("status") == api.FALSE else "",
             progress=progressing.get("reason", ""),
+            failure=failure.get("message", "") if failure.get("status") == api.TRUE else "",
             created=metadata.get("creationTimestamp", ""),
             object=pool,
         )

@@ -50,6 +50,17 @@ def test_status_has_all_fields(scene: Scene) -> None:
     )
 
 
+def test_cause_of_a_member_that_does_not_start_is_a_condition_of_its_own(scene: Scene) -> None:
+    short = replace(FULL, ready=2)
+    failing = next_status(scene.pool(), short, replace(EASY, problem="no such image"), scene.now)
+    condition = find_condition(failing.conditions, "ReplicaFailure")
+    assert condition is not None
+    assert (condition["status"], condition["reason"]) == ("True", "MemberNotStarting")
+    assert condition["message"] == "no such image"
+    again = next_status(replace(scene.pool(), status=failing), short, EASY, scene.now)
+    assert find_condition(again.conditions, "ReplicaFailure") is None
+
+
 @pytest.mark.parametrize(
     ("counts", "inputs", "status", "reason", "message"),
     [

@@ -1,4 +1,4 @@
-"""The status of a pool: counts of members and the conditions Progressing and Available."""
+"""The status of a pool: counts of members and the conditions Progressing, Available and ReplicaFailure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from sandpool.api import conditions
-from sandpool.api.conditions import FALSE, TRUE, set_condition
+from sandpool.api.conditions import FALSE, TRUE, remove_condition, set_condition
 from sandpool.api.events import go_duration
 from sandpool.api.labels import WARM_POOL
 from sandpool.api.names import name_hash
@@ -92,13 +92,18 @@ def next_status(pool: WarmPoolView, counts: MemberCounts, inputs: StatusInputs, 
     for type, value in (
         (conditions.PROGRESSING, _progressing(pool, counts, inputs)),
         (conditions.AVAILABLE, _available(pool, counts, inputs.needed)),
+        (conditions.REPLICA_FAILURE, _replica_failure(inputs)),
     ):
-        known = set_condition(
-            status.conditions,
-            type,
-            *value,
-            observed_generation=pool.generation,
-            now=timestamp(now),
+        known = (
+            remove_condition(status.conditions, type)
+            if value is None
+            else set_condition(
+                status.conditions,
+                type,
+                *value,
+                observed_generation=pool.generation,
+                now=timestamp(now),
+            )
         )
         status = replace(status, conditions=known)
     return status
@@ -162,6 +167,12 @@ def _available(pool: WarmPoolView, counts: MemberCounts, needed: int) -> _Condit
     if counts.ready >= needed:
         return _ConditionValue(TRUE, conditions.ENOUGH_READY, f"at least {share}")
     return _ConditionValue(FALSE, conditions.TOO_FEW_READY, f"fewer than {share}")
+
+
+def _replica_failure(inputs: StatusInputs) -> _ConditionValue | None:
+    if not inputs.problem:
+        return None
+    return _ConditionValue(TRUE, conditions.MEMBER_NOT_STARTING, inputs.problem)
 
 
 def _count(number: int) -> str:

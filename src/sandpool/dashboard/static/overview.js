@@ -7,7 +7,7 @@ import { openClaimForm } from "./claims.js";
 import { h } from "./dom.js";
 import { age, counted, milliseconds, percent, quantile } from "./format.js";
 import { createCommands, poolTable } from "./pools.js";
-import { all, changed, claimState, launches, nodeState, poolState, sandboxState, store } from "./store.js";
+import { all, changed, claimState, launches, nodeState, poolProblem, poolState, sandboxState, store } from "./store.js";
 import { badge, changeButton, empty, header, nameLink, section, table, tile, timeToReady, TIME_TO_READY } from "./ui.js";
 
 const RECENT = 8;
@@ -58,7 +58,7 @@ function tiles(pools, claims, sandboxes) {
 function attention(pools, claims, sandboxes) {
   const found = [];
   for (const node of all("nodes")) if (nodeState(node)[1] === "bad") found.push({ ...node, kind: "nodes", what: "Node", state: nodeState(node) });
-  for (const pool of pools) if (poolState(pool)[1] === "bad") found.push({ ...pool, kind: "pools", what: "Pool", state: poolState(pool), message: pool.problem });
+  for (const pool of pools) if (poolState(pool)[1] === "bad") found.push({ ...pool, kind: "pools", what: "Pool", state: poolState(pool), message: poolProblem(pool) });
   for (const claim of claims) {
     const state = claimState(claim);
     const late = state[1] === "waiting" && Date.now() - Date.parse(claim.created) > 10_000;

@@ -7,7 +7,7 @@ import { area, figure, rates } from "./chart.js";
 import { openClaimForm } from "./claims.js";
 import { fill, h } from "./dom.js";
 import { age, counted, percent } from "./format.js";
-import { all, changed, claimState, launches, poolSeries, poolState, store } from "./store.js";
+import { all, changed, claimState, launches, poolProblem, poolSeries, poolState, store } from "./store.js";
 import { badge, changeButton, dialog, empty, facts, field, header, level, nameLink, namespaced, notice, section, select, table, toast } from "./ui.js";
 import { whyCard } from "./why.js";
 
@@ -49,7 +49,7 @@ export function poolTable(pools) {
     "pools",
     [
       ["Pool", (pool) => nameLink("pools", pool.namespace, pool.name)],
-      ["State", (pool) => badge(poolState(pool), pool.problem)],
+      ["State", (pool) => badge(poolState(pool), poolProblem(pool))],
       ["Warm", (pool) => h("span", { class: "with-level" }, level(pool.ready, pool.desired, poolState(pool)[1]), h("span", { class: "tabular" }, `${pool.ready} / ${pool.desired}`)), "level-cell"],
       ["Last half hour", (pool) => area(poolSeries(pool.key).map((each) => each.ready), { height: 22, label: `Warm sandboxes of ${pool.name} over time`, most: pool.desired }), "spark"],
       ["Claimed", (pool) => claimsOf(pool).length, "number"],
@@ -86,7 +86,7 @@ export function poolPage(key, _query) {
           [badge(poolState(pool)), h("span", { class: "quiet" }, `pool of template ${pool.template}, ${age(pool.created)} old`)],
           "/pools",
         ),
-        why.draw(`${pool.ready}/${pool.desired}/${pool.problem}/${pool.progress}`),
+        why.draw(`${pool.ready}/${pool.desired}/${poolProblem(pool)}/${pool.progress}`),
         rollout(pool),
         poolCharts(pool),
         members(pool),

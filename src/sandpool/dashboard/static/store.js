@@ -149,9 +149,15 @@ export function sandboxState(sandbox) {
 /** @param {any} pool @returns {[string, string]} */
 export function poolState(pool) {
   if (pool.problem) return [pool.progress || "Stuck", "bad"];
+  if (pool.failure) return ["Does not start", "bad"];
   if (pool.ready < pool.desired) return ["Refilling", "waiting"];
   if (!pool.rolledOut) return [pool.strategy === "OnReplenish" ? "Outdated members" : "Rolling out", "waiting"];
   return ["Full", "good"];
+}
+
+/** Why a pool is not well; empty if it is. @param {any} pool @returns {string} */
+export function poolProblem(pool) {
+  return pool.problem || pool.failure;
 }
 
 /** @param {any} node @returns {[string, string]} */
