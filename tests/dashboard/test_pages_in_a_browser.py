@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from sandpool.api.kinds import POD, SANDBOX_CLAIM
 from sandpool.api.labels import CLAIM_FIRST_READY_AT, FIRST_READY_UNKNOWN
+from sandpool.dashboard import inspection
+from sandpool.explain.claim import Explanation, Link
 from sandpool.node.simulated import Fate
+from sandpool.service.inspection import Inspection, Process
+from sandpool.service.sandboxes import Sandbox
 from sandpool.testing.world import World
 from tests.dashboard.conftest import Served
 from tests.support.browser import Browser, Page
@@ -372,6 +377,120 @@ async def test_pool_that_cannot_start_needs_attention_long_before_its_grace_peri
         "[...document.querySelectorAll('tr')].some(each => each.innerText.includes('Does not start') "
         "&& each.innerText.includes('ImagePullBackOff') && each.innerText.includes('no such image'))"
     )
+
+
+async def test_tab_bar_of_a_phone_shows_the_current_tab(page: Page, served: Served) -> None:
+    await stocked(served.world)
+    box = await sandbox_of(served.world)
+    await page.size(320, 700, phone=True)
+    await page.goto(f"{served.url}/sandboxes/{served.namespace}/{box}?tab=logs")
+    await page.wait("document.querySelector('.tabs [aria-current]').innerText === 'Logs'")
+    await page.wait("document.querySelector('.tabs [aria-current]').getBoundingClientRect().right <= innerWidth")
+
+
+async def test_terminal_of_a_phone_has_its_keys_and_its_status_above_the_bar(
+    page: Page, served: Served, directory: Path
+) -> None:
+    await stocked(served.world)
+    box = await sandbox_of(served.world)
+    await page.size(390, 844, phone=True)
+    await page.goto(f"{served.url}/sandboxes/{served.namespace}/{box}?tab=terminal")
+    await page.see("Connected")
+    bar = await page.evaluate("document.querySelector('.navigation').getBoundingClientRect().top")
+    for part in (".terminal-keys", ".terminal-footer"):
+        shown = await page.evaluate(
+            f"(() => {{ const box = document.querySelector('{part}').getBoundingClientRect(); "
+            "return [box.height, box.bottom]; })()"
+        )
+        assert shown[0] > 0, part
+        assert shown[1] <= bar, part
+    await page.type("cat")
+    await page.press("Enter", text="\r")
+    await page.click("Ctrl")
+    await page.wait("document.querySelector('.terminal-keys [aria-pressed=true]')")
+    await page.type("c")  # ends cat
+    await page.wait("!document.querySelector('.terminal-keys [aria-pressed=true]')")
+    await page.wait("/\\^C\\s*\\n.*[#$]/.test(document.querySelector('.terminal-lines').innerText)")
+    await page.type("echo $((6 * 7))")
+    await page.press("Enter", text="\r")
+    await page.wait("/^42\\s*$/m.test(document.querySelector('.terminal-lines').innerText)")
+    await page.click("↑")
+    await page.press("Enter", text="\r")
+    await page.wait("document.querySelector('.terminal-lines').innerText.match(/^42\\s*$/mg)?.length === 2")
+
+
+async def test_dialog_of_a_phone_on_its_side_has_its_buttons_on_the_screen(page: Page, served: Served) -> None:
+    await stocked(served.world)
+    await page.size(700, 320, phone=True)
+    await page.click("Claim a sandbox")
+    bottom = "document.querySelector('dialog[open] .dialog-footer button[type=submit]').getBoundingClientRect().bottom"
+    assert 0 < await page.evaluate(bottom) <= 320
+
+
+async def test_processes_fill_a_phone_and_own_ports_have_names(
+    page: Page, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def processes(self: Inspection, sandbox: Sandbox) -> tuple[Process, ...]:
+        return (Process(7, 1, "S", 0.1, 4096, 1, "python3 -m http.server --directory /work/site 3000"),)
+
+    async def ports(self: Inspection, sandbox: Sandbox) -> tuple[int, ...]:
+        return (3000, 8879, 8888)
+
+    monkeypatch.setattr(Inspection, "processes", processes)
+    monkeypatch.setattr(Inspection, "ports", ports)
+    await stocked(served.world)
+    box = await sandbox_of(served.world)
+    await page.size(390, 844, phone=True)
+    await page.goto(f"{served.url}/sandboxes/{served.namespace}/{box}")
+    await page.see("http.server --directory /work/site 3000")
+    cell, row = await page.evaluate(
+        "['td.wide', 'tr'].map(each => document.querySelector('.rows').parentElement.parentElement && "
+        "document.querySelector('.command-line').closest(each).getBoundingClientRect().width)"
+    )
+    assert cell == row
+    shown = await page.evaluate("[...document.querySelectorAll('.ports li')].map(each => each.innerText.split('\\n'))")
+    assert [each[0] for each in shown] == ["3000", "8879", "8888"]
+    assert [each[1] for each in shown] == ["Open", "sandboxd: variables of claims", "sandboxd: commands and files"]
+
+
+async def test_claim_form_begins_with_the_pool_of_the_home(page: Page, served: Served) -> None:
+    await stocked(served.world)
+    await served.world.pool(replicas=1, name="python", filled=False)
+    await page.wait("[...document.querySelectorAll('a.name')].some(each => each.innerText === 'python')")
+    await page.click("Claim a sandbox")
+    assert await page.wait("document.querySelector('dialog select[name=pool]').value") == f"{served.namespace}/python"
+
+
+async def test_steps_of_an_explanation_are_in_the_order_of_their_dates(
+    page: Page, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def explained(*args: object) -> Explanation:
+        later = datetime(2026, 11, 3, 9, 30, tzinfo=UTC)
+        steps = (Link(None, "it waits"), Link(later, "second"), Link(later - timedelta(days=1), "first"))
+        return Explanation("It waits.", steps, "", ())
+
+    monkeypatch.setattr(inspection, "explain_object", explained)
+    await stocked(served.world)
+    await page.goto(f"{served.url}/claims/{served.namespace}/mine")
+    await page.click("How it came to this: 3 steps")
+    steps = await page.evaluate("[...document.querySelectorAll('.chain li')].map(each => each.innerText.split('\\n'))")
+    assert [each[-1] for each in steps] == ["first", "second", "it waits"]
+    assert steps[0][0] != steps[1][0]
+    assert "Nov" in steps[0][0]
+
+
+async def test_code_is_not_cut_within_a_line(page: Page, served: Served, directory: Path) -> None:
+    await stocked(served.world)
+    box = await sandbox_of(served.world)
+    await page.goto(f"{served.url}/sandboxes/{served.namespace}/{box}?tab=run")
+    await page.fill("textarea.code", "\n".join(f"line = {number}" for number in range(20)))
+    await page.click("Run")
+    await page.see("It printed nothing.")
+    lines = await page.evaluate(
+        "(() => { const asked = document.querySelector('pre.asked'); "
+        "return asked.clientHeight / parseFloat(getComputedStyle(asked).lineHeight); })()"
+    )
+    assert abs(lines - round(lines)) < 0.05
 
 
 async def test_a_read_only_dashboard_offers_no_change(browser: Browser, read_only: Served) -> None:

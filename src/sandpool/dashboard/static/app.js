@@ -39,12 +39,24 @@ const side = h("aside", { class: "side" });
 /** @type {Page} */
 let page;
 let address = "";
+/** The address whose tab was scrolled to. */
+let tabbed = "";
 
 function redraw() {
   fill(side, navigation());
   const trouble = connectionNotice();
   fill(main, trouble && h("div", { key: "trouble" }, trouble), store.loaded ? h("div", { key: address, class: "page" }, page.draw()) : skeleton());
   document.title = `${page.title} · Sandpool`;
+  showTab();
+}
+
+/** Scroll the tabs of a page to the current one, once for each address. */
+function showTab() {
+  const tabs = main.querySelector(".tabs");
+  const current = tabs?.querySelector("[aria-current]");
+  if (!current || tabbed === address) return;
+  tabbed = address;
+  tabs.scrollLeft = current.offsetLeft - tabs.offsetLeft - (tabs.clientWidth - current.offsetWidth) / 2;
 }
 
 function connectionNotice() {

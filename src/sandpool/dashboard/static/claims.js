@@ -10,6 +10,9 @@ import { badge, button, changeButton, dialog, empty, facts, field, header, loade
 import { waterfall } from "./waterfall.js";
 import { whyCard } from "./why.js";
 
+/** The pool of the home, which the commands claim from as well unless they name another. */
+const DEFAULT_POOL = "python";
+
 /** @param {URLSearchParams} query */
 export function claimsPage(query) {
   let filter = query.get("filter") ?? "";
@@ -30,7 +33,7 @@ export function claimsPage(query) {
     draw: () => {
       const claims = all("claims");
       const wanted = filter.trim().toLowerCase();
-      const shown = claims.filter((claim) => `${claim.key} ${claim.pool} ${claimState(claim)[0]}`.toLowerCase().includes(wanted));
+      const shown = claims.filter((claim) => `${claim.key} ${claim.pool} ${claimState(claim).join(" ")}`.toLowerCase().includes(wanted));
       // Claims that wait are why a person looks.
       shown.sort((a, b) => Number(a.ready) - Number(b.ready) || b.created.localeCompare(a.created));
       return [
@@ -153,7 +156,7 @@ export function openClaimForm(poolKey) {
   dialog(
     "Claim a sandbox",
     [
-      field("Pool", select("pool", options, poolKey ?? pools[0].key)),
+      field("Pool", select("pool", options, poolKey ?? (pools.find((pool) => pool.name === DEFAULT_POOL) ?? pools[0]).key)),
       field("Name", h("input", { name: "name", placeholder: "random", pattern: "[a-z0-9]([a-z0-9\\-]*[a-z0-9])?", maxlength: "63", autocomplete: "off", title: "Lower-case letters, digits and hyphens" }), "Lower-case letters, digits and hyphens. Left empty, it gets a random one."),
       field("Release it after", select("minutes", [["60", "1 hour"], ["480", "8 hours"], ["1440", "1 day"], ["0", "Never: I release it"]])),
     ],

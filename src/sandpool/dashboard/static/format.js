@@ -59,6 +59,12 @@ export function clock(seconds) {
   return new Date(seconds * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 }
 
+/** A day and the time of day. @param {number} seconds since the epoch */
+export function moment(seconds) {
+  const at = new Date(seconds * 1000);
+  return `${at.toLocaleDateString([], { month: "short", day: "numeric" })}, ${clock(seconds)}`;
+}
+
 /** The median and other quantiles of numbers. @param {number[]} values @param {number} share */
 export function quantile(values, share) {
   if (!values.length) return null;

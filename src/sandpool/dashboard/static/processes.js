@@ -8,6 +8,8 @@ import { size } from "./format.js";
 import { button, changeButton, empty, failed, section, table } from "./ui.js";
 
 const INTERVAL_MS = 5000;
+/** Ports of Sandpool's own server in a sandbox. @type {Record<number, string>} */
+const SANDBOXD = { 8879: "sandboxd: variables of claims", 8888: "sandboxd: commands and files" };
 
 /** @param {any} sandbox */
 export function activity(sandbox) {
@@ -37,7 +39,7 @@ export function activity(sandbox) {
   function draw() {
     fill(
       element,
-      section("Open ports", data.ports.length ? h("ul", { class: "ports" }, data.ports.map(portItem)) : empty("No open ports", "Start a server in the sandbox, and its port appears here."), null, "ports"),
+      section("Open ports", data.ports.length ? h("ul", { class: "ports" }, [...data.ports].sort((a, b) => Number(a in SANDBOXD) - Number(b in SANDBOXD) || a - b).map(portItem)) : empty("No open ports", "Start a server in the sandbox, and its port appears here."), null, "ports"),
       section(
         "Processes",
         data.processes.length ? processTable(data.processes) : empty("No processes", "Nothing runs in the sandbox's main container."),
@@ -54,6 +56,7 @@ export function activity(sandbox) {
       "li",
       { key: port },
       h("code", {}, String(port)),
+      SANDBOXD[port] && h("span", { class: "quiet" }, SANDBOXD[port]),
       url instanceof Error
         ? h("span", { class: "quiet" }, url.message)
         : url

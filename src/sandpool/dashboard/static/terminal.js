@@ -8,6 +8,8 @@ import { button } from "./ui.js";
 import { Screen, keySequence } from "./vt.js";
 
 const encoder = new TextEncoder();
+/** Keys that the keyboards of phones do not have: text, name and label. @type {[string, string, string][]} */
+const TOUCH_KEYS = [["Esc", "Escape", "Escape"], ["Tab", "Tab", "Tab"], ["←", "ArrowLeft", "Left"], ["↑", "ArrowUp", "Up"], ["↓", "ArrowDown", "Down"], ["→", "ArrowRight", "Right"]];
 
 /** A terminal for a sandbox. `close` ends the shell. @param {string} key */
 export function terminal(key) {
@@ -18,7 +20,8 @@ export function terminal(key) {
   const view = h("div", { class: "terminal-view" }, history, lines, probe, input);
   const status = h("p", { class: "quiet small", role: "status" }, "Connecting …");
   const again = h("span", {});
-  const frame = h("div", { class: "terminal", keep: `terminal:${key}` }, view, h("div", { class: "terminal-footer" }, status, again));
+  const keys = h("div", { class: "terminal-keys", role: "group", "aria-label": "Keys" }, keyButton("Ctrl", toggleControl, "Ctrl, for the next key"), TOUCH_KEYS.map(([text, key, label]) => keyButton(text, () => press(key), label)));
+  const frame = h("div", { class: "terminal", keep: `terminal:${key}` }, view, keys, h("div", { class: "terminal-footer" }, status, again));
 
   /** @type {WebSocket | null} */
   let socket = null;
@@ -61,6 +64,32 @@ export function terminal(key) {
       status.textContent = told || "The connection to the terminal is lost.";
       again.replaceChildren(button("New shell", connect));
     };
+  }
+
+  /** A key for fingers. It leaves the focus, and so the keyboard of a phone, where it is. @param {string} text @param {() => void} act @param {string} label */
+  function keyButton(text, act, label) {
+    return h("button", { type: "button", class: "button", "aria-label": label, onpointerdown: (/** @type {Event} */ event) => event.preventDefault(), onclick: act }, text);
+  }
+
+  /** Whether the next key is typed with Ctrl. */
+  let control = false;
+
+  function toggleControl() {
+    control = !control;
+    keys.firstChild.setAttribute("aria-pressed", String(control));
+  }
+
+  /** @param {string} key */
+  function press(key) {
+    const sequence = keySequence(new KeyboardEvent("keydown", { key, ctrlKey: control }), screen.applicationKeys);
+    if (control) toggleControl();
+    if (sequence !== null) send(sequence);
+  }
+
+  /** Send what was typed, with Ctrl if that key was pressed. @param {string} text */
+  function typed(text) {
+    if (control && text.length === 1) press(text);
+    else send(text);
   }
 
   /** @param {string} text */
@@ -112,6 +141,7 @@ export function terminal(key) {
   function measure(always = false) {
     const cell = probe.getBoundingClientRect();
     if (!cell.width) return;
+    frame.style.setProperty("--above", `${Math.round(view.getBoundingClientRect().top + scrollY)}px`);
     const columns = Math.max(20, Math.min(500, Math.floor((view.clientWidth - 20) / (cell.width / 20))));
     const rows = Math.max(6, Math.min(200, Math.floor((view.clientHeight - 16) / cell.height)));
     if (!always && columns === screen.columns && rows === screen.rows) return;
@@ -138,7 +168,7 @@ export function terminal(key) {
   });
   input.addEventListener("input", (/** @type {any} */ event) => {
     if (event.isComposing) return;
-    send(input.value);
+    typed(input.value);
     input.value = "";
   });
   input.addEventListener("compositionend", () => {

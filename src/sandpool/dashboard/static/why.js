@@ -4,7 +4,7 @@
 
 import { path, read } from "./api.js";
 import { h } from "./dom.js";
-import { clock } from "./format.js";
+import { moment } from "./format.js";
 import { changed } from "./store.js";
 import { loaded, notice, section } from "./ui.js";
 
@@ -50,7 +50,7 @@ export function whyCard(kind, key) {
               "details",
               { ontoggle: (/** @type {any} */ event) => (open = event.target.open), open: open || undefined },
               h("summary", {}, `How it came to this: ${data.chain.length} steps`),
-              h("ol", { class: "chain" }, data.chain.map((/** @type {any} */ link) => h("li", {}, h("time", {}, link.at === null ? "" : clock(link.at)), h("span", {}, link.text)))),
+              h("ol", { class: "chain" }, inOrder(data.chain).map((/** @type {any} */ link) => h("li", {}, h("time", {}, link.at === null ? "" : moment(link.at)), h("span", {}, link.text)))),
             ),
           data.unknown.length > 0 && h("p", { class: "quiet small" }, `Unknown, because reading it is forbidden: ${data.unknown.join("; ")}`),
         ]),
@@ -63,4 +63,9 @@ export function whyCard(kind, key) {
       clearTimeout(timer);
     },
   };
+}
+
+/** Links by their time; those without one describe the present, so they are last. @param {any[]} chain */
+function inOrder(chain) {
+  return [...chain].sort((a, b) => (a.at ?? Infinity) - (b.at ?? Infinity) || 0);
 }
