@@ -102,7 +102,7 @@ async def test_the_history_is_bounded_and_has_levels_and_counters(served: Served
     await world.eventually(lambda: ready_members(board, f"{world.namespace}/pool") == 2)
     history = History(board, ControllerMetrics(None), SystemClock())
     pools = history.sample()["pools"]
-    assert pools[f"{world.namespace}/pool"] == [2, 2, 2, 2, 1, 0, 1, 0]
+    assert pools[f"{world.namespace}/pool"] == [2, 2, 2, 2, 1, 0, 1, 0, 2]
     for _ in range(LENGTH + 3):
         history.samples.append(history.sample())
     assert len(history.samples) == LENGTH

@@ -11,6 +11,7 @@ import pytest
 from sandpool.api.kinds import POD, SANDBOX_CLAIM
 from sandpool.api.labels import CLAIM_FIRST_READY_AT, FIRST_READY_UNKNOWN
 from sandpool.dashboard import inspection
+from sandpool.dashboard.history import INTERVAL
 from sandpool.explain.claim import Explanation, Link
 from sandpool.node.simulated import Fate
 from sandpool.service.inspection import Inspection, Process
@@ -377,6 +378,76 @@ async def test_pool_that_cannot_start_needs_attention_long_before_its_grace_peri
         "[...document.querySelectorAll('tr')].some(each => each.innerText.includes('Does not start') "
         "&& each.innerText.includes('ImagePullBackOff') && each.innerText.includes('no such image'))"
     )
+
+
+def sampled(served: Served, count: int) -> None:
+    """Let the board, as it is now, be that of the last samples."""
+    now = served.dashboard.history.sample()
+    past = [{**now, "at": now["at"] - INTERVAL * back} for back in range(count - 1, -1, -1)]
+    served.dashboard.history.samples.clear()
+    served.dashboard.history.samples.extend(past)
+
+
+async def test_states_are_words_with_the_reason_of_the_api_as_title(page: Page, served: Served) -> None:
+    await stocked(served.world)
+    await served.world.claim("stuck", warmPoolRef={"name": "missing"})
+    await page.goto(f"{served.url}/claims")
+    badge = "[...document.querySelectorAll('.badge')].find(each => each.innerText === 'Pool missing')"
+    await page.wait(badge)
+    assert (await page.evaluate(f"{badge}.title")).startswith("WarmPoolNotFound: ")
+
+
+async def test_charts_have_a_scale_and_tell_the_value_of_a_time(page: Page, served: Served) -> None:
+    await stocked(served.world)
+    await page.wait("document.querySelector('td.level-cell')?.innerText.includes('3 / 3')")
+    sampled(served, 24)
+    await page.goto(f"{served.url}/pools/{served.namespace}/pool")
+    plot = "document.querySelector('.figure .plot')"
+    await page.wait(plot)
+    assert await page.evaluate(f"{plot}.querySelector('.plot-scale').innerText.split('\\n')") == ["3", "0"]
+    assert await page.evaluate("document.querySelector('.plot-value')") is None
+    await page.evaluate(f"{plot}.focus()")
+    await page.see("3 at ")
+    last = await page.evaluate(f"{plot}.getAttribute('aria-valuetext')")
+    await page.press("ArrowLeft")
+    await page.wait(f"{plot}.getAttribute('aria-valuetext') !== {last!r}")
+    await page.evaluate(f"{plot}.blur()")
+    await page.wait("!document.querySelector('.plot-value')")
+    box = await page.evaluate(
+        f"(() => {{ const box = {plot}.getBoundingClientRect(); return [box.x + 60, box.y + 20]; }})()"
+    )
+    await page.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
+    await page.wait("document.querySelector('.plot-value')?.innerText.startsWith('3 at ')")
+
+
+async def test_charts_draw_no_line_for_what_is_not_known(page: Page, served: Served) -> None:
+    await served.world.template()
+    served.world.node.fate = lambda pod: Fate.HANGING
+    await served.world.pool(2, filled=False)
+    await served.world.until(served.world.members)
+    sampled(served, 24)
+    await page.goto(f"{served.url}/pools/{served.namespace}/pool")
+    figures = "[...document.querySelectorAll('.figure')]"
+    await page.see("The line begins with the first claim.")
+    starts = f"{figures}.find(each => each.innerText.startsWith('Warm starts'))"
+    assert await page.evaluate(f"{starts}.querySelectorAll('path').length") == 0
+    current = f"{figures}.find(each => each.innerText.startsWith('Ready with the current template'))"
+    await page.wait(f"{current}.innerText.includes('0 of 2')")
+    await page.goto(f"{served.url}/pools")
+    await page.wait("[...document.querySelectorAll('th')].some(each => each.innerText === 'Last 2 minutes')")
+
+
+async def test_wide_screens_are_used(page: Page, served: Served) -> None:
+    await stocked(served.world)
+    await page.size(1680, 1000)
+    await page.goto(served.url)
+    await page.see("Recent claims")
+    tops = "[...document.querySelector('.columns').children].map(each => each.getBoundingClientRect().top)"
+    first, second = await page.evaluate(tops)
+    assert first == second
+    await page.size(1280, 1000)
+    first, second = await page.evaluate(tops)
+    assert first < second
 
 
 async def test_tab_bar_of_a_phone_shows_the_current_tab(page: Page, served: Served) -> None:

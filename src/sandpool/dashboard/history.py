@@ -49,6 +49,7 @@ class History:
                 held[str(key)],
                 waiting[str(key)],
                 *launches[str(key)],
+                row.updatedReady,
             ]
             for key, row in self.board.caches["pools"].items()
         }

@@ -3,7 +3,7 @@
 // @ts-check
 
 import { settings } from "./api.js";
-import { area, figure, rates } from "./chart.js";
+import { figure, perSecond, rates } from "./chart.js";
 import { h } from "./dom.js";
 import { store } from "./store.js";
 import { empty, header, section, table, tile } from "./ui.js";
@@ -41,7 +41,7 @@ function content() {
       "div",
       { class: "tiles", key: "tiles" },
       tile("Writes", Math.round(latest.writes).toLocaleString("en"), "since the controllers started"),
-      tile("Writes per second", (writes.at(-1) ?? 0).toFixed(1), claims > 0 ? `${((latest.writes - first.writes) / claims).toFixed(1)} for each claim of this half hour, with refills` : `a warm claim may cost ${BUDGET}`),
+      tile("Writes per second", perSecond(writes.at(-1)), claims > 0 ? `${((latest.writes - first.writes) / claims).toFixed(1)} for each claim since this chart began, with refills` : `a warm claim may cost ${BUDGET}`),
       tile("Conflicts", latest.conflicts.toLocaleString("en"), latest.conflicts ? "writes that another writer was ahead of" : "none: no write was in vain"),
       tile("Throttled", latest.throttled.toLocaleString("en"), latest.throttled ? "requests that the API asked to slow down" : "none"),
       tile("Waiting keys", total(latest.depth).toLocaleString("en"), "in all work queues"),
@@ -49,9 +49,9 @@ function content() {
     h(
       "div",
       { class: "figures", key: "figures" },
-      figure("Writes per second", (writes.at(-1) ?? 0).toFixed(1), area(writes, { label: "Writes per second over time", most: 1 }), samples),
-      figure("Conflicts per second", (conflicts.at(-1) ?? 0).toFixed(1), area(conflicts, { label: "Conflicts per second over time", most: 1, tone: "bad" }), samples),
-      figure("Queue depth", String(total(latest.depth)), area(depth, { label: "Keys in all work queues over time", most: 4, tone: "waiting" }), samples),
+      figure("Writes per second", perSecond(writes.at(-1)), { values: writes, label: "Writes per second over time", most: 1, show: perSecond }, samples),
+      figure("Conflicts per second", perSecond(conflicts.at(-1)), { values: conflicts, label: "Conflicts per second over time", most: 1, tone: "bad", show: perSecond }, samples),
+      figure("Queue depth", String(total(latest.depth)), { values: depth, label: "Keys in all work queues over time", most: 4, tone: "waiting" }, samples),
     ),
     section(
       "Work queues",

@@ -2,7 +2,7 @@
 
 // @ts-check
 
-import { area, figure, rates } from "./chart.js";
+import { figure, perSecond, rates } from "./chart.js";
 import { openClaimForm } from "./claims.js";
 import { h } from "./dom.js";
 import { age, counted, milliseconds, percent, quantile } from "./format.js";
@@ -26,11 +26,11 @@ function draw() {
     header("Overview", pools.length > 0 && changeButton("Claim a sandbox", () => openClaimForm(), { kind: "primary", symbol: "plus" })),
     tiles(pools, claims, sandboxes),
     trouble.length > 0 && section("Needs attention", attentionTable(trouble), null, "attention"),
-    pools.length
+    charts(),
+    h("div", { class: "columns", key: "columns" }, pools.length
       ? section("Pools", poolTable(pools), null, "pools")
       : section("Pools", empty("No pools yet", "A pool keeps sandboxes warm, so that a claim takes milliseconds. Make the first one:", createCommands()), null, "pools"),
-    charts(),
-    claims.length > 0 && section("Recent claims", recent(claims), h("a", { href: "/claims" }, `All ${counted(claims.length, "claim")}`), "recent"),
+    claims.length > 0 && section("Recent claims", recent(claims), h("a", { href: "/claims" }, `All ${counted(claims.length, "claim")}`), "recent")),
   ];
 }
 
@@ -98,9 +98,9 @@ function charts() {
   return h(
     "div",
     { class: "figures", key: "figures" },
-    figure("Warm sandboxes", String(ready.at(-1) ?? "–"), area(ready, { limits: desired, label: "Warm sandboxes over time, with the wanted number" }), samples),
-    figure("Claimed sandboxes", String(held.at(-1) ?? "–"), area(held, { label: "Claimed sandboxes over time", most: 4 }), samples),
-    figure("Claims per second", (starts.at(-1) ?? 0).toFixed(1), area(starts, { label: "Claims per second over time", most: 1 }), samples),
+    figure("Warm sandboxes", String(ready.at(-1) ?? "–"), { values: ready, limits: desired, label: "Warm sandboxes over time, with the wanted number" }, samples),
+    figure("Claimed sandboxes", String(held.at(-1) ?? "–"), { values: held, label: "Claimed sandboxes over time", most: 4 }, samples),
+    figure("Claims per second", perSecond(starts.at(-1)), { values: starts, label: "Claims per second over time", most: 1, show: perSecond }, samples),
   );
 }
 

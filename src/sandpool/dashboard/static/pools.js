@@ -3,11 +3,11 @@
 // @ts-check
 
 import { path, send } from "./api.js";
-import { area, figure, rates } from "./chart.js";
+import { area, figure, perSecond, rates, span } from "./chart.js";
 import { openClaimForm } from "./claims.js";
 import { fill, h } from "./dom.js";
 import { age, counted, percent } from "./format.js";
-import { all, changed, claimState, launches, poolProblem, poolSeries, poolState, store } from "./store.js";
+import { all, changed, claimState, launches, poolProblem, poolSeries, poolState, sandboxState, store } from "./store.js";
 import { badge, changeButton, dialog, empty, facts, field, header, level, nameLink, namespaced, notice, section, select, table, toast } from "./ui.js";
 import { whyCard } from "./why.js";
 
@@ -51,7 +51,7 @@ export function poolTable(pools) {
       ["Pool", (pool) => nameLink("pools", pool.namespace, pool.name)],
       ["State", (pool) => badge(poolState(pool), poolProblem(pool))],
       ["Warm", (pool) => h("span", { class: "with-level" }, level(pool.ready, pool.desired, poolState(pool)[1]), h("span", { class: "tabular" }, `${pool.ready} / ${pool.desired}`)), "level-cell"],
-      ["Last half hour", (pool) => area(poolSeries(pool.key).map((each) => each.ready), { height: 22, label: `Warm sandboxes of ${pool.name} over time`, most: pool.desired }), "spark"],
+      [span(store.samples), (pool) => area(poolSeries(pool.key).map((each) => each.ready), { height: 22, label: `Warm sandboxes of ${pool.name} over time`, most: pool.desired }), "spark"],
       ["Claimed", (pool) => claimsOf(pool).length, "number"],
       ["Warm starts", (pool) => percent(launches(pool.key).rate), "number"],
       ["Template", (pool) => pool.template, "optional"],
@@ -132,15 +132,15 @@ function poolCharts(pool) {
   const hits = series.map((each, index) => {
     const before = series[Math.max(0, index - 24)];
     const [nowWarm, nowCold] = [each.warm - before.warm, each.cold - before.cold];
-    return nowWarm + nowCold ? nowWarm / (nowWarm + nowCold) : each.warm + each.cold ? each.warm / (each.warm + each.cold) : 0;
+    return nowWarm + nowCold ? nowWarm / (nowWarm + nowCold) : each.warm + each.cold ? each.warm / (each.warm + each.cold) : null;
   });
   return h(
     "div",
     { class: "figures", key: "figures" },
-    figure("Warm sandboxes", `${pool.ready} of ${pool.desired}`, area(series.map((each) => each.ready), { limits: series.map((each) => each.desired), label: "Warm sandboxes over time, with the wanted number" }), series),
-    figure("Warm starts", percent(rate), area(hits, { label: `Share of warm starts over time: ${warm} warm, ${cold} cold`, most: 1, tone: "good" }), series),
-    figure("Claims per second", (starts.at(-1) ?? 0).toFixed(1), area(starts, { label: "Claims per second over time", most: 1 }), series),
-    figure("Current template", `${pool.updated} of ${pool.members}`, area(series.map((each) => each.updated), { limits: series.map((each) => each.members), label: "Sandboxes with the current template over time" }), series),
+    figure("Warm sandboxes", `${pool.ready} of ${pool.desired}`, { values: series.map((each) => each.ready), limits: series.map((each) => each.desired), label: "Warm sandboxes over time, with the wanted number" }, series),
+    figure("Warm starts", percent(rate), { values: hits, label: `Share of warm starts over time: ${warm} warm, ${cold} cold`, most: 1, tone: "good", show: percent, none: "The line begins with the first claim." }, series),
+    figure("Claims per second", perSecond(starts.at(-1)), { values: starts, label: "Claims per second over time", most: 1, show: perSecond }, series),
+    figure("Ready with the current template", `${Math.min(pool.updatedReady, pool.desired)} of ${pool.desired}`, { values: series.map((each) => each.updatedReady), limits: series.map((each) => each.desired), label: "Sandboxes that are ready with the current template over time, with the wanted number" }, series),
   );
 }
 
@@ -154,7 +154,7 @@ function members(pool) {
       "members",
       [
         ["Sandbox", (sandbox) => nameLink("sandboxes", sandbox.namespace, sandbox.name)],
-        ["State", (sandbox) => badge(sandbox.ready ? ["Ready", "good"] : [sandbox.reason || "Starting", "waiting"], sandbox.message)],
+        ["State", (sandbox) => badge(sandboxState(sandbox), sandbox.message)],
         ["Node", (sandbox) => sandbox.node || "–"],
         ["Age", (sandbox) => age(sandbox.created), "number"],
       ],

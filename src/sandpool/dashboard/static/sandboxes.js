@@ -4,7 +4,7 @@
 
 import { path, send, settings } from "./api.js";
 import { openReleaseForm } from "./claims.js";
-import { area, figure } from "./chart.js";
+import { figure } from "./chart.js";
 import { h } from "./dom.js";
 import { files } from "./files.js";
 import { age, cpu, size } from "./format.js";
@@ -39,7 +39,7 @@ export function sandboxesPage(query) {
     draw: () => {
       const sandboxes = all("sandboxes");
       const wanted = filter.trim().toLowerCase();
-      const shown = sandboxes.filter((each) => `${each.key} ${each.claim} ${each.pool} ${each.node} ${sandboxState(each)[0]}`.toLowerCase().includes(wanted));
+      const shown = sandboxes.filter((each) => `${each.key} ${each.claim} ${each.pool} ${each.node} ${sandboxState(each).join(" ")}`.toLowerCase().includes(wanted));
       const load = (/** @type {any} */ each) => store.usage.sandboxes[each.key]?.[0] ?? 0;
       shown.sort((a, b) => Number(Boolean(b.claim)) - Number(Boolean(a.claim)) || Math.round(load(b) * 20) - Math.round(load(a) * 20) || a.key.localeCompare(b.key));
       return [
@@ -85,7 +85,7 @@ export function sandboxPage(key, query) {
   const tab = query.get("tab") ?? "";
   const base = pageOf("sandboxes", key);
   const why = whyCard("sandbox", key);
-  /** @type {{at: number, cpu: number, memory: number}[]} */
+  /** @type {{at: number, cpu: number | null, memory: number}[]} */
   const used = [];
   /** @type {any} */
   let lastUsage = null;
@@ -96,7 +96,7 @@ export function sandboxPage(key, query) {
     if (store.usage !== lastUsage) {
       lastUsage = store.usage;
       const now = store.usage.sandboxes[key];
-      if (now) used.push({ at: Date.now() / 1000, cpu: now[0] ?? 0, memory: now[1] });
+      if (now) used.push({ at: Date.now() / 1000, cpu: now[0], memory: now[1] });
       if (used.length > USAGE_SAMPLES) used.shift();
     }
     const now = used.at(-1);
@@ -106,8 +106,8 @@ export function sandboxPage(key, query) {
       h(
         "div",
         { class: "figures two", key: "figures" },
-        figure("CPU", now ? cpu(now.cpu) : "–", area(used.map((each) => each.cpu), { label: "CPUs in use over time", most: 0.2 }), used),
-        figure("Memory", now ? size(now.memory) : "–", area(used.map((each) => each.memory), { label: "Memory in use over time", most: 32 << 20 }), used),
+        figure("CPU", now ? cpu(now.cpu) : "–", { values: used.map((each) => each.cpu), label: "CPUs in use over time", most: 0.2, show: cpu }, used),
+        figure("Memory", now ? size(now.memory) : "–", { values: used.map((each) => each.memory), label: "Memory in use over time", most: 32 << 20, show: size }, used),
       ),
       section(
         "Facts",

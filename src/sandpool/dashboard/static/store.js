@@ -127,28 +127,65 @@ export function claimOf(sandbox) {
   return sandbox.claim ? store.rows.claims.get(`${sandbox.namespace}/${sandbox.claim}`) : undefined;
 }
 
-/** What a claim is: its state in a word, and how urgent that is. @param {any} claim @returns {[string, string]} */
+/** What a claim is: its state in a word, and how urgent that is. @param {any} claim @returns {[string, string, string?]} */
 export function claimState(claim) {
   if (claim.deleting) return ["Releasing", "muted"];
   if (sandboxOf(claim)?.suspended) return ["Suspended", "muted"];
   if (claim.ready) return ["Ready", "good"];
   if (!claim.reason) return ["Pending", "waiting"];
-  return [claim.reason, FAILED.test(claim.reason) ? "bad" : "waiting"];
+  return worded(claim.reason);
+}
+
+/**
+ * The reasons of conditions in words, with their tone; the badge has the reason itself as its title.
+ * @type {Record<string, [string, "good" | "waiting" | "bad" | "muted"]>}
+ */
+const REASONS = {
+  AdoptionConflict: ["Adoption conflict", "bad"],
+  ClaimExpired: ["Expired", "bad"],
+  ClaimLimitReached: ["Limit of the namespace", "waiting"],
+  CreationFailing: ["Creation fails", "bad"],
+  DependenciesNotReady: ["Starting", "waiting"],
+  DependenciesReady: ["Ready", "good"],
+  EnvVarsInjectionRejected: ["Variables rejected", "bad"],
+  EnvironmentNotBound: ["Variables not bound", "waiting"],
+  InvalidMetadata: ["Invalid metadata", "bad"],
+  MultiplePods: ["Several pods", "bad"],
+  PodFailed: ["Failed", "bad"],
+  PodSucceeded: ["Completed", "muted"],
+  ProgressDeadlineExceeded: ["Makes no progress", "bad"],
+  ReconcilerError: ["Cannot be made", "bad"],
+  SandboxCreatePending: ["Being made", "waiting"],
+  SandboxExpired: ["Sandbox expired", "bad"],
+  SandboxMissing: ["Sandbox missing", "waiting"],
+  SandboxNotReady: ["Starting", "waiting"],
+  SandboxSuspended: ["Suspended", "muted"],
+  SizeLimited: ["Limited in size", "bad"],
+  TemplateNotFound: ["Template missing", "bad"],
+  Unschedulable: ["No node takes it", "bad"],
+  VolumeClaimTemplatesError: ["Volumes rejected", "bad"],
+  WarmPoolNotFound: ["Pool missing", "bad"],
+};
+
+/** A reason in words. One that is not known is shown as words of its own. @param {string} reason @returns {[string, string, string]} */
+export function worded(reason) {
+  const [text, tone] = Object.hasOwn(REASONS, reason) ? REASONS[reason] : [reason.replace(/([a-z])([A-Z])/g, (_, before, after) => `${before} ${after.toLowerCase()}`), FAILED.test(reason) ? "bad" : "waiting"];
+  return [text, tone, reason];
 }
 
 const FAILED = /Error|NotFound|Rejected|Invalid|Expired|Failed|Conflict/;
 
-/** @param {any} sandbox @returns {[string, string]} */
+/** @param {any} sandbox @returns {[string, string, string?]} */
 export function sandboxState(sandbox) {
   if (sandbox.deleting) return ["Terminating", "muted"];
   if (sandbox.suspended) return ["Suspended", "muted"];
   if (sandbox.ready) return ["Ready", "good"];
-  return [sandbox.reason || "Starting", FAILED.test(sandbox.reason) ? "bad" : "waiting"];
+  return sandbox.reason ? worded(sandbox.reason) : ["Starting", "waiting"];
 }
 
-/** @param {any} pool @returns {[string, string]} */
+/** @param {any} pool @returns {[string, string, string?]} */
 export function poolState(pool) {
-  if (pool.problem) return [pool.progress || "Stuck", "bad"];
+  if (pool.problem) return pool.progress ? worded(pool.progress) : ["Stuck", "bad"];
   if (pool.failure) return ["Does not start", "bad"];
   if (pool.ready < pool.desired) return ["Refilling", "waiting"];
   if (!pool.rolledOut) return [pool.strategy === "OnReplenish" ? "Outdated members" : "Rolling out", "waiting"];
@@ -169,8 +206,8 @@ export function nodeState(node) {
 /** The numbers of a pool over time. @param {string} key */
 export function poolSeries(key) {
   return store.samples.map((sample) => {
-    const [ready, desired, members, updated, held, waiting, warm, cold] = sample.pools[key] ?? [0, 0, 0, 0, 0, 0, 0, 0];
-    return { at: sample.at, ready, desired, members, updated, held, waiting, warm, cold };
+    const [ready, desired, members, updated, held, waiting, warm, cold, updatedReady] = sample.pools[key] ?? [0, 0, 0, 0, 0, 0, 0, 0, 0];
+    return { at: sample.at, ready, desired, members, updated, held, waiting, warm, cold, updatedReady };
   });
 }
 

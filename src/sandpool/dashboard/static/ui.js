@@ -6,9 +6,9 @@ import { Failure, settings } from "./api.js";
 import { h, fill, icon } from "./dom.js";
 import { milliseconds } from "./format.js";
 
-/** A state with its tone, which is never told by colour alone. @param {[string, string]} state @param {string} [hint] */
-export function badge([text, tone], hint) {
-  return h("span", { class: `badge ${tone}`, title: hint }, h("span", { class: "dot", "aria-hidden": "true" }), text);
+/** A state with its tone, which is never told by colour alone, and the reason of the API as its title. @param {[string, string, string?]} state @param {string} [hint] */
+export function badge([text, tone, reason], hint) {
+  return h("span", { class: `badge ${tone}`, title: [reason, hint].filter(Boolean).join(": ") || undefined }, h("span", { class: "dot", "aria-hidden": "true" }), text);
 }
 
 /** @param {string} href @param {any} content @param {string} [className] */
