@@ -43,6 +43,19 @@ async def sandbox_of(world: World, claim: str = "mine") -> str:
     return str((await world.get(SANDBOX_CLAIM, claim))["status"]["sandbox"]["name"])
 
 
+async def detail_pages(served: Served) -> tuple[str, ...]:
+    """The paths of the pages of one object each, with all tabs, in a world that is ``stocked``."""
+    box = f"/sandboxes/{served.namespace}/{await sandbox_of(served.world)}"
+    tabs = (f"{box}?tab={tab}" for tab in ("run", "terminal", "files", "logs"))
+    return f"/pools/{served.namespace}/pool", f"/claims/{served.namespace}/mine", box, *tabs
+
+
+def dialogs(served: Served) -> tuple[tuple[str, str], ...]:
+    """The path of a page, and the button there that opens a dialog."""
+    pool, claim = f"/pools/{served.namespace}/pool", f"/claims/{served.namespace}/mine"
+    return ("/", "Claim a sandbox"), (pool, "Scale"), (pool, "Roll out"), (claim, "Release")
+
+
 async def test_the_login_link_opens_the_overview_and_leaves_no_code_behind(page: Page, served: Served) -> None:
     assert await page.evaluate("location.href") == f"{served.url}/"
     await page.see("No pools yet")
@@ -221,15 +234,8 @@ async def test_the_policy_of_the_page_refuses_what_could_be_injected(page: Page)
 @pytest.mark.parametrize("width", [320, 390])
 async def test_every_page_fits_a_phone(page: Page, served: Served, width: int) -> None:
     await stocked(served.world)
-    box = await sandbox_of(served.world)
-    objects = (
-        f"/pools/{served.namespace}/pool",
-        f"/claims/{served.namespace}/mine",
-        f"/sandboxes/{served.namespace}/{box}",
-    )
-    tabs = tuple(f"{objects[2]}?tab={tab}" for tab in ("run", "terminal", "files", "logs"))
     await page.size(width, 700, phone=True)
-    for path in (*PAGES, *objects, *tabs):
+    for path in (*PAGES, *await detail_pages(served)):
         await page.goto(served.url + path)
         await page.wait("document.querySelector('.page-header')")
         wide = await page.evaluate(
@@ -271,12 +277,18 @@ CONTRAST = """(() => {
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_text_is_readable_in_light_and_dark(page: Page, served: Served, scheme: str) -> None:
     await stocked(served.world)
+    objects = await detail_pages(served)
     await served.world.claim("stuck", warmPoolRef={"name": "missing"})
     await page.scheme(scheme)
-    for path in PAGES[:4]:
+    for path in (*PAGES, *objects):
         await page.goto(served.url + path)
         await page.wait("document.querySelector('.page-header')")
         assert await page.evaluate(CONTRAST) == [], path
+    for path, opens in dialogs(served):
+        await page.goto(served.url + path)
+        await page.click(opens)
+        await page.wait("document.querySelector('dialog[open]')")
+        assert await page.evaluate(CONTRAST) == [], opens
     background = await page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]")
     assert (background < 60) == (scheme == "dark")
 
@@ -431,7 +443,7 @@ async def test_charts_draw_no_line_for_what_is_not_known(page: Page, served: Ser
     await page.see("The line begins with the first claim.")
     starts = f"{figures}.find(each => each.innerText.startsWith('Warm starts'))"
     assert await page.evaluate(f"{starts}.querySelectorAll('path').length") == 0
-    current = f"{figures}.find(each => each.innerText.startsWith('Ready with the current template'))"
+    current = f"{figures}.find(each => each.innerText.startsWith('Ready, current template'))"
     await page.wait(f"{current}.innerText.includes('0 of 2')")
     await page.goto(f"{served.url}/pools")
     await page.wait("[...document.querySelectorAll('th')].some(each => each.innerText === 'Last 2 minutes')")
@@ -562,6 +574,37 @@ async def test_code_is_not_cut_within_a_line(page: Page, served: Served, directo
         "return asked.clientHeight / parseFloat(getComputedStyle(asked).lineHeight); })()"
     )
     assert abs(lines - round(lines)) < 0.05
+
+
+async def test_detail_pages_and_dialogs_have_a_name_for_every_control(page: Page, served: Served) -> None:
+    await stocked(served.world)
+    unnamed = (
+        "[...document.querySelectorAll('button, a, input, select, textarea, [tabindex=\"0\"]')].filter(each => "
+        "!(each.innerText || each.getAttribute('aria-label') || each.labels?.length)).map(each => each.outerHTML)"
+    )
+    for path in await detail_pages(served):
+        await page.goto(served.url + path)
+        await page.wait("document.querySelector('.page-header')")
+        assert await page.evaluate(unnamed) == [], path
+    for path, opens in dialogs(served):
+        await page.goto(served.url + path)
+        await page.click(opens)
+        await page.wait("document.querySelector('dialog[open]')?.contains(document.activeElement)")
+        assert await page.evaluate(unnamed) == [], opens
+        await page.press("Escape")
+        await page.wait("!document.querySelector('dialog')")
+
+
+async def test_sandbox_is_suspended_and_resumed(page: Page, served: Served) -> None:
+    await stocked(served.world)
+    box = await sandbox_of(served.world)
+    await page.goto(f"{served.url}/sandboxes/{served.namespace}/{box}")
+    await page.click("Suspend")
+    await page.wait("document.querySelector('.page-header .badge').innerText === 'Suspended'")
+    await page.click("Logs")
+    await page.see("The sandbox is suspended. Resume it first.")
+    await page.click("Resume")
+    await page.wait("document.querySelector('.page-header .badge').innerText === 'Ready'")
 
 
 async def test_a_read_only_dashboard_offers_no_change(browser: Browser, read_only: Served) -> None:

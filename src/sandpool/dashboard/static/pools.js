@@ -136,11 +136,11 @@ function poolCharts(pool) {
   });
   return h(
     "div",
-    { class: "figures", key: "figures" },
+    { class: "figures four", key: "figures" },
     figure("Warm sandboxes", `${pool.ready} of ${pool.desired}`, { values: series.map((each) => each.ready), limits: series.map((each) => each.desired), label: "Warm sandboxes over time, with the wanted number" }, series),
     figure("Warm starts", percent(rate), { values: hits, label: `Share of warm starts over time: ${warm} warm, ${cold} cold`, most: 1, tone: "good", show: percent, none: "The line begins with the first claim." }, series),
     figure("Claims per second", perSecond(starts.at(-1)), { values: starts, label: "Claims per second over time", most: 1, show: perSecond }, series),
-    figure("Ready with the current template", `${Math.min(pool.updatedReady, pool.desired)} of ${pool.desired}`, { values: series.map((each) => each.updatedReady), limits: series.map((each) => each.desired), label: "Sandboxes that are ready with the current template over time, with the wanted number" }, series),
+    figure("Ready, current template", `${Math.min(pool.updatedReady, pool.desired)} of ${pool.desired}`, { values: series.map((each) => each.updatedReady), limits: series.map((each) => each.desired), label: "Sandboxes that are ready with the current template over time, with the wanted number" }, series),
   );
 }
 
