@@ -12,6 +12,9 @@ import { whyCard } from "./why.js";
 
 /** The pool of the home, which the commands claim from as well unless they name another. */
 const DEFAULT_POOL = "python";
+/** Times that an empty trace is asked for again, and the ms between them. */
+const TRACE_ATTEMPTS = 10;
+const TRACE_PAUSE = 2000;
 
 /** @param {URLSearchParams} query */
 export function claimsPage(query) {
@@ -70,17 +73,28 @@ export function claimPage(key, _query) {
   /** @type {{data?: any, error?: any}} */
   let trace = {};
   let tracedFor = "";
+  let closed = false;
+  /** How often an empty trace was asked for again. */
+  let asked = 0;
   async function ask() {
     try {
       trace = { data: await read(path("trace", key)) };
     } catch (error) {
       trace = { error };
     }
+    // The log is written after the calls, so it may lack those about a claim that was just made.
+    if (!closed && trace.data?.available && !trace.data.steps.length && asked < TRACE_ATTEMPTS) {
+      asked += 1;
+      setTimeout(ask, TRACE_PAUSE);
+    }
     changed();
   }
   return {
     title: key.slice(key.indexOf("/") + 1),
-    close: why.close,
+    close: () => {
+      closed = true;
+      why.close();
+    },
     draw: () => {
       const claim = store.rows.claims.get(key);
       if (!claim) return [header("Claim", null, null, "/claims"), empty("This claim does not exist", `No claim ${key} was found. It may have been released, or have expired.`, h("a", { href: "/claims" }, "All claims"))];

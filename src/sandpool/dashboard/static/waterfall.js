@@ -14,7 +14,7 @@ const PAUSE = 500;
 const BREAK = 2000;
 const SHOWN_BREAK = 60;
 
-/** @param {{steps: any[], more: number}} trace @param {string} name of the claim */
+/** @param {{steps: any[], more: number, hasSandbox: boolean}} trace @param {string} name of the claim */
 export function waterfall(trace, name) {
   if (!trace.steps.length) return h("p", { class: "quiet" }, "The audit log has no call about this claim: it may be older than the log.");
   const { before, claim, after } = parts(trace.steps, name);
@@ -23,7 +23,7 @@ export function waterfall(trace, name) {
   return [
     claim.length > 0 && h("p", { class: "quiet waterfall-lead" }, `From its creation to its last step: ${milliseconds(end - first.start)}, with ${claim.filter((step) => step.kind === "write").length} writes and ${claim.filter((step) => step.kind === "reconcile").length} reconciles.`),
     claim.length > 0 && axis(claim, "The claim", first.start),
-    before.length > 0 && folded(`Before: how its sandbox came to be, ${counted(before)}`, axis(before, "Before", before[0].start)),
+    before.length > 0 && folded(`Before: ${trace.hasSandbox ? "how its sandbox came to be, " : ""}${counted(before)}`, axis(before, "Before", before[0].start)),
     after.length > 0 && folded(`Since then: ${counted(after)}`, axis(after, "Since then", first.start)),
     trace.more > 0 && h("p", { class: "quiet" }, `and ${trace.more} later steps; all of them: sandpool trace claim ${name}`),
     h("p", { class: "legend small quiet" }, legend("write", "write"), legend("read", "read"), legend("reconcile", "reconcile"), legend("refused", "refused")),
@@ -32,7 +32,7 @@ export function waterfall(trace, name) {
 
 /** @param {any[]} steps @param {string} name */
 function parts(steps, name) {
-  const begin = steps.findIndex((step) => step.verb === "create" && step.about === `sandboxclaims/${name}`);
+  const begin = steps.findIndex((step) => step.creates && step.about === `sandboxclaims/${name}`);
   if (begin < 0) return { before: steps, claim: [], after: [] };
   let finish = begin + 1;
   let end = steps[begin].start + steps[begin].took;
