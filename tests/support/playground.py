@@ -43,6 +43,7 @@ class Playground:
         self.directory = directory
         self.program = program
         self.router = ""  # its URL
+        self.dashboard = ""  # the URL that logs in to it once
         self.log: Callable[[], str] = str  # what ``sandpool up`` has said so far
         self.environ = {
             **{name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "CLICOLOR_FORCE")},
@@ -103,11 +104,11 @@ def read_until(terminal: int, text: bytes) -> bytes:
 
 
 @contextmanager
-def playground(directory: Path) -> Iterator[Playground]:
-    """Start everything, and wait until the pool ``python`` of the quickstart is warm."""
+def playground(directory: Path, *more_options: str) -> Iterator[Playground]:
+    """Start everything, and wait until the pool ``python`` of the quickstart is warm. ``more_options`` go to ``up``."""
     os.chmod(directory, 0o755)
     host, _ = NetworkNamespace.make(directory / "host", lambda: None)
-    options = ("--host-netns", str(host.path), "--metrics-bind-address", "0")
+    options = ("--host-netns", str(host.path), "--metrics-bind-address", "0", *more_options)
     user = directory / "user"
     user.mkdir()
     try:
@@ -115,6 +116,7 @@ def playground(directory: Path) -> Iterator[Playground]:
             asyncio.run(_fill(server.kubeconfig))
             running = Playground(server.kubeconfig, user)
             running.router = server.router
+            running.dashboard = server.dashboard
             running.log = server.process.log.read_text
             yield running
     finally:
