@@ -42,8 +42,8 @@ _CLEAR = "\x1b[H\x1b[J"
 def top(once: bool, interval: float, all_namespaces: bool, output: str, target: Target) -> None:
     """Show pools and claims with the CPU and memory they use, until Ctrl-C.
 
-    CPU is the number of CPUs used since the screen before, memory the working set. Both come from the nodes and need
-    permission to get nodes/proxy. json, yaml and name are printed once.
+    CPU is the mean number of CPUs in use since the last refresh, memory the working set. Both come from the nodes and
+    need permission to get nodes/proxy. With -o json, yaml or name, the command prints once and ends.
     """
     live = not once and sys.stdout.isatty() and output in ("table", "wide")
 

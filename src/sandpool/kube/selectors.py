@@ -23,7 +23,8 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One term of a label selector. ``operator`` is one of in, notin, exists, !, >, <; ``=`` is ``in`` one value."""
+    """One term of a label selector. ``operator`` is one of in, notin, exists, !, >, <. ``key=value`` has ``in``
+    with one value, and ``!`` requires that the label is absent."""
 
     key: str
     operator: str

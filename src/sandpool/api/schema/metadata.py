@@ -1,4 +1,5 @@
-"""The metadata of custom and embedded resources, which kube-apiserver reads as it does those of built-in kinds."""
+"""Decodes and checks the metadata of custom and embedded resources by the rules of built-in kinds, as
+kube-apiserver does."""
 
 from __future__ import annotations
 

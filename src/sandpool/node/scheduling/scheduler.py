@@ -222,7 +222,8 @@ class Scheduler:
         return min(fitting, key=lambda node: (room.get(node.name, {}).get("pods", 0), node.name))
 
     def _volumes(self, requirements: PodRequirements) -> tuple[VolumeTopology, ...] | str:
-        """Return the volumes that a pod must be near to, or why they are not known yet."""
+        """Return the volumes that restrict the nodes of a pod, or why its volume claims do not tell them. Simulated
+        nodes have no volumes."""
         return () if self.simulated else self.claims.topologies(requirements.claims)
 
     def _selector(self, volume: VolumeTopology) -> Object:

@@ -99,7 +99,8 @@ class OwnerGraph:
         return OwnerState.WAITING if uid in self.waiting else OwnerState.SOLID
 
     def is_plausible(self, uid: str, dependent: Ref) -> bool:
-        """Whether an owner exists judging by its uid alone, which is all that is known at start-up."""
+        """Whether an object with this UID exists that could own ``dependent``: one of its namespace or of the cluster,
+        and not in foreground deletion. At start-up nothing but the UID of an owner is known."""
         owner = self._alive.get(uid)
         return owner is not None and owner.namespace in ("", dependent.namespace) and uid not in self.waiting
 

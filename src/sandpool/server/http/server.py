@@ -48,7 +48,8 @@ class Authenticator(Protocol):
     ) -> User | None:
         """The user of a request; None without credentials. Raises ``Unauthorized`` for invalid ones.
 
-        ``fields`` are the headers that not every request has, in lower case and with each repetition apart."""
+        ``fields`` are all headers but the most common ones, as pairs with names in lower case; a repeated header has a
+        pair for each value."""
         ...
 
 
