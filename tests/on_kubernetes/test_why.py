@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from asyncio.subprocess import PIPE, STDOUT
 from pathlib import Path
 from typing import Final
 
 import pytest
-from click.testing import CliRunner
 
 from sandpool.api.kinds import ROLE, ROLE_BINDING, SANDBOX_CLAIM, SERVICE_ACCOUNT
-from sandpool.cli.main import main
 from sandpool.testing.objects import new
 from tests.support.deployment_process import Deployed
 from tests.support.installed_cluster import Cluster, account_token
@@ -45,10 +45,12 @@ async def test_no_permission_for_pods_is_needed(cluster: Cluster, clients: Persi
     kubeconfig = await access_of_reader(cluster, clients.namespace, tmp_path / "reader.kubeconfig")
 
     async def ask(claim: str) -> str:
-        arguments = ("why", "claim", claim, "-n", clients.namespace, "--kubeconfig", str(kubeconfig))
-        told = await asyncio.to_thread(CliRunner().invoke, main, arguments)  # it has an event loop of its own
-        assert told.exit_code == 0, told.output
-        return told.output
+        command = (sys.executable, "-m", "sandpool.cli.main", "why", "claim", claim)
+        options = ("-n", clients.namespace, "--kubeconfig", str(kubeconfig))
+        process = await asyncio.create_subprocess_exec(*command, *options, stdout=PIPE, stderr=STDOUT)
+        told, _ = await process.communicate()
+        assert process.returncode == 0, told.decode()
+        return told.decode()
 
     lost = new(SANDBOX_CLAIM, "lost", spec={"warmPoolRef": {"name": "nowhere"}})
     await cluster.client.create(SANDBOX_CLAIM, lost, clients.namespace)
