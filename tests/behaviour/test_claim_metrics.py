@@ -161,6 +161,33 @@ async def test_e41_failed_annotations_are_written_later_and_nothing_is_recorded_
     assert observed(world, CLAIM_CONTROLLER_STARTUP_LATENCY) == {("warm", "python"): (1, 0.0)}
 
 
+@pytest.mark.parametrize("fault", [Fault.HOLD, Fault.STALL], ids=["not stored", "stored"])
+async def test_claim_is_ready_though_its_early_annotations_are_not_answered(world: World, fault: Fault) -> None:
+    """The API answers the adoption and not the annotations, which it may have stored."""
+    world.wire.stores_metadata_with_status = False
+    await world.restart()
+    await world.template()
+    await world.pool(1)
+    faulty: list[Request] = []
+
+    def once(request: Request) -> Fault | None:
+        if request.method == "PATCH" and request.path.endswith("/sandboxclaims/mine") and not faulty:
+            faulty.append(request)
+            return fault
+        return None
+
+    world.wire.fault = once
+    await world.claim("mine")
+    await world.wait(2)
+    assert len(faulty) == 1
+    assert is_ready(await world.get(SANDBOX_CLAIM, "mine"))
+
+    await world.wait(60)
+    annotations = (await world.get(SANDBOX_CLAIM, "mine"))["metadata"]["annotations"]
+    expected = {labels.CLAIM_FIRST_READY_AT, labels.CONTROLLER_FIRST_OBSERVED_AT, labels.SANDBOX_NAME}
+    assert expected <= annotations.keys()
+
+
 async def test_time_of_the_first_ready_is_stored_before_a_claim_loses_readiness(world: World) -> None:
     """So that a successor knows, whatever happens in between, that the claim was recorded."""
     await serve_one(world)

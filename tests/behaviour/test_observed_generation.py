@@ -160,6 +160,22 @@ async def test_conditions_follow_the_change_that_makes_a_claim_with_variables_ex
     assert {type: each["observedGeneration"] for type, each in shown.items()} == {"EnvironmentBound": 2, "Ready": 2}
 
 
+async def test_conditions_follow_after_a_lost_pod(world: World) -> None:
+    """StateLost, which stays, shows the new generation as all others do, also when the sandbox has expired."""
+    name = await claimed(world, shutdownPolicy="Retain")
+    await world.delete(POD, name)
+    await world.wait(30)
+    for type, object_name in ((SANDBOX, name), (SANDBOX_CLAIM, "mine")):
+        assert "StateLost" in (await generations(world, type, object_name))[1]
+    await change(world, SANDBOX_CLAIM, "mine", {"lifecycle": {"ttlSecondsAfterFinished": 7200}})
+    await change(world, SANDBOX, name, {"shutdownPolicy": "Delete"})
+    await world.patch(SANDBOX, name, {"spec": {"shutdownPolicy": "Retain", "shutdownTime": in_seconds(world, 5)}})
+    await world.wait(30)
+    generation, shown = await generations(world, SANDBOX, name)
+    assert "StateLost" in shown
+    assert set(shown.values()) == {generation}
+
+
 async def test_rejected_claim_conditions_follow(world: World) -> None:
     """The pool does not exist, and still does not after the change."""
     await world.claim("mine", lifecycle={"shutdownPolicy": "Retain"})
@@ -193,3 +209,18 @@ async def test_pool_conditions_follow(world: World, has_template: bool) -> None:
     await change(world, SANDBOX_WARM_POOL, "pool", {"updateStrategy": {"type": "Recreate"}})
     pool = await world.get(SANDBOX_WARM_POOL, "pool")
     assert pool["status"]["observedGeneration"] == pool["metadata"]["generation"]
+
+
+async def test_conditions_of_a_pool_with_failing_members_follow(world: World) -> None:
+    world.node.fate = lambda pod: Fate.HANGING
+    await world.template()
+    await world.pool(1, filled=False)
+    await world.settle()
+    (member,) = await world.members()
+    waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
+    container = {"name": "main", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
+    status = {"containerStatuses": [{**container, "state": {"waiting": waiting}}]}
+    await world.patch(POD, member["metadata"]["name"], {"status": status}, "status")
+    await world.wait(5)
+    assert "ReplicaFailure" in (await generations(world, SANDBOX_WARM_POOL, "pool"))[1]
+    await change(world, SANDBOX_WARM_POOL, "pool", {"updateStrategy": {"type": "Recreate"}})

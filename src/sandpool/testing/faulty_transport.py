@@ -14,6 +14,7 @@ class Fault(Enum):
     CUT = "the request is not delivered; the sender gets an error"
     HOLD = "the request is not delivered; the sender waits for ever"
     LOSE = "the request is executed; its response is lost"
+    STALL = "the request is executed; the sender waits for ever"
 
 
 def no_fault(request: Request) -> None:
@@ -56,6 +57,8 @@ class FaultyTransport:
                 self._quiet.set()
         if fault is Fault.LOSE:
             raise ConnectionError("the answer was lost")
+        if fault is Fault.STALL:
+            await asyncio.get_running_loop().create_future()
         return answer
 
     def stream(self, request: Request) -> AsyncIterator[WatchEvent]:

@@ -87,6 +87,8 @@ _log = logging.getLogger(__name__)
 _AGAIN: Final = Result(0.0)
 # A ready sandbox without a readiness probe may take no variables for this long.
 _UNAVAILABLE_SECONDS: Final = 1.0
+# A claim that has its sandbox waits at most this long for its annotations before its status is written.
+_ANNOTATION_SECONDS: Final = 0.5
 
 
 class ClaimController:
@@ -330,7 +332,7 @@ class ClaimController:
         self.assigner.withdraw(key_of(claim))
         self.reporter.confirm_adoption(state, claim, name)
         failure = await self._bind(state, observed, sandbox)
-        latest = observed if annotating is None else await annotating
+        latest = await self._annotated(observed, annotating)
         if latest is None:
             return _AGAIN
         if failure is not None:
@@ -364,6 +366,25 @@ class ClaimController:
         except (ApiError, ConnectionError, TimeoutError):
             return observed  # the annotation writer writes them after the status
         return same_claim(observed, answer)
+
+    async def _annotated(self, observed: Observed, annotating: asyncio.Task[Observed | None] | None) -> Observed | None:
+        """What ``_annotate`` returns, or the claim as observed if the API takes too long: Ready must not wait for it.
+
+        The annotation writer then writes them after the status. If the API did store them, the status patch meets a
+        conflict, and the next reconcile writes it.
+        """
+        if annotating is None:
+            return observed
+        if annotating.done():
+            return annotating.result()
+
+        async def finish() -> Observed | None:
+            return await annotating
+
+        try:
+            return await within(self.clock, _ANNOTATION_SECONDS, finish())
+        except TimeoutError:
+            return observed
 
     # --- the variables of a claim ------------------------------------------------------------------------------------
 
@@ -456,7 +477,7 @@ class ClaimController:
                 state.unconfirmed = claim.name
             raise
         self.reporter.confirm_adoption(state, claim, claim.name)
-        latest = observed if annotating is None else await annotating
+        latest = await self._annotated(observed, annotating)
         if latest is None:
             return _AGAIN
         return await self.reporter.report(state, latest, SandboxView.from_object(answer), is_reference_stale=stale)
