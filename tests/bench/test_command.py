@@ -78,6 +78,16 @@ async def test_run_reports_requests_and_reconciles(up: ServerProcess, tmp_path: 
     assert await namespaces(up.kubeconfig) == set()
 
 
+async def test_claims_with_a_lifetime_are_deleted_during_the_load(up: ServerProcess, tmp_path: Path) -> None:
+    target = tmp_path / "run.json"
+    looks = ("--audit-log", tmp_path / "audit.log", "--json", target)
+    load = ("single", "--total-bursts", "3", "--warmpool-size", "2", "--lifetime", "0")
+    await finish(await start(*load, "--kubeconfig", up.kubeconfig, *looks))
+    (run,) = json.loads(target.read_text())["runs"]
+    counts = {(each["writer"], each["what"]): each["count"] for each in run["requests"]}
+    assert counts["client", "delete sandboxclaims"] == counts["client", "create sandboxclaims"] == 3
+
+
 async def test_running_home_is_found_and_measured(tmp_path: Path) -> None:
     """Without a kubeconfig, as its user starts it."""
     target = tmp_path / "run.json"

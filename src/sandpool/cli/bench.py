@@ -59,7 +59,7 @@ class _Cluster:
 @bench.command(
     cls=SectionedCommand,
     sections={
-        "Load": ("burst_size", "qps", "total_bursts", "warmpool_size", "seconds", "seed"),
+        "Load": ("burst_size", "qps", "total_bursts", "warmpool_size", "seconds", "lifetime", "seed"),
         "Cluster": ("kubeconfig", "context", "audit_log", "metrics_url", "image"),
     },
 )
@@ -85,6 +85,9 @@ class _Cluster:
 )
 @click.option("--warmpool-size", type=click.IntRange(0, 2**31 - 1), help="Replicas of the pool.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Duration of a sustained load.")
+@click.option(
+    "--lifetime", type=click.FloatRange(min=0), help="Delete each claim so many seconds after it was ready."
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the arrival times.")
 @click.option("--json", "json_path", type=FILE, help="Write all results to this file.")
 @click.option("--html", "html_path", type=FILE, help="Write a self-contained HTML report to this file.")
@@ -101,6 +104,7 @@ def claims(
     total_bursts: int | None,
     warmpool_size: int | None,
     seconds: float | None,
+    lifetime: float | None,
     seed: int,
     json_path: Path | None,
     html_path: Path | None,
@@ -123,7 +127,7 @@ def claims(
     if there and not scenario:
         raise click.UsageError("name the scenario to run on the cluster: " + ", ".join(SCENARIOS))
     chosen = [
-        _changed(scenario_named(name), burst_size, qps, total_bursts, warmpool_size, seconds)
+        _changed(scenario_named(name), burst_size, qps, total_bursts, warmpool_size, seconds, lifetime)
         for name in scenario or DEFAULT
     ]
     if there:
@@ -194,6 +198,7 @@ def _changed(
     total_bursts: int | None,
     warmpool_size: int | None,
     seconds: float | None,
+    lifetime: float | None,
 ) -> Scenario:
     load = scenario.load
     if isinstance(load, Stream):
@@ -208,7 +213,8 @@ def _changed(
     if rollout is not None and seconds is not None:
         rollout = seconds / 3  # the first third of the load uses the old template, as in the scenario itself
     pool = scenario.pool if warmpool_size is None else warmpool_size
-    return replace(scenario, load=load, pool=pool, rollout_after=rollout)
+    lifetime = scenario.lifetime if lifetime is None else lifetime
+    return replace(scenario, load=load, pool=pool, rollout_after=rollout, lifetime=lifetime)
 
 
 def _tell(scenario: Scenario, where: str) -> Callable[[str], None]:
