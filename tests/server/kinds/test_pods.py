@@ -2,12 +2,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import deepcopy
+from pathlib import Path
 
 import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sandpool.api.causes import Cause
 from sandpool.api.kinds import POD
 from sandpool.api.resource import Object
+from sandpool.api.schema.admit import compile_admission
+from sandpool.api.schema.core import shape_of
+from sandpool.api.schema.findings import Undecodable
 from sandpool.kube.errors import ApiError, BadRequest
 from sandpool.server.kinds import pods
 from sandpool.server.kinds.pod_spec import validate_pod_spec
@@ -59,6 +66,45 @@ def test_unchanged_spec_is_not_validated_again() -> None:
     new = {**old, "metadata": {**old["metadata"], "labels": {"a": "c"}}}
     assert STRATEGY.default(new, old)["spec"] is old["spec"]
     assert STRATEGY.validate(new, old) == []
+
+
+CASES = yaml.safe_load((Path(__file__).parent / "cases" / "pods.yaml").read_text())
+SPECS = [case["create"]["spec"] for case in CASES.values() if "spec" in case.get("create", {})]
+ADMIT = compile_admission(shape_of(POD))
+
+
+def admitted(spec: Object) -> Object | None:
+    """A new pod as it reaches the rules, or None if its schema refuses it."""
+    obj = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": deepcopy(spec)}
+    try:
+        return dict(ADMIT(obj).object)
+    except Undecodable:
+        return None
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_rules_for_new_specs_decide_the_same_whether_or_not_an_equal_spec_is_known(data: st.DataObject) -> None:
+    """Specs of the recorded cases, with a field or two of others, in any order and repeatedly."""
+    specs = []
+    for _ in range(data.draw(st.integers(1, 4))):
+        spec = dict(data.draw(st.sampled_from(SPECS)))
+        for _ in range(data.draw(st.integers(0, 2))):
+            other = data.draw(st.sampled_from(SPECS))
+            name = data.draw(st.sampled_from(sorted(other)))
+            spec[name] = other[name]
+        specs.append(spec)
+    for spec in [*specs, *reversed(specs)]:
+        obj = admitted(spec)
+        if obj is None:
+            continue
+        before = deepcopy(obj)
+        defaulted = STRATEGY.default(obj, None)
+        assert obj == before, "defaults are not written into the object"
+        assert defaulted["spec"] == pods._with_defaults(before["spec"])
+        plainly = [*pods._validate_spec(defaulted), *pods._validate_create(defaulted)]
+        assert STRATEGY.validate(defaulted, None) == plainly
+        assert STRATEGY.prepare_create(defaulted)["status"]["qosClass"] == qos_class(defaulted["spec"])
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
