@@ -225,7 +225,7 @@ def test_address_in_use_is_reported(kubeconfig: Path) -> None:
         addresses = ["--metrics-bind-address", address, "--health-probe-bind-address=0"]
         done = subprocess.run([*command, *addresses], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert "address already in use" in done.stderr
+    assert f"cannot listen at {address}: Address already in use" in done.stderr
 
 
 def test_unreachable_api_is_awaited(kubeconfig: Path, tmp_path: Path) -> None:

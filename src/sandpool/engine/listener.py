@@ -246,8 +246,11 @@ def _listening(family: int, kind: int, protocol: int, address: Any) -> socket.so
         set_options(listening)
         listening.bind(address)
         listening.listen(_BACKLOG)
-    except BaseException:
+    except BaseException as error:
         listening.close()
+        if isinstance(error, OSError):
+            name = f"[{address[0]}]" if family == socket.AF_INET6 else address[0]
+            raise OSError(error.errno, f"cannot listen at {name}:{address[1]}: {error.strerror}") from None
         raise
     return listening
 
