@@ -173,7 +173,7 @@ def test_creation_writes_what_its_comparison_with_nothing_writes(kind: str, shap
     """Also the second time, when the spec is known. Pods and Services have structs from the start, custom kinds not."""
     shape = {"custom": shape, "pod": shape_of(POD), "service": shape_of(SERVICE)}[kind]
     specs = {"custom": CUSTOM, "pod": PODS, "service": SERVICES}[kind]
-    new = {"metadata": {"name": "a", "labels": data.draw(TEXTS)}}
+    new: dict[str, Any] = {"metadata": {"name": "a", "labels": data.draw(TEXTS)}}
     if data.draw(st.booleans()):
         new["spec"] = data.draw(specs)
     plainly = compare(zero_value(shape), new, shape)
