@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -30,19 +31,33 @@ def pool_with(*conditions: Object, ready: int = 0) -> WarmPoolView:
     return WarmPoolView.from_object(warm_pool(status={"readyReplicas": ready, "conditions": list(conditions)}))
 
 
-def box_with(*conditions: Object, launch: str = labels.LAUNCH_WARM, **metadata: Any) -> SandboxView:
+def box_with(
+    *conditions: Object,
+    launch: str = labels.LAUNCH_WARM,
+    node: str = "node-1",
+    ips: Sequence[str] = (),
+    **metadata: Any,
+) -> SandboxView:
     """A sandbox that the claim owns."""
     made = sandbox(
         "box",
         owner=claim("mine"),
         metadata={"creationTimestamp": CREATED_AT, "labels": {labels.LAUNCH_TYPE: launch}, **metadata},
-        status={"conditions": list(conditions), "nodeName": "node-1"},
+        status={"conditions": list(conditions), "nodeName": node, "podIPs": list(ips)},
     )
     return SandboxView.from_object(made)
 
 
+def pod_event(
+    reason: str, note: str = "", *, seconds: float = 1, name: str = "box", type: str = "Normal", container: str = "main"
+) -> EventView:
+    """An event of a kubelet about a container of a pod."""
+    at = ARRIVED + timedelta(seconds=seconds)
+    return EventView("Pod", name, "some-uid", type, reason, note, at, field_path=f"spec.containers{{{container}}}")
+
+
 def pod_warning(reason: str, note: str, *, seconds: float = 1, name: str = "box", type: str = "Warning") -> EventView:
-    return EventView("Pod", name, "some-uid", type, reason, note, ARRIVED + timedelta(seconds=seconds))
+    return pod_event(reason, note, seconds=seconds, name=name, type=type)
 
 
 def scene(claim: ClaimView, *, after: float = 3, **seen: Any) -> Observed:

@@ -9,7 +9,7 @@ import pytest
 from sandpool.api import conditions as api
 from sandpool.explain.blockers import Blocker, blocker
 from sandpool.explain.observed import Observed
-from tests.explain.scenes import box_with, claim_with, condition, container, pod_warning, pool_with, scene
+from tests.explain.scenes import box_with, claim_with, condition, container, pod_event, pod_warning, pool_with, scene
 
 PENDING = condition("Ready", "False", "DependenciesNotReady", "Pod exists with phase: Pending")
 RUNNING = condition("Ready", "False", "DependenciesNotReady", "Pod is Running but not Ready")
@@ -167,7 +167,7 @@ def stuck(reason: str, message: str, status: str = "False") -> Observed:
             "add nodes",
         ),
         (
-            boxed(PENDING, events=(pod_warning("Failed", 'Failed to pull image "x": not found'),)),
+            boxed(PENDING, events=(pod_event("Pulling"), pod_warning("Failed", 'Failed to pull image "x": not found'))),
             'an image cannot be pulled: Failed to pull image "x": not found',
             "check that the template's image",
         ),
@@ -182,17 +182,36 @@ def stuck(reason: str, message: str, status: str = "False") -> Observed:
             "fix the cause",
         ),
         (
+            boxed(PENDING, events=(pod_warning("BackOff", "Back-off restarting failed container image-tool"),)),
+            "its pod keeps crashing: Back-off restarting failed container image-tool",
+            "find the cause in its logs",
+        ),
+        (
+            boxed(PENDING, events=(pod_event("Pulled"), pod_warning("Failed", "Error: image will run as root"))),
+            "a container does not start: Error: image will run as root",
+            "fix the cause",
+        ),
+        (
             boxed(PENDING, events=(pod_warning("FailedMount", 'secret "s" not found'),)),
             'its pod cannot be set up: secret "s" not found',
             "fix the cause",
         ),
         (
-            boxed(RUNNING, events=(pod_warning("Unhealthy", "Readiness probe failed: 503"),)),
+            scene(
+                BOUND,
+                sandbox=box_with(RUNNING, ips=["10.0.0.1"]),
+                events=(pod_warning("Unhealthy", "Readiness probe failed: 503"),),
+            ),
             "its pod runs and is not ready: Readiness probe failed: 503",
             "check the readiness probe",
         ),
         (boxed(RUNNING), "its pod is starting: Pod is Running but not Ready", ""),
-        (boxed(NO_POD), "its pod has not been created yet", ""),
+        (scene(BOUND, sandbox=box_with(NO_POD, node="")), "its pod has not been created yet", ""),
+        (
+            boxed(PENDING, events=(pod_warning("Unhealthy", "Readiness probe failed: of an earlier pod"),)),
+            "its pod is starting",
+            "",
+        ),
         (boxed(PENDING), "its pod is starting: Pod exists with phase: Pending", ""),
         # events that say nothing about this pod, or nothing bad
         (boxed(PENDING, events=(pod_warning("Failed", "image", name="other"),)), "its pod is starting", ""),
@@ -235,7 +254,7 @@ def test_ready_claim_has_no_blocker() -> None:
 
 
 def test_waiting_claim_gets_no_advice() -> None:
-    for observed in (boxed(PENDING), boxed(NO_POD), scene(claim_with())):
+    for observed in (boxed(PENDING), scene(BOUND, sandbox=box_with(NO_POD, node="")), scene(claim_with())):
         found = blocker(observed)
         assert isinstance(found, Blocker)
         assert found.advice == ""

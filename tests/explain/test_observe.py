@@ -83,6 +83,8 @@ async def trouble(client: Client, *, named: bool = True) -> None:
         "labels": {labels.CLAIM_UID: claim["metadata"]["uid"]},
         "ownerReferences": [owner_reference(claim, controller=True)],
     }
+    scheduled = {**READY, "type": "PodScheduled", "status": "True", "reason": "PodScheduled", "message": ""}
+    status = {"conditions": [pending, scheduled]}
     await make(client, SANDBOX, "box", status, metadata=metadata, spec={"podTemplate": pod_template()})
     made = await client.create(POD, pod("box"), NS)
     waiting = {"name": "main", "ready": False, "restartCount": 0, "image": "", "imageID": ""}
@@ -90,8 +92,9 @@ async def trouble(client: Client, *, named: bool = True) -> None:
     body = {"status": {"phase": "Pending", "containerStatuses": [waiting]}}
     await client.patch(POD, "box", MergePatch(body), NS, subresource="status")
     about = {"apiVersion": "v1", "kind": "Pod", "name": "box", "namespace": NS, "uid": made["metadata"]["uid"]}
-    event = {"involvedObject": about, "type": "Warning", "reason": "Failed", "message": "image: told in an event"}
-    await make(client, CORE_EVENT, "box.1", **event)
+    await make(client, CORE_EVENT, "box.1", involvedObject=about, type="Normal", reason="Pulling", message="")
+    event = {"involvedObject": about, "type": "Warning", "reason": "Failed", "message": "seen in an event"}
+    await make(client, CORE_EVENT, "box.2", **event)
 
 
 async def sentence(client: Client, server: ApiServer) -> str:
@@ -113,7 +116,7 @@ async def test_events_explain_without_permission_for_pods(server: ApiServer, cli
     alice = server.client(ALICE)
     with pytest.raises(Forbidden):
         await alice.get(POD, "box", NS)
-    assert (await sentence(alice, server)).endswith("an image cannot be pulled: image: told in an event.")
+    assert (await sentence(alice, server)).endswith("an image cannot be pulled: seen in an event.")
     assert (await observe_claim(alice, NS, "mine", server.clock.now())).unseen == {"pods"}
 
 
@@ -127,7 +130,7 @@ async def test_field_rejected_by_the_node_is_named(server: ApiServer, client: Cl
     body = {"status": {"phase": "Failed", "containerStatuses": None, **why}}
     made = await client.patch(POD, "box", MergePatch(body), NS, subresource="status")
     about = {"apiVersion": "v1", "kind": "Pod", "name": "box", "namespace": NS, "uid": made["metadata"]["uid"]}
-    await make(client, CORE_EVENT, "box.2", involvedObject=about, type="Warning", **why)
+    await make(client, CORE_EVENT, "box.3", involvedObject=about, type="Warning", **why)
     await allow(client, *OWN, CORE_EVENT, *([POD] if sees_pods else []))
     told = await sentence(server.client(ALICE), server)
     assert f"has ended: Pod failed: {unsupported_fields.REASON}: {unsupported_fields.message(refused)}" in told

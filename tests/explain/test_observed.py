@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from sandpool.api.views import ClaimView
 from sandpool.explain.observed import EventView, IdleContainer, idle_containers, waits_before
+from tests.explain.scenes import claim_with, pod_event, pod_warning, scene
 from tests.support.claim_objects import claim
 
 AT = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -27,10 +29,54 @@ def test_event_is_read_from_both_groups(when: dict[str, Any]) -> None:
     about = {"kind": "Pod", "name": "box", "uid": "u"}
     event = {"metadata": {}, "involvedObject": about, "type": "Warning", "reason": "R", "message": "m", **when}
     assert EventView.from_object(event) == EventView("Pod", "box", "u", "Warning", "R", "m", AT)
+    about |= {"fieldPath": "spec.containers{c}"}
+    found = EventView.from_object({**event, "action": "Pulling"})
+    assert (found.action, found.field_path) == ("Pulling", "spec.containers{c}")
 
 
 def test_empty_event_is_read() -> None:
     assert EventView.from_object({"metadata": {}}) == EventView("", "", "", "", "", "", None)
+
+
+FAILED = pod_warning("Failed", "Error: the image and its container")
+PULLING, PULLED = pod_event("Pulling"), pod_event("Pulled")
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "fails"),
+    [
+        ((), (), False),  # the other events have expired
+        ((PULLING,), (), True),
+        ((PULLED,), (), False),
+        ((PULLING, PULLED), (), False),
+        ((PULLED, PULLING), (), True),  # a second pull
+        ((), (PULLING,), True),  # the next attempt moved the event
+        ((PULLED,), (PULLING,), False),
+        ((), (PULLING, PULLED), False),  # may have been either
+        ((PULLING, pod_event("Pulled", container="sidecar")), (), True),
+        ((pod_event("Pulling", container="sidecar"),), (), False),
+        ((pod_event("Pulling", name="other"),), (), False),
+    ],
+)
+def test_pull_failure_follows_from_the_order_of_events(
+    earlier: tuple[EventView, ...], later: tuple[EventView, ...], fails: bool
+) -> None:
+    observed = scene(claim_with(), events=(*earlier, FAILED, *later))
+    assert observed.is_pull_failure(FAILED) == fails
+
+
+@pytest.mark.parametrize(
+    ("event", "fails"),
+    [
+        (pod_warning("InspectFailed", ""), True),
+        (pod_warning("ErrImageNeverPull", ""), True),
+        (pod_warning("BackOff", "Back-off restarting failed container image"), False),
+        (replace(FAILED, action="Pulling"), True),
+        (replace(FAILED, action="Starting"), False),
+    ],
+)
+def test_pull_failure_follows_from_reason_and_action(event: EventView, fails: bool) -> None:
+    assert scene(claim_with(), events=(event,)).is_pull_failure(event) == fails
 
 
 @pytest.mark.parametrize(

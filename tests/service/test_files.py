@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from sandpool.service.commands import Commands
 from sandpool.service.errors import FileError
 from sandpool.service.files import Files
+from sandpool.service.filesystem import DiskFull
 from sandpool.service.sandboxes import Sandbox
 from tests.support.fake_pod_client import FakePodClient, PlayedSession
 
@@ -41,8 +43,15 @@ def files(inside: Path) -> Files:
     return files_of(inside)
 
 
-def files_of(inside: Path, largest: int | None = None, user: int | None = None) -> Files:
-    """Files of a sandbox with a user in which no file may have more than ``largest`` bytes."""
+def files_of(
+    inside: Path,
+    largest: int | None = None,
+    user: int | None = None,
+    wrapper: Sequence[str] = (),
+) -> Files:
+    """Files of a sandbox with a user in which no file may have more than ``largest`` bytes.
+
+    ``wrapper`` is a command that runs the commands of the sandbox."""
 
     def limit_files() -> None:
         if largest is not None:
@@ -51,6 +60,7 @@ def files_of(inside: Path, largest: int | None = None, user: int | None = None) 
 
     async def play(session: PlayedSession) -> int:
         process = await asyncio.create_subprocess_exec(
+            *wrapper,
             *session.options.command,
             cwd=inside,
             preexec_fn=limit_files,
@@ -172,10 +182,10 @@ async def test_upload_that_ends_early_changes_nothing(inside: Path, outside: Pat
         (place / "large").write_text("old")
     before = described(inside)
     (outside / "large").write_bytes(bytes(200_000))
-    with pytest.raises(FileError, match="in the sandbox: its disk is full"):
+    with pytest.raises(FileError, match=r"cannot write .* in the sandbox"):
         await files_of(inside, largest=100_000).upload(BOX, outside / "large", destination)
     (outside / "small").write_text("small")
-    with pytest.raises(FileError, match="in the sandbox: its disk is full"):
+    with pytest.raises(FileError, match=r"cannot write .* in the sandbox"):
         await files_of(inside, largest=100_000).upload(BOX, f"{outside}/.", destination)
     after = {name: about for name, about in described(inside).items() if about != "directory"}
     assert after == {name: about for name, about in before.items() if about != "directory"}
@@ -211,7 +221,7 @@ async def test_read_only_directories_are_uploaded_by_a_user_without_privileges(i
     await box.upload(BOX, outside / "tree", "")
     assert described(inside / "tree") == described(outside / "tree")
     (outside / "tree/large").write_bytes(bytes(200_000))
-    with pytest.raises(FileError, match="its disk is full"):
+    with pytest.raises(FileError, match="cannot write other"):
         await files_of(inside, user=user, largest=100_000).upload(BOX, outside / "tree", "other")
     assert os.listdir(inside) == ["tree"]
 
@@ -326,15 +336,42 @@ async def test_downloaded_files_have_no_special_bits(outside: Path) -> None:
     assert (status.st_mode & 0o7777, status.st_uid) == (0o755, os.getuid())
 
 
-async def test_full_disk_of_the_sandbox_is_named(outside: Path) -> None:
+@pytest.mark.parametrize("destination", ["", "new/place/"])
+async def test_full_disk_of_the_sandbox_is_named(inside: Path, outside: Path, destination: str) -> None:
+    """No file may be as large as the block that the check writes."""
+    (outside / "file").write_bytes(bytes(200_000))
+    with pytest.raises(DiskFull, match="in the sandbox: its disk is full"):
+        await files_of(inside, largest=50_000).upload(BOX, outside / "file", destination)
+    assert below(inside) == set()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="mounts a small disk")
+@pytest.mark.parametrize("mounted", [".", "tree/disk"])
+async def test_disk_without_free_blocks_is_full(inside: Path, outside: Path, mounted: str) -> None:
+    (inside / mounted).mkdir(parents=True, exist_ok=True)
+    (outside / "tree/disk").mkdir(parents=True)
+    (outside / "tree/disk/file").write_bytes(bytes(200_000))
+    mounting = (
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        f'mount -t tmpfs -o size=64k none {mounted} && cd . && exec "$@"',
+        "sh",
+    )
+    box = files_of(inside, wrapper=mounting)
+    with pytest.raises(DiskFull, match="in the sandbox: its disk is full"):
+        await box.upload(BOX, outside / "tree", "")
+
+
+@pytest.mark.parametrize(
+    "errors", [b"tar: file: Wrote only 2560 of 10240 bytes\n", b"No space left on device: a name\n"]
+)
+async def test_text_of_tar_is_shown_and_not_interpreted(outside: Path, errors: bytes) -> None:
     (outside / "file").write_text("x")
-
-    async def play(session: PlayedSession) -> int:
-        session.write(b"tar: file: Wrote only 2560 of 10240 bytes\n", 2)
-        return 2
-
-    with pytest.raises(FileError, match="in the sandbox: its disk is full"):
-        await Files(Commands(FakePodClient(play))).upload(BOX, outside / "file", "")
+    with pytest.raises(FileError, match=errors.decode().strip()) as error:
+        await played(b"", errors, 2).upload(BOX, outside / "file", "")
+    assert not isinstance(error.value, DiskFull)
 
 
 async def test_copy_that_ends_early_leaves_no_partial_file(outside: Path) -> None:

@@ -12,7 +12,16 @@ import pytest_asyncio
 from sandpool.service import filesystem
 from sandpool.service.commands import Commands
 from sandpool.service.errors import FileError
-from sandpool.service.filesystem import Entry, EntryType, FileExists, Filesystem, IsDirectory, NoSuchFile, NotDirectory
+from sandpool.service.filesystem import (
+    DiskFull,
+    Entry,
+    EntryType,
+    FileExists,
+    Filesystem,
+    IsDirectory,
+    NoSuchFile,
+    NotDirectory,
+)
 from sandpool.service.sandboxes import Sandbox
 from tests.support.fake_pod_client import FakePodClient, PlayedSession
 from tests.support.local_commands import LocalCommands
@@ -116,6 +125,24 @@ async def test_errors_have_types(files: Filesystem, tmp_path: Path) -> None:
     ):
         with pytest.raises(error):
             await work()
+
+
+@pytest.mark.parametrize(("largest", "error"), [(50_000, DiskFull), (100_000, FileError)])
+async def test_full_disk_is_found_by_writing(tmp_path: Path, largest: int, error: type[FileError]) -> None:
+    """No file may be as large as the block that the check writes, or one may: then another cause is shown."""
+    commands = LocalCommands(tmp_path)
+
+    async def play(session: PlayedSession) -> int | str:
+        limited = ("prlimit", f"--fsize={largest}", "env", "--ignore-signal=XFSZ", *session.options.command)
+        session.options = session.options._replace(command=limited)
+        return await commands.play(session)
+
+    pods = FakePodClient(play)
+    with pytest.raises(FileError) as raised:
+        await Filesystem(Commands(pods)).write(BOX, "new/x", pieces(bytes(200_000)))
+    await pods.close()
+    assert type(raised.value) is error
+    assert os.listdir(tmp_path / "new") == ["x"]
 
 
 async def test_names_are_no_options_and_home_is_known(files: Filesystem, tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from typing import Final
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
+#: The action of our node's events about images.
+PULLING: Final = "Pulling"
 
 SANDBOX_CONTROLLER: Final = "sandbox-controller"
 CLAIM_CONTROLLER: Final = "sandboxclaim-controller"

@@ -14,15 +14,14 @@ from sandpool.api import labels
 from sandpool.api.conditions import FALSE, TRUE, find_condition
 from sandpool.api.kinds import SANDBOX, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.views import SandboxView, WarmPoolView
-from sandpool.explain.observed import CRASHING, REFUSED, EventView, Observed
+from sandpool.explain.observed import CRASHING, FAILED, PULL_FAILURES, REFUSED, EventView, Observed
 
 #: A running controller observes a claim much sooner.
 UNATTENDED_SECONDS: Final = 10.0
 
 _PULLING: Final = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
-_QUOTA: Final = "exceeded quota"  # in the message of kube-apiserver
-# Reasons of pod events, as written by kubelets, schedulers and our node.
-_FAILED, _BACK_OFF, _UNHEALTHY, _UNSCHEDULED = "Failed", "BackOff", "Unhealthy", "FailedScheduling"
+# Reasons of warnings about pods, as written by kubelets, schedulers and our node.
+_BACK_OFF, _UNHEALTHY, _UNSCHEDULED = "BackOff", "Unhealthy", "FailedScheduling"
 _MOUNTING: Final = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 _UNSUPPORTED: Final = "UnsupportedField"
 
@@ -86,9 +85,9 @@ def _without_sandbox(observed: Observed) -> Blocker:
         )
     if ready is not None and reason in (api.WARM_POOL_NOT_FOUND, api.TEMPLATE_NOT_FOUND):
         return _lacking(observed, reason, ready["message"])
-    if ready is not None and _QUOTA in ready["message"]:
-        return _quota(ready["message"])
     if ready is not None and reason == api.RECONCILER_ERROR:
+        if _is_quota(ready["message"]):
+            return _quota(ready["message"])
         return Blocker(f"the controller cannot serve it: {ready['message']}", "fix the cause that the message names")
     if ready is not None and reason in (api.ADOPTION_CONFLICT, api.SANDBOX_CREATE_PENDING[0]):
         return Blocker(f"a sandbox is being assigned to it: {ready['message']}")
@@ -112,9 +111,9 @@ def _of_pool(observed: Observed, pool: WarmPoolView | None) -> Blocker:
     if pool is None:
         return Blocker("it is waiting for a sandbox")
     progress = find_condition(pool.status.conditions, api.PROGRESSING)
-    if progress is not None and _QUOTA in progress["message"]:
-        return _quota(progress["message"])
     if progress is not None and progress["status"] == FALSE:
+        if progress["reason"] == api.CREATION_FAILING and _is_quota(progress["message"]):
+            return _quota(progress["message"])
         advice = {
             api.CREATION_FAILING: "fix the cause that the message names; the pool retries by itself",
             api.SIZE_LIMITED: f"ask an administrator for a higher {labels.MAX_WARM_SANDBOXES} on the namespace",
@@ -157,8 +156,6 @@ def _of_sandbox(observed: Observed, sandbox: SandboxView) -> Blocker:
     if ready["status"] == TRUE:
         return Blocker(f"its {name} is ready; the claim's status is about to be updated")
     message, reason = ready["message"], ready["reason"]
-    if _QUOTA in message:
-        return _quota(message)
     if reason == api.SANDBOX_EXPIRED[0]:
         return Blocker(f"its {name} has expired", "create a new claim")
     if sandbox.asleep:
@@ -167,6 +164,8 @@ def _of_sandbox(observed: Observed, sandbox: SandboxView) -> Blocker:
         return Blocker(f"its {name} is suspended", "resume it: set operatingMode to Running")
     if reason == api.MULTIPLE_PODS:
         return Blocker(f"its {name} has several pods: {message}", "delete all of them but one")
+    if reason == api.RECONCILER_ERROR and _is_quota(message):
+        return _quota(message)
     if reason == api.RECONCILER_ERROR:
         return Blocker(f"its {name} cannot be created: {message}", "fix the cause that the message names")
     if reason in (api.POD_SUCCEEDED[0], api.POD_FAILED[0]):
@@ -199,7 +198,7 @@ def pod_blocker(observed: Observed, sandbox: SandboxView, message: str) -> Block
             return Blocker(
                 f'container "{container.name}" does not start: {told}', "fix the cause that the message names"
             )
-    return _by_events(observed, message)
+    return _by_events(observed, sandbox, message)
 
 
 def _ends(restarts: int) -> str:
@@ -209,19 +208,20 @@ def _ends(restarts: int) -> str:
     return "was restarted once" if restarts == 1 else f"was restarted {restarts} times"
 
 
-def _by_events(observed: Observed, message: str) -> Blocker:
+def _by_events(observed: Observed, sandbox: SandboxView, message: str) -> Blocker:
     """The cause by the pod's events, if container statuses are empty or cannot be read."""
     if (unmounted := observed.warning(*_MOUNTING)) is not None:
         return Blocker(f"its pod cannot be set up: {unmounted.note}", "fix the cause that the message names")
-    if (failed := observed.warning(_FAILED, _BACK_OFF)) is not None:
-        if "image" in failed.note.lower():
+    if (failed := observed.warning(FAILED, _BACK_OFF, *PULL_FAILURES)) is not None:
+        if observed.is_pull_failure(failed):
             return _image(failed.note)
         if failed.reason == _BACK_OFF:
             return _crash(failed.note)
         return Blocker(f"a container does not start: {failed.note}", "fix the cause that the message names")
-    if message.startswith(api.POD_NOT_READY) and (probe := observed.warning(_UNHEALTHY)) is not None:
+    status = sandbox.status
+    if status.pod_ips and (probe := observed.warning(_UNHEALTHY)) is not None:
         return Blocker(f"its pod runs and is not ready: {probe.note}", "check the readiness probe and the logs")
-    if message.startswith(api.POD_MISSING):
+    if status.condition(api.READY) is not None and status.condition(api.POD_SCHEDULED) is None and not status.node_name:
         return Blocker("its pod has not been created yet")
     return Blocker(f"its pod is starting: {message}")
 
@@ -232,6 +232,11 @@ def _image(told: str) -> Blocker:
 
 def _crash(told: str) -> Blocker:
     return Blocker(f"its pod keeps crashing: {told}", "find the cause in its logs, and fix the template")
+
+
+def _is_quota(message: str) -> bool:
+    """Whether kube-apiserver refused an object because of a quota. Its error has no cause but the text."""
+    return "exceeded quota" in message
 
 
 def _quota(told: str) -> Blocker:

@@ -17,13 +17,17 @@ from sandpool.api.conditions import (
     VOLUME_CLAIM_TEMPLATES_ERROR,
     find_condition,
 )
-from sandpool.api.events import WARNING
+from sandpool.api.events import PULLING, WARNING
 from sandpool.api.kinds import POD
 from sandpool.api.resource import Object, SharedObject
 from sandpool.api.views import ClaimView, SandboxView, WarmPoolView, parse_time
 from sandpool.api.views.pod import OOM_KILLED, ContainerEnd
 
 CRASHING: Final = "CrashLoopBackOff"
+#: Reasons of warnings about pods, as written by kubelets and our node.
+FAILED: Final = "Failed"
+PULL_FAILURES: Final = ("InspectFailed", "ErrImageNeverPull")
+_PULLING, _PULLED = _PULLS = ("Pulling", "Pulled")  # normal events of kubelets
 #: Reasons of a claim that gets no sandbox until it, its template or its pool changes.
 REFUSED: Final = (INVALID_METADATA, ENV_VARS_INJECTION_REJECTED, VOLUME_CLAIM_TEMPLATES_ERROR)
 
@@ -39,6 +43,8 @@ class EventView:
     reason: str
     note: str
     at: datetime | None
+    action: str = ""  # empty in events of kubelets
+    field_path: str = ""  # the container, in events about one
 
     @classmethod
     def from_object(cls, event: Object) -> EventView:
@@ -53,6 +59,8 @@ class EventView:
             event.get("reason") or "",
             event.get("message") or "",
             parse_time(at),
+            event.get("action") or "",
+            about.get("fieldPath") or "",
         )
 
 
@@ -103,6 +111,28 @@ class Observed:
             and event.reason in reasons
             and (event.at is None or since is None or event.at >= since)
         )
+
+    def is_pull_failure(self, event: EventView) -> bool:
+        """Whether a warning of a node is about an image that cannot be pulled.
+
+        Kubelets report failures to pull and to start a container with the same reason. The order of their other events
+        tells which: a pull begins with Pulling and ends with Pulled. Repeated events move to their last occurrence.
+        """
+        if event.action == PULLING or event.reason in PULL_FAILURES:
+            return True
+        if event.reason != FAILED:
+            return False
+        container = (event.kind, event.name, event.uid, event.field_path)
+        earlier, later = list[str](), list[str]()
+        reasons = earlier
+        for each in self.events:
+            if each is event:
+                reasons = later
+            elif each.reason in _PULLS and (each.kind, each.name, each.uid, each.field_path) == container:
+                reasons.append(each.reason)
+        if earlier:
+            return earlier[-1] == _PULLING
+        return _PULLING in later and _PULLED not in later
 
 
 def _last(events: Iterable[EventView]) -> EventView | None:

@@ -21,6 +21,7 @@ from typing import IO, Any, Final, cast
 from sandpool.kube.pod_client import STDERR
 from sandpool.service.commands import NOT_FOUND, Command, Commands, Result
 from sandpool.service.errors import FileError
+from sandpool.service.filesystem import FAIL_SCRIPT, FULL, DiskFull
 from sandpool.service.sandboxes import Sandbox
 
 _PIECE: Final = 1 << 17
@@ -29,8 +30,10 @@ _TYPES: Final = {b"d": "directory", b"f": "file", b"n": "nothing", b"": "nothing
 _PROBE: Final = 'if [ -d "$0" ]; then echo d; elif [ -e "$0" ] || [ -L "$0" ]; then echo f; else echo n; fi'
 # Files go to their places when all are complete: a full disk or a broken connection leaves no file that looks whole.
 # Directories that exist are merged, everything else is moved, with one process for each tree that is new.
-_UNPACK: Final = """
-to=$0 new=$0/$1
+_UNPACK: Final = (
+    FAIL_SCRIPT
+    + """
+to=$0 new=$0/$1 at=$0
 place() {  # a directory moves only while its user may write to it
     if [ ! -d "$1" ] || [ -L "$1" ] || [ -w "$1" ]; then mv -f "$1" "$2"; return; fi
     chmod u+w "$1" && mv -f "$1" "$2" && chmod u-w "$2"
@@ -41,7 +44,7 @@ merge() {
         if [ ! -e "$one" ] && [ ! -L "$one" ]; then continue; fi
         if [ -L "$one" ] && [ -L "$2/${one##*/}" ]; then rm -f "$2/${one##*/}"; fi
         if [ ! -d "$2/${one##*/}" ]; then
-            place "$one" "$2/${one##*/}" || return
+            place "$one" "$2/${one##*/}" || { at=$2; return 1; }
         elif [ -d "$one" ] && [ ! -L "$one" ]; then
             merge "$one" "$2/${one##*/}" || return
         else
@@ -50,21 +53,18 @@ merge() {
         fi
     done
 }
-mkdir -p "$to" && mkdir "$new" || exit
+{ mkdir -p "$to" && mkdir "$new"; } || fail "$to"
 trap 'rm -rf "$new" 2>/dev/null || { chmod -R u+w "$new" && rm -rf "$new"; }' EXIT
 trap 'exit 1' HUP INT TERM
-tar -xof - -C "$new" || exit
-merge "$new" "$to"
+{ tar -xof - -C "$new" && merge "$new" "$to"; } || fail "$at"
 """
+)
 _PACK: Final = 'cd "$0" && exec tar -cf - "$1"'
 
 # Bytes of the output of a sandbox's tar or sh that are kept.
 _MAX_OUTPUT: Final = 1 << 16
 # Bytes of all headers between the contents of two members; tarfile holds them in memory.
 _MAX_HEADERS: Final = 1 << 20
-
-# What GNU tar and BusyBox say.
-_DISK_FULL: Final = ("No space left", "Wrote only")
 
 #: Receives the number of bytes that are copied.
 Progress = Callable[[int], None]
@@ -203,13 +203,12 @@ def _raise_unless_done(result: Result, what: str) -> None:
         return
     if result.exit_code == NOT_FOUND:
         raise FileError(f"{what}: its image has no tar", "Use an image with tar to copy files.")
-    said = [line for line in result.stderr.decode(errors="replace").splitlines() if line.strip()]
-    # tar says at the end that it has failed, which is known.
-    reason = next((line for line in said if "exit delayed" not in line and "not recoverable" not in line), "")
-    if any(text in line for text in _DISK_FULL for line in said):
-        raise FileError(
+    if result.exit_code == FULL:
+        raise DiskFull(
             f"{what}: its disk is full", "Remove files there, or use a template with more ephemeral-storage."
         )
+    # tar reports the cause first, and at the end that it has failed.
+    reason = next((line for line in result.stderr.decode(errors="replace").splitlines() if line.strip()), "")
     raise FileError(f"{what}: {reason}" if reason else f"{what}: exit code {result.exit_code}")
 
 

@@ -30,10 +30,24 @@ _LARGE: Final = 1 << 17
 
 # Exit codes of the scripts.
 _MISSING, _DIRECTORY, _EXISTS, _NO_DIRECTORY = 81, 82, 83, 84
+FULL: Final = 85
 _MAX_ERRORS: Final = 1 << 14
 _FIELDS: Final = 9
-_DISK_FULL: Final = ("No space left", "Wrote only")
 
+#: Defines ``fail``, which ends a script after a failed write to a path: with ``FULL`` if the disk is full, else with
+#: the code of the failure. Messages and codes of tools differ between images and languages, so it writes a block there.
+FAIL_SCRIPT: Final = f"""
+fail() {{
+    code=$? place=$1
+    until [ -d "$place" ]; do place=$(dirname "$place"); done
+    if [ -w "$place" ] && command -v mktemp >/dev/null; then
+        probe=$(mktemp "$place/.sandpool-XXXXXX" 2>/dev/null) || exit {FULL}
+        printf %65536s "" 2>/dev/null >"$probe" || code={FULL}
+        rm -f "$probe"
+    fi
+    exit "$code"
+}}
+"""
 # Sets p to the absolute form of $1.
 _ABSOLUTE: Final = 'case $1 in "~"|"~/"*) p=$HOME${1#"~"};; /*) p=$1;; *) p=$PWD/$1;; esac\n'
 # Prints entries as fields that end with NUL: type, type of a link's target, mode, size, time, user, group, path, target
@@ -62,18 +76,19 @@ _LIST: Final = (
     'describe "${p%/}/" -mindepth 1 -maxdepth "$2"'
 )
 _MAKE: Final = (
-    f'{_DESCRIBE}{_ABSOLUTE}[ ! -d "$p" ] || exit {_EXISTS}; [ ! -e "$p" ] || exit {_NO_DIRECTORY}; '
-    'mkdir -p "$p" && describe "$p" -maxdepth 0'
+    f'{_DESCRIBE}{FAIL_SCRIPT}{_ABSOLUTE}[ ! -d "$p" ] || exit {_EXISTS}; [ ! -e "$p" ] || exit {_NO_DIRECTORY}; '
+    'mkdir -p "$p" || fail "$p"; describe "$p" -maxdepth 0'
 )
 _MOVE: Final = (
-    f'{_DESCRIBE}{_ABSOLUTE}from=$p; [ -e "$p" ] || [ -L "$p" ] || exit {_MISSING}; shift\n{_ABSOLUTE}'
-    f'[ ! -d "$p" ] || exit {_EXISTS}; mkdir -p "$(dirname "$p")" && mv -f "$from" "$p" && describe "$p" -maxdepth 0'
+    f'{_DESCRIBE}{FAIL_SCRIPT}{_ABSOLUTE}from=$p; [ -e "$p" ] || [ -L "$p" ] || exit {_MISSING}; shift\n{_ABSOLUTE}'
+    f'[ ! -d "$p" ] || exit {_EXISTS}; {{ mkdir -p "$(dirname "$p")" && mv -f "$from" "$p"; }} || fail "$p"; '
+    'describe "$p" -maxdepth 0'
 )
 _REMOVE: Final = f'{_ABSOLUTE}exec rm -rf "$p"'
 _READ: Final = f'{_ABSOLUTE}[ -e "$p" ] || exit {_MISSING}; [ ! -d "$p" ] || exit {_DIRECTORY}; echo; exec cat "$p"'
 _WRITE: Final = (
-    f'{_DESCRIBE}{_ABSOLUTE}[ ! -d "$p" ] || exit {_DIRECTORY}; mkdir -p "$(dirname "$p")" || exit; '
-    'cat >"$p" && describe "$p" -maxdepth 0'
+    f'{_DESCRIBE}{FAIL_SCRIPT}{_ABSOLUTE}[ ! -d "$p" ] || exit {_DIRECTORY}; '
+    '{ mkdir -p "$(dirname "$p")" && cat >"$p"; } || fail "$p"; describe "$p" -maxdepth 0'
 )
 
 
@@ -267,7 +282,7 @@ def _fail(code: int, path: str, stderr: bytes | bytearray) -> NoReturn:
         raise FileExists(f"{path} exists already")
     if code == _NO_DIRECTORY:
         raise NotDirectory(f"{path} is not a directory")
-    said = stderr.decode(errors="replace").strip()
-    if any(text in said for text in _DISK_FULL):
+    if code == FULL:
         raise DiskFull(f"cannot write {path}: its disk is full", "Remove files, or use a template with more disk.")
-    raise FileError(f"cannot work on {path}: {said or f'exit code {code}'}")
+    reason = stderr.decode(errors="replace").strip()
+    raise FileError(f"cannot work on {path}: {reason or f'exit code {code}'}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from sandpool.api.kinds import CONFIG_MAP, POD, RUNTIME_CLASS, SECRET, SERVICE
+from sandpool.api.kinds import CONFIG_MAP, EVENT, POD, RUNTIME_CLASS, SECRET, SERVICE
 from sandpool.api.labels import FREEZE_WHILE_WARM, WARM_POOL
 from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import ServiceUnavailable
@@ -158,6 +158,8 @@ async def test_image_failure_is_reported_and_retried(rig: NodeRig) -> None:
     await rig.create()
     assert (await rig.state())["state"]["waiting"] == {"reason": "ErrImagePull", "message": "no such host"}
     assert ("Failed", "Error: ErrImagePull: no such host") in await rig.events()
+    (warning,) = [each for each in (await rig.client.list(EVENT, "default"))["items"] if each["reason"] == "Failed"]
+    assert warning["action"] == "Pulling", "clients know the cause without reading the note"
     assert len(rig.status_writes()) == 1
     await rig.passes(100)
     assert (await rig.state())["state"]["waiting"] == {

@@ -208,7 +208,7 @@ def ready(sandbox: SandboxView, state: ChildrenState) -> ConditionValue:
     if pod is not None and pod.ended:
         return ConditionValue(api.FALSE, *_end(pod))
     message = _pod_message(pod)
-    is_ready = message == api.POD_READY
+    is_ready = pod is not None and pod.phase == RUNNING and pod.ready and pod.ips != ()
     if sandbox.service or (sandbox.service is None and state.service):
         message += api.SERVICE_EXISTS if state.service else api.SERVICE_MISSING
         is_ready = is_ready and bool(state.service)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from sandpool.api.events import NORMAL, WARNING, EventSpec
+from sandpool.api.events import NORMAL, PULLING, WARNING, EventSpec
 from sandpool.node.pods.spec import ProbeKind
 
 NODE_AGENT: Final = "sandpool-node"
@@ -24,11 +25,16 @@ def rejected(reason: str, message: str) -> EventSpec:
 
 
 def pulled(image: str) -> EventSpec:
-    return _normal("Pulled", "Pulling", f'Successfully pulled image "{image}"')
+    return _normal("Pulled", PULLING, f'Successfully pulled image "{image}"')
 
 
 def started(container: str) -> EventSpec:
     return _normal("Started", "Starting", f"Started container {container}")
+
+
+def pull_failed(reason: str, message: str) -> EventSpec:
+    """The reason and note are those of ``failed``; the action tells clients that the image is the cause."""
+    return replace(failed(reason, message), action=PULLING)
 
 
 def failed(reason: str, message: str) -> EventSpec:

@@ -287,7 +287,8 @@ class PodWorker:
         except (ImageFailure, ConfigError, VolumeFailure, RuntimeFailure, ApiError, OSError) as error:
             reason = error.reason if isinstance(error, ImageFailure) else reason
             reason = "CreateContainerConfigError" if isinstance(error, ConfigError) else reason
-            self.record_event(events.failed(reason, str(error)))
+            warning = events.pull_failed if isinstance(error, ImageFailure) else events.failed
+            self.record_event(warning(reason, str(error)))
             problem, image_id = FailureReason(reason, str(error)), image.id if image else ""
             rejected = reason == "RunContainerError" and isinstance(error, RuntimeFailure)
             if rejected and not pod.restarts(container, START_ERROR_CODE):
