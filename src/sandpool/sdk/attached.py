@@ -170,6 +170,7 @@ class AsyncShell(_Attached):
     size = (80, 24)
 
     async def start(self) -> Self:
+        """Start the shell. A second call has no effect."""
         if self._running is None:
             await super().start()
             await self.resize(*self.size)

@@ -401,6 +401,7 @@ class Template(_Blocking[AsyncTemplate]):
 
     @property
     def name(self) -> str:
+        """The name of the template."""
         return self._async.name
 
 
@@ -414,6 +415,7 @@ class Pool(_Blocking[AsyncPool]):
 
     @property
     def name(self) -> str:
+        """The name of the pool."""
         return self._async.name
 
 

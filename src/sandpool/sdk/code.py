@@ -59,6 +59,7 @@ class Rich:
 
     @classmethod
     def of(cls, shown: Mapping[str, Any]) -> Self:
+        """Parse what the code session sent. Formats that it did not offer stay None."""
         offered: dict[str, Any] = {
             **{name: str(shown[name]) for name in ("svg", "html", "markdown", "latex") if name in shown},
             **{name: base64.b64decode(shown[name]) for name in ("png", "jpeg") if name in shown},
@@ -325,6 +326,7 @@ class AsyncCode:
         return AsyncCodeSession(self._commands, self._sandbox, self._diagnosed)
 
     async def close(self) -> None:
+        """End the default session, if it has started."""
         if self._default is not None:
             with suppress(OSError, SandboxLost):
                 await self._default.close()

@@ -26,6 +26,7 @@ class PoolStatus(NamedTuple):
 
     @classmethod
     def of(cls, pool: Pool) -> Self:
+        """Take the status from a pool of the service layer."""
         return cls(pool.desired, pool.ready, pool.template, pool.problem)
 
 

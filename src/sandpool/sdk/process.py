@@ -182,6 +182,7 @@ class AsyncProcesses:
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
     ) -> AsyncProcess:
+        """Start a command in the background; see ``AsyncSandbox.start``. Raises ``SandpoolError``."""
         process = self.get(secrets.token_hex(6) if id is None else id)
         words = ("sh", "-c", command) if isinstance(command, str) else tuple(command)
         if not words or not words[0]:
@@ -199,11 +200,13 @@ class AsyncProcesses:
         return process
 
     def get(self, process_id: str) -> AsyncProcess:
+        """Return the process with this ID, without asking the sandbox for it. Raises ``ValueError`` for no valid ID."""
         if not _ID.fullmatch(process_id):
             raise ValueError(f'no ID of a process: "{process_id}"; use up to 63 letters, digits, ".", "_" and "-"')
         return AsyncProcess(self._commands, self._sandbox, self._diagnosed, process_id)
 
     async def list(self) -> list[AsyncProcess]:
+        """List the background processes, including those that have ended."""
         async with self._diagnosed():
             listed = await self._commands.run(self._sandbox, Command(("sh", "-c", _LIST)), max_output=1 << 20)
         names = listed.stdout.decode(errors="replace").splitlines()

@@ -22,10 +22,12 @@ class Output(NamedTuple):
 
     @property
     def text(self) -> str:
+        """The data as text. Bytes that are not UTF-8 are replaced."""
         return self.data.decode(errors="replace")
 
     @classmethod
     def of(cls, piece: pod_client.Output) -> Self:
+        """Take a piece from the stream of an exec request."""
         return cls("stderr" if piece.stream == pod_client.STDERR else "stdout", piece.data)
 
 
@@ -43,6 +45,7 @@ class Result:
 
     @classmethod
     def of(cls, exit_code: int, stdout: KeptOutput, stderr: KeptOutput, timed_out: bool = False) -> Self:
+        """Combine an exit code with the output that was kept."""
         return cls(exit_code, stdout.content, stderr.content, timed_out, stdout.dropped, stderr.dropped)
 
     @property
@@ -62,14 +65,17 @@ class Result:
 
     @property
     def stdout(self) -> str:
+        """Standard output as text. Bytes that are not UTF-8 are replaced."""
         return self.stdout_bytes.decode(errors="replace")
 
     @property
     def stderr(self) -> str:
+        """Standard error as text. Bytes that are not UTF-8 are replaced."""
         return self.stderr_bytes.decode(errors="replace")
 
     @property
     def ok(self) -> bool:
+        """Whether the command ended with exit code 0."""
         return self.exit_code == 0
 
     def check(self) -> Self:

@@ -55,6 +55,7 @@ class TaskMap:
         self._show: Progress = _ignore
 
     async def run(self, inputs: list[Any], parallelism: int, progress: Progress | bool) -> list[Any]:
+        """Run the task for every input and return the results in their order; see ``AsyncClient.map``."""
         if parallelism < 1:
             raise Refused("parallelism must be at least 1")
         if not inputs:
