@@ -28,7 +28,7 @@ from sandpool.server.serving.daemon import Daemon, ServerOptions
 from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
 from tests.support.aggregated_backend import AggregatedBackend
-from tests.support.api_access import Endpoint, HttpEndpoint, Raw
+from tests.support.api_access import ApiEndpoint, HttpEndpoint, Raw
 from tests.support.api_objects import custom_type, definition
 from tests.support.control_plane import ControlPlane
 from tests.support.custom_kinds import Provide, install
@@ -132,16 +132,16 @@ class Endpoints:
     def __init__(self, request: pytest.FixtureRequest, directory: Path) -> None:
         self._request = request
         self._directory = directory
-        self._starting: dict[str, asyncio.Task[Endpoint]] = {}
+        self._starting: dict[str, asyncio.Task[ApiEndpoint]] = {}
         self.installed: set[tuple[str, str]] = set()  # API and definition
 
-    async def get(self, variant: str) -> Endpoint:
+    async def get(self, variant: str) -> ApiEndpoint:
         """A start that failed stays failed: one report of it is enough, and so is one attempt."""
         if variant not in self._starting:
             self._starting[variant] = asyncio.create_task(self._start(variant))
         return await self._starting[variant]
 
-    async def _start(self, variant: str) -> Endpoint:
+    async def _start(self, variant: str) -> ApiEndpoint:
         directory = self._directory / variant
         directory.mkdir()
         if variant == "in-process":
@@ -169,25 +169,25 @@ async def endpoints(
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def api(variant: str, endpoints: Endpoints) -> Endpoint:
+async def api(variant: str, endpoints: Endpoints) -> ApiEndpoint:
     return await endpoints.get(variant)
 
 
 @pytest.fixture
-def client(api: Endpoint) -> Client:
+def client(api: ApiEndpoint) -> Client:
     """A client that may do anything."""
     return api.client_for(ADMIN)
 
 
 @pytest.fixture
-def raw(api: Endpoint) -> Raw:
+def raw(api: ApiEndpoint) -> Raw:
     """Requests and answers as they are on the wire."""
     assert isinstance(api, HttpEndpoint)
     return api.raw
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def namespace(api: Endpoint, client: Client) -> str:
+async def namespace(api: ApiEndpoint, client: Client) -> str:
     """A namespace for one test."""
     name = f"t-{secrets.token_hex(5)}"
     await client.create(NAMESPACE, new(NAMESPACE, name))
@@ -206,7 +206,7 @@ async def _is_there(client: Client, type: ResourceType, name: str, namespace: st
 
 
 @pytest.fixture
-def provide(api: Endpoint, client: Client, endpoints: Endpoints) -> Provide:
+def provide(api: ApiEndpoint, client: Client, endpoints: Endpoints) -> Provide:
     """Installs a custom kind that many tests share; it is not removed."""
 
     async def once(definition: Object) -> None:
@@ -220,7 +220,7 @@ def provide(api: Endpoint, client: Client, endpoints: Endpoints) -> Provide:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def sandbox_kinds(api: Endpoint, provide: Provide) -> None:
+async def sandbox_kinds(api: ApiEndpoint, provide: Provide) -> None:
     """Our own kinds are served: the embedded API has them from the start, Kubernetes is given their definitions."""
     if api.name == "kubernetes":
         for manifest in sorted(CRDS.glob("*.yaml")):

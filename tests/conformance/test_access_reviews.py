@@ -17,11 +17,11 @@ from sandpool.kube.client import Client
 from sandpool.kube.errors import Forbidden, Invalid
 from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
-from tests.support.api_access import Endpoint
+from tests.support.api_access import ApiEndpoint
 
 
 @pytest.fixture
-def alice(api: Endpoint) -> Client:
+def alice(api: ApiEndpoint) -> Client:
     """A user with only the permissions of all authenticated users."""
     return api.client_for("alice")
 

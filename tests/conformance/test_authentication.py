@@ -8,7 +8,7 @@ from sandpool.api.kinds import CONFIG_MAP, SELF_SUBJECT_REVIEW, SERVICE_ACCOUNT,
 from sandpool.kube.client import Client
 from sandpool.kube.errors import BadRequest
 from sandpool.testing.objects import new
-from tests.support.api_access import Endpoint, HttpEndpoint, Raw
+from tests.support.api_access import ApiEndpoint, HttpEndpoint, Raw
 
 UNAUTHORIZED = {
     "kind": "Status",
@@ -36,20 +36,20 @@ async def test_invalid_credentials_are_unauthorized(raw: Raw, authorization: str
     assert (answer.status, answer.json()) == (401, UNAUTHORIZED)
 
 
-async def test_authorization_scheme_is_case_insensitive(api: Endpoint, raw: Raw) -> None:
+async def test_authorization_scheme_is_case_insensitive(api: ApiEndpoint, raw: Raw) -> None:
     assert isinstance(api, HttpEndpoint)
     headers = {"Authorization": f"bearer {api.tokens['alice']}"}
     assert (await raw("GET", "/apis", user=None, headers=headers)).status == 200
 
 
-async def test_self_subject_review_names_the_user(api: Endpoint) -> None:
+async def test_self_subject_review_names_the_user(api: ApiEndpoint) -> None:
     answer = await api.client_for("alice").create(SELF_SUBJECT_REVIEW, new(SELF_SUBJECT_REVIEW, None))
     assert answer["status"] == {
         "userInfo": {"username": "alice", "uid": "alice-uid", "groups": ["developers", "system:authenticated"]}
     }
 
 
-async def test_administrator_is_in_system_masters(api: Endpoint, client: Client) -> None:
+async def test_administrator_is_in_system_masters(api: ApiEndpoint, client: Client) -> None:
     answer = await client.create(SELF_SUBJECT_REVIEW, new(SELF_SUBJECT_REVIEW, None))
     assert {"system:masters", "system:authenticated"} <= set(answer["status"]["userInfo"]["groups"])
 
@@ -57,7 +57,7 @@ async def test_administrator_is_in_system_masters(api: Endpoint, client: Client)
 # Token reviews
 
 
-async def test_token_review_accepts_a_valid_token(api: Endpoint, raw: Raw, client: Client) -> None:
+async def test_token_review_accepts_a_valid_token(api: ApiEndpoint, raw: Raw, client: Client) -> None:
     assert isinstance(api, HttpEndpoint)
     review = await client.create(TOKEN_REVIEW, new(TOKEN_REVIEW, None, spec={"token": api.tokens["alice"]}))
     assert review["status"]["authenticated"] is True
@@ -83,7 +83,7 @@ async def test_token_review_without_a_token_is_rejected(client: Client) -> None:
 
 
 async def test_token_request_issues_tokens_of_a_service_account(
-    api: Endpoint, raw: Raw, client: Client, namespace: str
+    api: ApiEndpoint, raw: Raw, client: Client, namespace: str
 ) -> None:
     account = await client.create(SERVICE_ACCOUNT, new(SERVICE_ACCOUNT, "robot"), namespace)
     request = {

@@ -28,14 +28,14 @@ from sandpool.kube.errors import Forbidden, Invalid, NotFound
 from sandpool.kube.transport import Request
 from sandpool.testing.objects import new
 from sandpool.testing.waiting import drain, until
-from tests.support.api_access import Endpoint, Raw
+from tests.support.api_access import ApiEndpoint, Raw
 from tests.support.extra_verbs import delete_collection, replace
 
 RBAC = "rbac.authorization.k8s.io"
 
 
 @pytest.fixture
-def alice(api: Endpoint) -> Client:
+def alice(api: ApiEndpoint) -> Client:
     """A user with only the permissions of all authenticated users."""
     return api.client_for("alice")
 

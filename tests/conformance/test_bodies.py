@@ -9,7 +9,7 @@ from sandpool.api.resource import ResourceType
 from sandpool.kube.client import Client
 from sandpool.kube.errors import BadRequest, Invalid
 from sandpool.testing.objects import new
-from tests.support.api_access import Answer, Raw
+from tests.support.api_access import ApiResponse, Raw
 
 JSON = "application/json"
 YAML = "application/yaml"
@@ -21,12 +21,12 @@ UNKNOWN_FORMAT = (
 )
 
 
-async def post(raw: Raw, namespace: str, body: bytes, content_type: str | None = JSON) -> Answer:
+async def post(raw: Raw, namespace: str, body: bytes, content_type: str | None = JSON) -> ApiResponse:
     headers = {"Content-Type": content_type} if content_type is not None else {}
     return await raw("POST", CONFIG_MAP.path(namespace), body=body, headers=headers)
 
 
-async def patch(raw: Raw, namespace: str, body: bytes, content_type: str | None) -> Answer:
+async def patch(raw: Raw, namespace: str, body: bytes, content_type: str | None) -> ApiResponse:
     headers = {"Content-Type": content_type} if content_type is not None else {}
     return await raw("PATCH", CONFIG_MAP.path(namespace, "a") + "?fieldManager=t", body=body, headers=headers)
 

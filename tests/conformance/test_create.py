@@ -12,7 +12,7 @@ from sandpool.api.kinds import CONFIG_MAP, NAMESPACE, POD, SECRET, STORAGE_CLASS
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists, ApiError, BadRequest, Invalid, MethodNotAllowed, NotFound
 from sandpool.testing.objects import new, pod
-from tests.support.api_access import Endpoint, Raw
+from tests.support.api_access import ApiEndpoint, Raw
 
 
 async def test_created_object_has_uid_version_and_creation_time(client: Client, namespace: str) -> None:
@@ -27,7 +27,7 @@ async def test_created_object_has_uid_version_and_creation_time(client: Client, 
     assert await client.get(CONFIG_MAP, "a", namespace) == created
 
 
-async def test_create_answers_201(api: Endpoint, raw: Raw, namespace: str) -> None:
+async def test_create_answers_201(api: ApiEndpoint, raw: Raw, namespace: str) -> None:
     answer = await raw(
         "POST",
         f"/api/v1/namespaces/{namespace}/configmaps",

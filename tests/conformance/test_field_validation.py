@@ -10,7 +10,7 @@ from sandpool.api.resource import ResourceType
 from sandpool.kube.client import Client, JsonPatch, MergePatch, StrategicPatch
 from sandpool.kube.errors import BadRequest, Invalid
 from sandpool.testing.objects import new, pod
-from tests.support.api_access import Answer, Raw
+from tests.support.api_access import ApiResponse, Raw
 from tests.support.api_objects import custom_type, definition
 from tests.support.custom_kinds import install
 from tests.support.extra_verbs import replace
@@ -18,7 +18,7 @@ from tests.support.extra_verbs import replace
 BOTH = b'{"metadata":{"name":"a"},"unknown":1,"data":{"k":"1","k":"2"}}'
 
 
-async def post(raw: Raw, namespace: str, query: str, body: bytes = BOTH) -> Answer:
+async def post(raw: Raw, namespace: str, query: str, body: bytes = BOTH) -> ApiResponse:
     return await raw(
         "POST", CONFIG_MAP.path(namespace) + query, body=body, headers={"Content-Type": "application/json"}
     )

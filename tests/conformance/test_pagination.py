@@ -11,7 +11,7 @@ from sandpool.api.resource import ResourceType, SharedObject
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import BadRequest, Expired
 from sandpool.testing.objects import new
-from tests.support.api_access import Endpoint, Raw
+from tests.support.api_access import ApiEndpoint, Raw
 
 
 async def fill(client: Client, namespace: str, count: int) -> list[str]:
@@ -117,7 +117,7 @@ async def test_invalid_limit_does_not_fail_the_server(raw: Raw, namespace: str, 
 
 
 async def test_expired_continue_token_answers_a_new_one(
-    api: Endpoint, raw: Raw, client: Client, namespace: str
+    api: ApiEndpoint, raw: Raw, client: Client, namespace: str
 ) -> None:
     """The answer carries a token for going on with what is there now, at the price of consistency."""
     expected = await fill(client, namespace, 4)

@@ -10,7 +10,7 @@ from sandpool.api.kinds import CONFIG_MAP, NAMESPACE, SECRET, SELF_SUBJECT_ACCES
 from sandpool.api.resource import ResourceType
 from sandpool.kube.client import Client
 from sandpool.testing.objects import new
-from tests.support.api_access import Answer, Raw
+from tests.support.api_access import ApiResponse, Raw
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 
@@ -45,7 +45,7 @@ def envelope(type: ResourceType, message: bytes) -> bytes:
     return b"k8s\0" + field(1, kind) + field(2, message) + field(3, "") + field(4, "")
 
 
-async def send(raw: Raw, type: ResourceType, namespace: str | None, message: bytes, query: str = "") -> Answer:
+async def send(raw: Raw, type: ResourceType, namespace: str | None, message: bytes, query: str = "") -> ApiResponse:
     return await raw(
         "POST",
         type.path(namespace) + query,

@@ -9,7 +9,7 @@ from sandpool.api.resource import ResourceType, SharedObject
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError, NotFound
 from sandpool.testing.objects import new
-from tests.support.api_access import Endpoint, Raw
+from tests.support.api_access import ApiEndpoint, Raw
 from tests.support.api_objects import custom_type
 
 
@@ -187,7 +187,7 @@ async def test_get_at_an_existing_version_is_answered(client: Client, namespace:
         ("PATCH", "configmaps"),
     ],
 )
-async def test_wrong_method_is_not_allowed(api: Endpoint, raw: Raw, namespace: str, method: str, path: str) -> None:
+async def test_wrong_method_is_not_allowed(api: ApiEndpoint, raw: Raw, namespace: str, method: str, path: str) -> None:
     answer = await raw(method, f"/api/v1/namespaces/{namespace}/{path}", body=b"{}")
     assert answer.status == 405
     assert answer.json()["reason"] == "MethodNotAllowed"
@@ -200,11 +200,11 @@ async def test_unknown_subresource_is_not_found(client: Client, namespace: str) 
         await client.get(CONFIG_MAP, "a", namespace, subresource="status")
 
 
-async def test_head_is_not_served(api: Endpoint, raw: Raw, namespace: str) -> None:
+async def test_head_is_not_served(api: ApiEndpoint, raw: Raw, namespace: str) -> None:
     answer = await raw("HEAD", f"/api/v1/namespaces/{namespace}/configmaps/a")
     assert answer.status in (404, 405)
 
 
-async def test_unknown_query_parameters_are_ignored(api: Endpoint, raw: Raw, namespace: str) -> None:
+async def test_unknown_query_parameters_are_ignored(api: ApiEndpoint, raw: Raw, namespace: str) -> None:
     answer = await raw("GET", f"/api/v1/namespaces/{namespace}/secrets?nonsense=1&pretty=false")
     assert answer.status == 200

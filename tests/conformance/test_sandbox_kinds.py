@@ -12,7 +12,7 @@ from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.kube.client import ApplyPatch, Client, MergePatch, StrategicPatch
 from sandpool.kube.errors import Invalid, UnsupportedMediaType
 from sandpool.testing.objects import new
-from tests.support.api_access import Endpoint, Raw
+from tests.support.api_access import ApiEndpoint, Raw
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
@@ -41,7 +41,7 @@ UNMOUNTED: Object = {
 
 @pytest.mark.parametrize("type", [SANDBOX, SANDBOX_TEMPLATE], ids=lambda type: type.kind)
 async def test_volume_that_no_container_mounts_is_a_warning(
-    api: Endpoint, raw: Raw, namespace: str, type: ResourceType
+    api: ApiEndpoint, raw: Raw, namespace: str, type: ResourceType
 ) -> None:
     """A CustomResourceDefinition of Kubernetes has no place for such a rule: there, kubectl shows nothing."""
 
@@ -441,7 +441,9 @@ async def test_discovery_has_short_names_and_categories(
 
 @pytest.mark.parametrize("type", [SANDBOX, SANDBOX_CLAIM], ids=str)
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_v1alpha1_is_not_served(raw: Raw, api: Endpoint, namespace: str, type: ResourceType, method: str) -> None:
+async def test_v1alpha1_is_not_served(
+    raw: Raw, api: ApiEndpoint, namespace: str, type: ResourceType, method: str
+) -> None:
     """The embedded API names the served version. kube-apiserver gives its plain text, also where it passes requests for
     these groups on to our server: it looks for a registered version first."""
     path = type.path(namespace).replace(type.version, "v1alpha1")

@@ -14,7 +14,7 @@ from sandpool.kube.errors import ApiError, BadRequest, Expired
 from sandpool.kube.transport import WatchEvent
 from sandpool.testing.objects import new, pod
 from sandpool.testing.waiting import Listener, drain, take
-from tests.support.api_access import Endpoint, Raw
+from tests.support.api_access import ApiEndpoint, Raw
 from tests.support.extra_verbs import replace
 
 
@@ -209,7 +209,7 @@ async def test_concurrent_watches_see_the_same_events(client: Client, namespace:
 
 
 async def test_watch_from_an_old_version_is_expired(
-    api: Endpoint, client: Client, namespace: str, widgets: ResourceType
+    api: ApiEndpoint, client: Client, namespace: str, widgets: ResourceType
 ) -> None:
     await client.create(widgets, new(widgets, "a", spec={}), namespace)
     await api.forget_history()
@@ -220,7 +220,7 @@ async def test_watch_from_an_old_version_is_expired(
 
 
 async def test_expired_watch_sends_an_error_event(
-    api: Endpoint, raw: Raw, client: Client, namespace: str, widgets: ResourceType
+    api: ApiEndpoint, raw: Raw, client: Client, namespace: str, widgets: ResourceType
 ) -> None:
     await client.create(widgets, new(widgets, "a", spec={}), namespace)
     await api.forget_history()
@@ -297,7 +297,7 @@ async def test_watch_sends_lines_of_json(raw: Raw, client: Client, namespace: st
     assert answer.lines()[0] == {"type": "ADDED", "object": created}
 
 
-async def test_legacy_watch_paths_are_served(api: Endpoint, raw: Raw, client: Client, namespace: str) -> None:
+async def test_legacy_watch_paths_are_served(api: ApiEndpoint, raw: Raw, client: Client, namespace: str) -> None:
     start = await now(client, namespace)
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     query = f"?resourceVersion={start}&timeoutSeconds=1"

@@ -65,7 +65,7 @@ class Served:
     name: str  # of its Sandbox
 
 
-class Answer(NamedTuple):
+class FuzzedResponse(NamedTuple):
     """The answer to a request; status 0 is none."""
 
     status: int
@@ -84,7 +84,9 @@ class Surfaces:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(2 * _TIMEOUT)
 
-    def ask(self, port: int, method: str, path: str, headers: Mapping[str, str | bytes], body: bytes = b"") -> Answer:
+    def ask(
+        self, port: int, method: str, path: str, headers: Mapping[str, str | bytes], body: bytes = b""
+    ) -> FuzzedResponse:
         """Send a request whose headers may be anything but line breaks, on a connection of its own."""
         return self.run(_ask(port, method, path, headers, body))
 
@@ -112,7 +114,9 @@ class Surfaces:
         return False
 
 
-async def _ask(port: int, method: str, path: str, headers: Mapping[str, str | bytes], body: bytes = b"") -> Answer:
+async def _ask(
+    port: int, method: str, path: str, headers: Mapping[str, str | bytes], body: bytes = b""
+) -> FuzzedResponse:
     lines = [f"{method} {path} HTTP/1.1".encode()]
     sent = {"Host": f"127.0.0.1:{port}", "Connection": "close", "Content-Length": str(len(body)), **headers}
     for name, value in sent.items():
@@ -129,7 +133,7 @@ async def _ask(port: int, method: str, path: str, headers: Mapping[str, str | by
             writer.close()
     head, _, content = answer.partition(b"\r\n\r\n")
     words = head.split(b" ")
-    return Answer(int(words[1]) if len(words) > 1 else 0, content)
+    return FuzzedResponse(int(words[1]) if len(words) > 1 else 0, content)
 
 
 async def _created(port: int, key: str) -> dict[str, str]:

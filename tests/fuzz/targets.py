@@ -56,7 +56,7 @@ from sandpool.server.streams.options import StdStreams
 from sandpool.server.streams.port_forward import forward
 from sandpool.server.streams.remote_command import over_websocket
 from sandpool.server.streams.websocket import WebSocket
-from tests.fuzz.surfaces import MCP_TOKEN, PORT, Answer, surfaces
+from tests.fuzz.surfaces import MCP_TOKEN, PORT, FuzzedResponse, surfaces
 from tests.server.apply.conftest import SPEC, STATUS
 from tests.server.http.test_reader import read as read_api_requests
 from tests.server.streams.test_hostile_streams import Dialler, Script, lived, work
@@ -739,7 +739,7 @@ def check_e2b_requests(data: bytes, rng: random.Random) -> None:
     assert servers.ask(served.e2b, "GET", f"/sandboxes/{sandbox}", key).status == 200
 
 
-def _is_decided(answer: Answer) -> None:
+def _is_decided(answer: FuzzedResponse) -> None:
     """Not a failure that the endpoint did not expect. It answers 5xx for what is behind it."""
     assert answer.status >= 200, answer
     assert b"its log has the reason" not in answer.body and b"Internal Server Error" not in answer.body, answer

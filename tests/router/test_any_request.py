@@ -89,7 +89,7 @@ class Listener(asyncio.Protocol):
         self.data += data
 
 
-class Stage:
+class RouterRig:
     """A router between us and a sandbox that says nothing until we tell it to."""
 
     def __init__(self) -> None:
@@ -165,7 +165,7 @@ class Stage:
 class Runner:
     def __init__(self) -> None:
         self.loop = asyncio.Runner()
-        self.stage = Stage()
+        self.stage = RouterRig()
         self.loop.run(self.stage.start())
 
     def send(self, data: bytes, *, whole: bool = False) -> tuple[list[bytes], bytes]:

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from sandpool.sandboxd.files_api import FilesApi
 from sandpool.sandboxd.root import Root
 from sandpool.sandboxd.runtime_api import RuntimeApi
-from tests.support.http_client import Answer, Talker, serving
+from tests.support.http_client import SandboxdResponse, Talker, serving
 
 SECRET = b"outside of the sandbox"
 #: Names as they are on the disk, and as they are in a path.
@@ -119,7 +119,7 @@ class Tree(RuleBasedStateMachine):
             unfinished = [name for name in files if name.startswith(".") and len(name.rpartition(".")[2]) == 12]
             assert not unfinished, (directory, unfinished)
 
-    def asked(self, talker: Talker, method: str, target: str, body: bytes | None = None) -> Answer:
+    def asked(self, talker: Talker, method: str, target: str, body: bytes | None = None) -> SandboxdResponse:
         answer = talker.ask(method, target.encode("ascii", "surrogateescape").decode("latin-1"), body)
         # 5xx means "try again", which is wrong here.
         assert answer.status < 500, (method, target, answer.status, answer.body)

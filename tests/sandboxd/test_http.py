@@ -18,7 +18,7 @@ from sandpool.sandboxd import http
 from sandpool.sandboxd.encoding import unquote
 from sandpool.sandboxd.http import File, Request, Response
 from sandpool.sandboxd.http1 import MAX_HEAD_BYTES, MAX_HEADERS
-from tests.support.http_client import Answer, Talker, serving
+from tests.support.http_client import SandboxdResponse, Talker, serving
 
 
 def echo(request: Request) -> Response:
@@ -169,7 +169,7 @@ def test_without_free_descriptors_open_connections_are_served_and_new_ones_wait(
             tries = inside.ask("GET", "/").json["tries"]
         assert tries <= 5 + (monotonic() - began) / http._ACCEPT_RETRY_SECONDS, "accept() is retried without a pause"
         assert inside.ask("GET", "/free").json["held"] == 0
-        assert [Answer(talker.connection.getresponse()).status for talker in outside] == [200] * 3
+        assert [SandboxdResponse(talker.connection.getresponse()).status for talker in outside] == [200] * 3
 
 
 def test_connections_alone_do_not_exhaust_the_descriptors(few_descriptors: int) -> None:
@@ -180,7 +180,7 @@ def test_connections_alone_do_not_exhaust_the_descriptors(few_descriptors: int) 
         first.ask("GET", "/free")
         first.connection.close()
         for talker in others:
-            assert Answer(talker.connection.getresponse()).status == 200
+            assert SandboxdResponse(talker.connection.getresponse()).status == 200
             talker.connection.close()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from sandpool.sandboxd.root import Root
 from sandpool.sandboxd.runtime_api import RuntimeApi
-from tests.support.http_client import Answer, Talker, serving
+from tests.support.http_client import SandboxdResponse, Talker, serving
 
 BOUNDARY = "frontier"
 
@@ -24,7 +24,7 @@ def talker(tmp_path: Path) -> Iterator[Talker]:
     root.close()
 
 
-def upload(talker: Talker, name: str, content: bytes, field: str = "file") -> Answer:
+def upload(talker: Talker, name: str, content: bytes, field: str = "file") -> SandboxdResponse:
     head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{field}"; filename="{name}"\r\n\r\n'
     body = head.encode() + content + f"\r\n--{BOUNDARY}--\r\n".encode()
     return talker.ask("POST", "/upload", body, {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"})

@@ -20,7 +20,7 @@ from sandpool.kube.retry import Retry
 from tests.support.users import ADMIN
 
 
-class Endpoint(Protocol):
+class ApiEndpoint(Protocol):
     """An API with some users."""
 
     name: str
@@ -37,7 +37,7 @@ class Endpoint(Protocol):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ApiResponse:
     """An HTTP response with everything that a ``Client`` hides: headers, media types, exact bodies."""
 
     status: int
@@ -66,7 +66,7 @@ class Raw(Protocol):
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         user: str | None = ADMIN,
-    ) -> Answer:
+    ) -> ApiResponse:
         """Send exactly this request and return the exact response. ``target`` is the encoded path with its query; a
         user of None sends no credentials."""
         ...
@@ -101,7 +101,7 @@ class HttpEndpoint:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         user: str | None = ADMIN,
-    ) -> Answer:
+    ) -> ApiResponse:
         """See ``Raw``."""
         sent = {"Authorization": f"Bearer {self.tokens[user]}"} if user is not None else {}
         async with self._session.request(
@@ -111,7 +111,7 @@ class HttpEndpoint:
             headers={**sent, **(headers or {})},
             skip_auto_headers=("Content-Type", "Accept", "Accept-Encoding", "User-Agent"),
         ) as answer:
-            return Answer(
+            return ApiResponse(
                 answer.status,
                 await answer.read(),
                 {name.lower(): value for name, value in answer.headers.items()},

@@ -13,7 +13,7 @@ from typing import Any
 from sandpool.sandboxd.http import HEAD_SECONDS, Request, Response, Server
 
 
-class Answer:
+class SandboxdResponse:
     def __init__(self, response: http.client.HTTPResponse) -> None:
         self.status = response.status
         self.headers = {name.lower(): value for name, value in response.getheaders()}
@@ -31,11 +31,11 @@ class Talker:
         self.port = port
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
-    def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
+    def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> SandboxdResponse:
         if isinstance(body, dict):
             body = json.dumps(body)
         self.connection.request(method, path, body, headers or {})
-        return Answer(self.connection.getresponse())
+        return SandboxdResponse(self.connection.getresponse())
 
     def raw(self, data: bytes, *, half_close: bool = True) -> bytes:
         """Send bytes over a new connection and return all bytes until the server closes it."""

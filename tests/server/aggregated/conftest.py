@@ -40,7 +40,7 @@ LEASE = "lease"
 SERVICE_NAME = "sandpool.agent-sandbox-system.svc"
 
 
-class Answer:
+class AggregatedResponse:
     def __init__(self, status: int, body: Any) -> None:
         self.status = status
         self.body = body
@@ -159,12 +159,12 @@ class Proxy:
         user: str = "admin",
         groups: tuple[str, ...] = ("system:masters",),
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> AggregatedResponse:
         named = [("X-Remote-User", user), *(("X-Remote-Group", group) for group in groups), *(headers or {}).items()]
         async with self._session.request(
             method, self._base + path, json=body, headers=named, server_hostname=SERVICE_NAME
         ) as response:
-            return Answer(response.status, await response.json(content_type=None))
+            return AggregatedResponse(response.status, await response.json(content_type=None))
 
     async def close(self) -> None:
         await self._session.close()

@@ -95,7 +95,7 @@ class OnlyMasters:
             raise Forbidden("forbidden")
 
 
-class Answer:
+class WireResponse:
     def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
         self.status = status
         self.headers = headers
@@ -133,7 +133,7 @@ class ByteStream:
             headers[name.lower()] = value
         return int(status_line.split()[1]), headers
 
-    async def answer(self, *, bodiless: bool = False) -> Answer:
+    async def answer(self, *, bodiless: bool = False) -> WireResponse:
         status, headers = await self.head()
         body = b""
         if headers.get("transfer-encoding") == "chunked":
@@ -141,7 +141,7 @@ class ByteStream:
                 body += chunk
         elif not bodiless:
             body = await self.exactly(int(headers.get("content-length", 0)))
-        return Answer(status, headers, body)
+        return WireResponse(status, headers, body)
 
     async def chunk(self) -> bytes:
         """The next chunk of a stream; empty at its end."""

@@ -8,13 +8,16 @@ import pytest
 
 from sandpool.api.kinds import (
     CONFIG_MAP,
+    DAEMON_SET,
     DEPLOYMENT,
     NAMESPACE,
     POD,
+    REPLICA_SET,
     SANDBOX,
     SANDBOX_CLAIM,
     SANDBOX_TEMPLATE,
     SANDBOX_WARM_POOL,
+    STATEFUL_SET,
 )
 from sandpool.api.resource import Key, ResourceType
 from sandpool.kube.client import Client
@@ -133,11 +136,12 @@ async def test_invalid_object_is_not_created(server: ApiServer, client: Client) 
     assert server.store.revision == before
 
 
-async def test_workload_without_a_controller_is_created_with_a_warning(server: ApiServer) -> None:
+@pytest.mark.parametrize("kind", [DEPLOYMENT, REPLICA_SET, DAEMON_SET, STATEFUL_SET], ids=lambda kind: kind.kind)
+async def test_workload_without_a_controller_is_created_with_a_warning(server: ApiServer, kind: ResourceType) -> None:
     pods = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
-    workload = new(DEPLOYMENT, "web", spec={"selector": {"matchLabels": {"a": "b"}}, "template": pods})
+    workload = new(kind, "web", spec={"selector": {"matchLabels": {"a": "b"}}, "template": pods})
     for body, expected in ((workload, 1), (pod("p"), 0)):
-        type = DEPLOYMENT if expected else POD
+        type = kind if expected else POD
         request = ServerRequest(
             "POST", type.path("default"), MASTER, body=orjson.dumps(body), headers={"content-type": "application/json"}
         )

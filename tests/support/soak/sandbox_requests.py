@@ -18,7 +18,7 @@ _STATUS: Final = b"\x03"
 _TIMEOUT: Final = 60.0
 
 
-class Answer:
+class RequestOutcome:
     """``status`` is 0 without a response."""
 
     def __init__(self, fate: Fate, status: int = 0, body: bytes = b"") -> None:
@@ -38,30 +38,30 @@ class Router:
     async def close(self) -> None:
         await self._session.close()
 
-    async def run(self, sandbox: str, command: str) -> Answer:
+    async def run(self, sandbox: str, command: str) -> RequestOutcome:
         answer = await self._ask("POST", sandbox, "/execute", json={"command": command})
         if answer.status == 200 and (code := orjson.loads(answer.body)["exit_code"]):
             raise Broken(f"{sandbox}: {command!r} ended with {code}: {answer.body!r}")
         return answer
 
-    async def write(self, sandbox: str, name: str, content: bytes) -> Answer:
+    async def write(self, sandbox: str, name: str, content: bytes) -> RequestOutcome:
         form = aiohttp.FormData(quote_fields=False)
         form.add_field("file", content, filename=name)
         return await self._ask("POST", sandbox, "/upload", data=form)
 
-    async def read(self, sandbox: str, path: str) -> Answer:
+    async def read(self, sandbox: str, path: str) -> RequestOutcome:
         return await self._ask("GET", sandbox, f"/download/{path}")
 
-    async def _ask(self, method: str, sandbox: str, path: str, **options: Any) -> Answer:
+    async def _ask(self, method: str, sandbox: str, path: str, **options: Any) -> RequestOutcome:
         headers = {"X-Sandbox-ID": sandbox, "X-Sandbox-Timeout": str(_TIMEOUT)}
         try:
             async with self._session.request(method, path, headers=headers, **options) as response:
                 body = await response.read()
         except aiohttp.ClientConnectorError:
-            return Answer(Fate.REFUSED)
+            return RequestOutcome(Fate.REFUSED)
         except (aiohttp.ClientError, TimeoutError, OSError):
-            return Answer(Fate.UNKNOWN)
-        return Answer(_fate(response.status, body), response.status, body)
+            return RequestOutcome(Fate.UNKNOWN)
+        return RequestOutcome(_fate(response.status, body), response.status, body)
 
 
 def _fate(status: int, body: bytes) -> Fate:

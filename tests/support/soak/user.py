@@ -21,7 +21,7 @@ from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import AlreadyExists, NotFound
 from sandpool.testing.objects import new
 from tests.support.soak.command_log import Broken, CommandLog, Fate
-from tests.support.soak.sandbox_requests import Answer, execute
+from tests.support.soak.sandbox_requests import RequestOutcome, execute
 from tests.support.soak.sandpool_process import SandpoolProcess
 
 T = TypeVar("T")
@@ -235,7 +235,7 @@ class Stay:
         """Return the content of a file; None if it does not exist."""
         path = f"{self.place}/{name}".removeprefix("/workspace/")
 
-        async def answered() -> Answer | None:
+        async def answered() -> RequestOutcome | None:
             answer = await self.person.process.router.read(self.sandbox, path)
             return answer if answer.status == 200 or b"File not found" in answer.body else None
 
