@@ -43,7 +43,7 @@ WORDS: Final = {
     "look_for": "refresh",
     "lost_pods": "PodGC",
     "noting": "recording, AnnotationWriter",
-    "offering": "CandidateFeed",
+    "offering": "candidate",
     "people": "users",
     "performer": "ApiWriter",
     "porter": "exec agent",

@@ -16,10 +16,10 @@ import pytest
 from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.controllers.claim import adoption
 from sandpool.controllers.claim import plan as claim_plan
+from sandpool.controllers.claim import watches as claim_watches
 from sandpool.controllers.claim.assignment import candidates
 from sandpool.controllers.claim.controller import ClaimController
 from sandpool.controllers.claim.reporter import StatusReporter
-from sandpool.controllers.claim.watches import ClaimWatches
 from sandpool.controllers.informers import Caches
 from sandpool.controllers.own_writes import OwnWriteFilter
 from sandpool.controllers.sandbox import watches as sandbox_watches
@@ -115,7 +115,8 @@ def outdated_revisions_are_candidates(patch: Patch) -> None:
 
 
 def claims_ignore_sandbox_changes(patch: Patch) -> None:
-    patch.setattr(ClaimWatches, "_sandbox_changed", lambda self, key, old, new: None)
+    """A claim sees that a sandbox of its own is created or deleted, and none of its status changes."""
+    patch.setattr(claim_watches, "sandbox_state", lambda sandbox: None)
 
 
 def metrics_are_recorded_twice(patch: Patch) -> None:
@@ -153,8 +154,8 @@ def foreign_status_writes_are_ignored(patch: Patch) -> None:
     """A status write without a response left a wrong status that is never corrected."""
     original = sandbox_watches.sandbox_fields
     patch.setattr(sandbox_watches, "sandbox_fields", lambda sandbox: original(sandbox)[:-1])
-    for controller in (ClaimWatches, pool_watches.WarmPoolWatches):
-        patch.setattr(controller, "_status_changed", lambda self, key, old, new: None)
+    patch.setattr(claim_watches, "claim_status", lambda claim: None)
+    patch.setattr(pool_watches.WarmPoolWatches, "_status_changed", lambda self, key, old, new: None)
 
 
 def deleted_claims_are_served(patch: Patch) -> None:

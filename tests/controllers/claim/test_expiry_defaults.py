@@ -13,7 +13,7 @@ from sandpool.api.resource import Key
 from sandpool.api.views import ClaimView, WarmPoolView
 from sandpool.controllers.claim.expiry import NO_DEFAULTS, ClaimDefaults, Phase, phase, with_defaults
 from sandpool.controllers.claim.state import ClaimStates
-from sandpool.controllers.claim.watches import ClaimWatches
+from sandpool.controllers.claim.watches import watch_claims
 from sandpool.controllers.informers import Caches
 from sandpool.controllers.own_writes import OwnWriteFilter
 from sandpool.testing.clock import ManualClock
@@ -105,7 +105,7 @@ def test_changed_defaults_enqueue_all_claims_of_the_pool() -> None:
         enqueued.append(key.name)
 
     own_writes = OwnWriteFilter(enqueue, lambda key: False)
-    ClaimWatches(caches, ClaimStates(Random(0)), ManualClock(), enqueue, own_writes).subscribe()
+    watch_claims(caches, ClaimStates(Random(0)), ManualClock(), enqueue, own_writes)
     spec = {"warmPoolRef": {"name": "pool"}}
     caches.claims.observe(claim(spec=spec, status={"sandbox": {"name": "box"}}, metadata={"resourceVersion": "1"}))
     enqueued.clear()

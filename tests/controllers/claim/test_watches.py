@@ -8,7 +8,7 @@ from random import Random
 from sandpool.api.labels import SANDBOX_NAME
 from sandpool.api.resource import Key
 from sandpool.controllers.claim.state import ClaimStates
-from sandpool.controllers.claim.watches import ClaimWatches
+from sandpool.controllers.claim.watches import watch_claims
 from sandpool.controllers.informers import Caches
 from sandpool.controllers.own_writes import OwnWriteFilter
 from sandpool.engine.controller import DONE, Controller, Result
@@ -31,7 +31,7 @@ async def test_r24_waiting_claims_are_reconciled_before_served_ones_after_a_rest
 
     own_writes = OwnWriteFilter(enqueue, lambda key: False)
     controller: Controller[Key] = Controller("claim", look, clock, Random(0), middleware=[own_writes.middleware])
-    ClaimWatches(caches, ClaimStates(Random(0)), clock, controller.enqueue, own_writes).subscribe()
+    watch_claims(caches, ClaimStates(Random(0)), clock, controller.enqueue, own_writes)
     listing = caches.claims.begin_list(10_000)
     for number in range(1000):
         served = {"sandbox": {"name": f"box-{number}"}}
@@ -65,7 +65,7 @@ async def test_status_written_between_two_reconciles_enqueues_the_claim() -> Non
 
     own_writes = OwnWriteFilter(enqueue, lambda key: False)
     controller: Controller[Key] = Controller("claim", look, clock, Random(0), middleware=[own_writes.middleware])
-    ClaimWatches(caches, ClaimStates(Random(0)), clock, controller.enqueue, own_writes).subscribe()
+    watch_claims(caches, ClaimStates(Random(0)), clock, controller.enqueue, own_writes)
     task = asyncio.create_task(controller.run())
     caches.claims.observe(claim())
     await clock.settle()
@@ -89,7 +89,7 @@ async def test_annotation_of_another_sandbox_than_the_status_enqueues_the_claim(
     saw("1", "")
     states, clock = ClaimStates(Random(0)), ManualClock()
     own_writes = OwnWriteFilter(lambda key: reconciled.append(key.name), lambda key: True)
-    ClaimWatches(caches, states, clock, lambda key, priority=None: None, own_writes).subscribe()
+    watch_claims(caches, states, clock, lambda key, priority=None: None, own_writes)
     saw("2", "b")
     assert reconciled == []
     saw("3", "a")

@@ -67,7 +67,7 @@ from sandpool.controllers.claim.plan import (
 )
 from sandpool.controllers.claim.reporter import AnnotationWriter, StatusReporter, early_annotations, same_claim
 from sandpool.controllers.claim.state import ClaimState, ClaimStates
-from sandpool.controllers.claim.watches import CandidateFeed, ClaimWatches, wrong_reference
+from sandpool.controllers.claim.watches import watch_candidates, watch_claims, wrong_reference
 from sandpool.controllers.dependencies import Dependencies
 from sandpool.controllers.informers import key_of
 from sandpool.controllers.options import ClaimOptions
@@ -133,10 +133,10 @@ class ClaimController:
         self.flush_annotations = annotation_writer.flush
         self._annotating: set[asyncio.Task[Observed | None]] = set()  # the loop itself only holds weak references
         self.reporter = StatusReporter(given, self.states, annotation_writer)
-        CandidateFeed(given.caches, given.revisions, self.assigner, self.node_health).subscribe()
+        watch_candidates(given.caches, given.revisions, self.assigner, self.node_health)
         self.quota = ClaimQuota(given.caches, given.limits, self.controller.enqueue)
         self.quota.subscribe()
-        ClaimWatches(given.caches, self.states, clock, self.controller.enqueue, self._own_writes).subscribe()
+        watch_claims(given.caches, self.states, clock, self.controller.enqueue, self._own_writes)
 
     def _enqueue(self, key: Key) -> None:
         self.controller.enqueue(key)

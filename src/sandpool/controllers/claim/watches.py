@@ -48,129 +48,110 @@ class Enqueue(Protocol):
     def __call__(self, key: Key, priority: int | None = None) -> None: ...
 
 
-class ClaimWatches:
-    """Enqueues a claim when an object that it depends on changes. ``own_writes`` takes the changes that a reconcile may
+def watch_claims(
+    caches: Caches, states: ClaimStates, clock: Clock, enqueue: Enqueue, own_writes: OwnWriteFilter
+) -> None:
+    """Enqueue a claim when an object that it depends on changes. ``own_writes`` takes the changes that a reconcile may
     have made itself."""
 
-    def __init__(
-        self, caches: Caches, states: ClaimStates, clock: Clock, enqueue: Enqueue, own_writes: OwnWriteFilter
-    ) -> None:
-        self.caches = caches
-        self.states = states
-        self.clock = clock
-        self.enqueue = enqueue
-        self.own_writes = own_writes
-
-    def subscribe(self) -> None:
-        caches = self.caches
-        caches.pools.subscribe(self._pool_changed, on_change_of=pool_spec)
-        caches.pools.subscribe(self._defaults_changed, on_change_of=ClaimDefaults.of)
-        caches.templates.subscribe(self._template_changed, on_change_of=template_spec)
-        caches.sandboxes.subscribe(self._sandbox_changed, on_change_of=sandbox_state)
-        caches.sandboxes.subscribe(self._owner_changed, on_change_of=sandbox_owner)
-        caches.claims.subscribe(self._claim_seen, on_change_of=claim_identity)
-        caches.claims.subscribe(self._claim_changed, on_change_of=claim_spec)
-        caches.claims.subscribe(self._status_changed, on_change_of=claim_status)
-        caches.claims.subscribe(self._reference_changed, on_change_of=wrong_reference)
-
-    def _claim_seen(self, key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
+    def claim_seen(key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
         if new is None:
-            if (state := self.states.get(key)) is not None:
+            if (state := states.get(key)) is not None:
                 state.pending_annotations = None
         elif not new.annotations.get(CLAIM_FIRST_READY_AT):  # a claim that has been Ready is not measured again
-            self.states.of(new).first_observed = self.clock.now()
+            states.of(new).first_observed = clock.now()
 
-    def _claim_changed(self, key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
-        self.enqueue(key, DEFAULT_PRIORITY if new is not None and not new.sandbox_name else None)
+    def claim_changed(key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
+        enqueue(key, DEFAULT_PRIORITY if new is not None and not new.sandbox_name else None)
 
-    def _status_changed(self, key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
+    def status_changed(key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
         if old is not None and new is not None:
-            self.own_writes.enqueue(key)
+            own_writes.enqueue(key)
 
-    def _reference_changed(self, key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
+    def reference_changed(key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
         if new is not None and wrong_reference(new):
-            self.own_writes.enqueue(key)
+            own_writes.enqueue(key)
 
-    def _sandbox_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
+    def sandbox_changed(key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
         sandbox = new if new is not None else old
         if sandbox is not None and (claim := _claim_of(sandbox)) is not None:
-            self.enqueue(claim)
+            enqueue(claim)
 
-    def _owner_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
+    def owner_changed(key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
         """Enqueue a claim that got a sandbox."""
         if old is not None and new is not None and (claim := _claim_of(new)) is not None:
-            self.own_writes.enqueue(claim)
+            own_writes.enqueue(claim)
 
-    def _pool_changed(self, key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
-        for claim in self.caches.pool_claims(key.namespace, key.name):
+    def pool_changed(key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
+        for claim in caches.pool_claims(key.namespace, key.name):
             if needs_pool(claim):
-                self.enqueue(key_of(claim))
+                enqueue(key_of(claim))
 
-    def _defaults_changed(self, key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
+    def defaults_changed(key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
         """Enqueue all claims of a pool whose defaults have changed: their deadlines depend on them."""
         if any(ClaimDefaults.of(pool) != NO_DEFAULTS for pool in (old, new) if pool is not None):
-            for claim in self.caches.pool_claims(key.namespace, key.name):
-                self.enqueue(key_of(claim))
+            for claim in caches.pool_claims(key.namespace, key.name):
+                enqueue(key_of(claim))
 
-    def _template_changed(self, key: Key, old: TemplateView | None, new: TemplateView | None) -> None:
-        for pool in self.caches.template_pools(key.namespace, key.name):
-            for claim in self.caches.pool_claims(pool.namespace, pool.name):
+    def template_changed(key: Key, old: TemplateView | None, new: TemplateView | None) -> None:
+        for pool in caches.template_pools(key.namespace, key.name):
+            for claim in caches.pool_claims(pool.namespace, pool.name):
                 if needs_template(claim, is_new=old is None):
-                    self.enqueue(key_of(claim))
+                    enqueue(key_of(claim))
+
+    caches.pools.subscribe(pool_changed, on_change_of=pool_spec)
+    caches.pools.subscribe(defaults_changed, on_change_of=ClaimDefaults.of)
+    caches.templates.subscribe(template_changed, on_change_of=template_spec)
+    caches.sandboxes.subscribe(sandbox_changed, on_change_of=sandbox_state)
+    caches.sandboxes.subscribe(owner_changed, on_change_of=sandbox_owner)
+    caches.claims.subscribe(claim_seen, on_change_of=claim_identity)
+    caches.claims.subscribe(claim_changed, on_change_of=claim_spec)
+    caches.claims.subscribe(status_changed, on_change_of=claim_status)
+    caches.claims.subscribe(reference_changed, on_change_of=wrong_reference)
 
 
-class CandidateFeed:
-    """Keeps the assigner's candidates in step with sandboxes, pools, templates and nodes."""
+def watch_candidates(caches: Caches, revisions: TemplateRevisions, assigner: Assigner, node_health: NodeHealth) -> None:
+    """Keep the assigner's candidates in step with sandboxes, pools, templates and nodes."""
 
-    def __init__(
-        self, caches: Caches, revisions: TemplateRevisions, assigner: Assigner, node_health: NodeHealth
-    ) -> None:
-        self.caches = caches
-        self.revisions = revisions
-        self.assigner = assigner
-        self.node_health = node_health
-
-    def subscribe(self) -> None:
-        caches = self.caches
-        caches.nodes.subscribe(self._node_changed, on_change_of=lambda node: node.fit)
-        caches.pools.subscribe(self._pool_changed, on_change_of=pool_spec)
-        caches.templates.subscribe(self._template_changed, on_change_of=template_spec)
-        caches.sandboxes.subscribe(self._sandbox_changed)
-
-    def _sandbox_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
+    def sandbox_changed(key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
         if new is None:
-            self.assigner.forget(key)
+            assigner.forget(key)
         else:
             if old is not None and old.status.node_name and has_failed(old, new):
-                self.node_health.record_failure(old.status.node_name, new.uid)
-            self._refresh(new)
+                node_health.record_failure(old.status.node_name, new.uid)
+            refresh(new)
 
-    def _node_changed(self, key: Key, old: NodeView | None, new: NodeView | None) -> None:
-        self.node_health.set_fit(key.name, fit=new is None or new.fit)
+    def node_changed(key: Key, old: NodeView | None, new: NodeView | None) -> None:
+        node_health.set_fit(key.name, fit=new is None or new.fit)
 
-    def _pool_changed(self, key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
-        self._refresh_pool(key)
+    def pool_changed(key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
+        refresh_pool(key)
 
-    def _template_changed(self, key: Key, old: TemplateView | None, new: TemplateView | None) -> None:
-        for pool in self.caches.template_pools(key.namespace, key.name):
-            self._refresh_pool(key_of(pool))
+    def template_changed(key: Key, old: TemplateView | None, new: TemplateView | None) -> None:
+        for pool in caches.template_pools(key.namespace, key.name):
+            refresh_pool(key_of(pool))
 
-    def _refresh_pool(self, pool: Key) -> None:
+    def refresh_pool(pool: Key) -> None:
         """Recompute all candidates of a pool: their compatibility depends on the pool's template."""
-        for sandbox in self.caches.pool_sandboxes(pool.namespace, pool.name):
-            self._refresh(sandbox)
+        for sandbox in caches.pool_sandboxes(pool.namespace, pool.name):
+            refresh(sandbox)
 
-    def _refresh(self, sandbox: SandboxView) -> None:
+    def refresh(sandbox: SandboxView) -> None:
         owner = sandbox.owner
         pool = None
         if owner is not None and owner.type is SANDBOX_WARM_POOL:
-            pool = self.caches.pools.get(shared_key(sandbox.namespace, owner.name))
-        revision = None if pool is None else self.revisions.of(pool.namespace, pool.template)
+            pool = caches.pools.get(shared_key(sandbox.namespace, owner.name))
+        revision = None if pool is None else revisions.of(pool.namespace, pool.template)
         candidate = candidate_of(sandbox, pool, revision)
         if candidate is None:
-            self.assigner.forget(key_of(sandbox))
+            assigner.forget(key_of(sandbox))
         else:
-            self.assigner.update(candidate)
+            assigner.update(candidate)
+
+    caches.nodes.subscribe(node_changed, on_change_of=lambda node: node.fit)
+    caches.pools.subscribe(pool_changed, on_change_of=pool_spec)
+    caches.templates.subscribe(template_changed, on_change_of=template_spec)
+    caches.sandboxes.subscribe(sandbox_changed)
 
 
 # --- predicates: what a handler reads --------------------------------------------------------------------------------

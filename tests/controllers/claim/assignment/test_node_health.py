@@ -14,7 +14,7 @@ from sandpool.api.views import NodeView, SandboxView
 from sandpool.controllers.claim.assignment.assigner import Assigner
 from sandpool.controllers.claim.assignment.node_health import CLEARED, HALF_LIFE, SUSPECT, NodeHealth, has_failed
 from sandpool.controllers.claim.assignment.wait_queue import SandboxRequest
-from sandpool.controllers.claim.watches import CandidateFeed
+from sandpool.controllers.claim.watches import watch_candidates
 from sandpool.controllers.informers import Caches
 from sandpool.controllers.revision import TemplateRevisions
 from sandpool.kube.client import MergePatch
@@ -193,7 +193,7 @@ class Scene:
         self._version = 10
         self.caches.templates.observe(template())
         self.caches.pools.observe(POOL)
-        CandidateFeed(self.caches, TemplateRevisions(self.caches), self.assigner, self.node_health).subscribe()
+        watch_candidates(self.caches, TemplateRevisions(self.caches), self.assigner, self.node_health)
 
     def member(self, name: str, node: str, status: Object | None = None) -> None:
         self._version += 1
