@@ -30,6 +30,7 @@ from sandpool.kube.client import Client
 from sandpool.kube.connection import Connection
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.pod_access import RETRY_DELAYS
+from sandpool.kube.retry import backoff_delay
 from sandpool.router.authorization import (
     Authorizer,
     ScopedTokenAuthorizer,
@@ -177,7 +178,7 @@ def router(
     secret = authz_scoped_token_secret_file
     if (authz_mode == SCOPED_TOKEN) != (secret is not None):
         raise click.ClickException(f"--authz-mode={SCOPED_TOKEN} and --authz-scoped-token-secret-file go together")
-    delays = (upstream_retry_initial_delay * 2**number for number in range(upstream_max_retries))
+    delay = partial(backoff_delay, first=upstream_retry_initial_delay, longest=upstream_retry_max_delay)
     audiences = tuple(each.strip() for each in authz_tokenreview_audiences.split(",") if each.strip())
     try:
         options = Options(
@@ -200,7 +201,7 @@ def router(
             shutdown=shutdown_timeout,
             router=RouterOptions(
                 max_timeout=proxy_timeout,
-                retry_delays=tuple(min(delay, upstream_retry_max_delay) for delay in delays),
+                retry_delays=tuple(delay(number) for number in range(1, upstream_max_retries + 1)),
                 max_connections=max_connections,
                 max_connections_per_address=max_connections_per_address,
             ),

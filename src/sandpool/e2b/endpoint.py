@@ -56,9 +56,15 @@ class Endpoint:
     """Answers the requests of E2B's packages. ``opened`` makes one that is ready."""
 
     def __init__(
-        self, client: Client, pods: PodClient, keys: ApiKeys, secret: bytes, options: EndpointOptions, clock: Clock
+        self,
+        client: Client,
+        pods: PodClient,
+        keys: ApiKeys,
+        secret: bytes,
+        options: EndpointOptions,
+        clock: Clock,
+        rng: Random,
     ) -> None:
-        rng = Random()
         self.options = options
         self.clock = clock
         self.attempts = Attempts(clock)
@@ -75,10 +81,16 @@ class Endpoint:
     @classmethod
     @asynccontextmanager
     async def opened(
-        cls, client: Client, pods: PodClient, keys: ApiKeys, options: EndpointOptions, clock: Clock
+        cls,
+        client: Client,
+        pods: PodClient,
+        keys: ApiKeys,
+        options: EndpointOptions,
+        clock: Clock,
+        rng: Random | None = None,
     ) -> AsyncIterator[Self]:
         """An endpoint that knows all keys and sandboxes, for the length of the block."""
-        endpoint = cls(client, pods, keys, await keys.secret(), options, clock)
+        endpoint = cls(client, pods, keys, await keys.secret(), options, clock, rng or Random())
         followers = endpoint._followers = [
             asyncio.create_task(endpoint.authenticator.run(), name="API keys"),
             asyncio.create_task(endpoint.claims.run(), name="claims of the endpoint"),
