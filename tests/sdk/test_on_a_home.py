@@ -149,6 +149,17 @@ def test_signed_url_reaches_its_port_and_no_other(client: Client, sb: Sandbox) -
     assert get(sb.url(8000, expires=-1))[0] == 401
 
 
+def test_url_of_a_port_without_a_server_says_what_to_do(sb: Sandbox, caplog: pytest.LogCaptureFixture) -> None:
+    url = sb.url(8765)
+    for _ in range(2):  # as a program does that waits for its server
+        status, said = get(url)
+        assert status == 502
+        assert b"forwarding port 8765: nothing listens on it. A server in " in said
+        assert b" has to listen on port 8765 of 0.0.0.0\n" in said
+    assert [record.name for record in caplog.records] == ["sandpool.sdk"]
+    assert f"{caplog.messages[0]}\n".encode() == said
+
+
 def test_client_ends_its_sandboxes_and_leaves_kept_ones(client: Client, home: Playground) -> None:
     with Client() as other:
         held = other.sandbox()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from enum import Enum, auto
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from sandpool.service.claims import Claim
     from sandpool.service.sandboxes import Sandbox
 
+_log: Final = logging.getLogger("sandpool.sdk")
 #: Seconds in which the status of a sandbox shows why a command in it was killed.
 _DIAGNOSIS: Final = 3.0
 _KILLED: Final = 137  # exit code after SIGKILL
@@ -56,6 +58,7 @@ class AsyncSandbox:
         self._sandbox = sandbox
         self._ports = AsyncExitStack()
         self._urls: dict[int, str] = {}
+        self._refusals: set[int] = set()  # ports of which a refusal has been logged
         self._attached: WeakSet[AsyncCommand | AsyncShell] = WeakSet()
 
     @property
@@ -199,16 +202,25 @@ class AsyncSandbox:
     async def url(self, port: int, *, expires: float | None = None) -> str:
         """A URL of a server in the sandbox. It works until the sandbox is released.
 
-        By default it is a local one, which this program serves. With ``expires`` it is one of the router that needs no
-        program and no token: it lets its reader use this port of this sandbox for that many seconds, also in a
-        browser. It cannot be changed to another port, sandbox or time."""
+        By default it is a local one, which this program serves: if nothing in the sandbox listens on the port, it
+        answers 502 and says so, and the logger ``sandpool.sdk`` gets one warning. With ``expires`` it is one of the
+        router that needs no program and no token: it lets its reader use this port of this sandbox for that many
+        seconds, also in a browser. It cannot be changed to another port, sandbox or time."""
         if expires is not None:
             return self._client.sign_url(self._sandbox.name, port, expires)
         if port not in self._urls:
             async with self._diagnosed():
-                forward = self._service.ports.forward(self._sandbox, port)
+                forward = self._service.ports.forward(
+                    self._sandbox, port, problem=lambda line: self._refused(port, line)
+                )
                 self._urls[port] = f"http://127.0.0.1:{await self._ports.enter_async_context(forward)}"
         return self._urls[port]
+
+    def _refused(self, port: int, line: str) -> None:
+        """Log why the sandbox refused a connection to a local URL, once: a program may wait for its server so."""
+        if port not in self._refusals:
+            self._refusals.add(port)
+            _log.warning("%s", line)
 
     async def suspend(self, timeout: float = 60.0) -> None:
         """End its processes and keep its volumes, until ``resume``."""
