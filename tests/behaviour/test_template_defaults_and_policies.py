@@ -37,6 +37,11 @@ async def env(world: World, container: int = 0, of: str = "containers") -> list[
     return found
 
 
+async def refusals(world: World) -> list[tuple[str, str]]:
+    """The reasons and notes of the events of a claim that got no sandbox."""
+    return [(event["reason"], event["note"]) for event in await world.events("mine")]
+
+
 async def is_tried_again(world: World) -> bool:
     passes = world.controllers.claims.controller.reconciles
     await world.wait(30)
@@ -135,6 +140,13 @@ async def test_env_is_rejected_unless_the_template_allows_it(world: World, polic
     )
     assert not await is_tried_again(world), "it would not help"
     assert await world.all(SANDBOX) == []
+    assert await refusals(world) == [
+        (
+            "EnvVarsInjectionRejected",
+            "environment variable injection rejected: environment variable injection is not allowed by the template "
+            'policy: set envVarsInjectionPolicy to Allowed or Overrides in template "python", or change the claim',
+        )
+    ]
 
 
 async def test_existing_variable_is_not_overridden_under_allowed(world: World) -> None:
@@ -147,6 +159,13 @@ async def test_existing_variable_is_not_overridden_under_allowed(world: World) -
     )
     assert await is_tried_again(world)
     assert await world.all(SANDBOX) == []
+    assert await refusals(world) == [
+        (
+            "ReconcilerError",
+            'Error seen: environment variable override is not allowed by the template policy for variable "A": '
+            'set envVarsInjectionPolicy to Overrides in template "python", or change the claim',
+        )
+    ]
 
 
 async def test_env_for_a_missing_container_is_an_error(world: World) -> None:

@@ -40,6 +40,12 @@ def stuck(reason: str, message: str, status: str = "False") -> Observed:
         (refused("InvalidMetadata"), "words", "change the claim"),
         (refused("EnvVarsInjectionRejected"), "words", "change the claim"),
         (refused("VolumeClaimTemplatesError"), "words", "change the claim"),
+        (refused("EnvVarsInjectionRejected", policy_advice="set it"), "words", "set it, or change the claim"),
+        (
+            refused("ReconcilerError", "Error seen: x", policy_advice="set it"),
+            "the controller cannot serve it: Error seen: x",
+            "set it, or change the claim",
+        ),
         # no sandbox is assigned
         (scene(claim_with(), pool=None), 'pool "pool" does not exist', "create the pool"),
         (

@@ -203,6 +203,7 @@ def test_lost_state_is_named_with_its_time() -> None:
         ("VolumeClaimTemplatesError", "volumeClaimTemplatesPolicy"),
     ],
 )
-def test_refused_claim_names_the_field_that_allows_it(reason: str, field: str) -> None:
-    told = explain_claim(scene(claim_with(condition("Ready", "False", reason, "refused"))))
+def test_refused_claim_of_a_template_that_cannot_be_read_names_the_field(reason: str, field: str) -> None:
+    refused = claim_with(condition("Ready", "False", reason, "refused"))
+    told = explain_claim(scene(refused, unseen=frozenset({"sandboxtemplates"})))
     assert told.advice == f'set {field} to Allowed or Overrides in template "python", or change the claim'

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SECRET
+from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SECRET
 from sandpool.api.labels import LAUNCH_TYPE
 from sandpool.kube.errors import NotFound
 from sandpool.service.claims import Claim, random_name
@@ -81,6 +81,29 @@ async def test_a_pool_that_does_not_exist_is_an_error_and_leaves_no_claim(world:
     await filled_pool(world, service)
     with pytest.raises(UnknownName, match=r'there is no pool "pyton" .*\nDid you mean python?'):
         await service.claims.create("pyton")
+    assert await names(world) == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "variable", "reason", "needed"),
+    [
+        ({}, "NEW", "injection is not allowed by the template policy", "Allowed or Overrides"),
+        ({"envVarsInjectionPolicy": "Allowed"}, "KNOWN", "override is not allowed by the template", "Overrides"),
+    ],
+    ids=["disallowed", "a clash"],
+)
+async def test_a_refused_claim_fails_at_once_and_names_the_field_that_allows_it(
+    world: World, service: Service, policy: dict[str, str], variable: str, reason: str, needed: str
+) -> None:
+    container = {"name": "main", "image": "example.com/image:1", "env": [{"name": "KNOWN", "value": "1"}]}
+    await world.create(
+        SANDBOX_TEMPLATE, "python", spec={"podTemplate": {"spec": {"containers": [container]}}, **policy}
+    )
+    await service.pools.create("python", "python", 1)
+    with pytest.raises(ClaimFailed) as failed:
+        await service.claims.create("python", name="mine", env={variable: "1"})
+    assert reason in failed.value.message
+    assert failed.value.advice == (f'Set envVarsInjectionPolicy to {needed} in template "python", or change the claim.')
     assert await names(world) == []
 
 

@@ -60,6 +60,11 @@ def claim_limit_reached(message: str) -> EventSpec:
     return EventSpec(CLAIM_CONTROLLER, WARNING, "ClaimLimitReached", "Waiting", message)
 
 
+def claim_refused(reason: str, message: str, advice: str) -> EventSpec:
+    """A policy of the template refuses the claim. The reference has no such event, and its conditions name no field."""
+    return EventSpec(CLAIM_CONTROLLER, WARNING, reason, "Provisioning", f"{message}: {advice}, or change the claim")
+
+
 def warm_pool_limited(message: str) -> EventSpec:
     """A pool is kept smaller than it asks for. The reference has no such event."""
     return EventSpec(WARM_POOL_CONTROLLER, WARNING, "SizeLimited", "Scaling", message)

@@ -61,11 +61,13 @@ def blocker(observed: Observed) -> Blocker | None:
 
 def _permission(observed: Observed, reason: str) -> str:
     """The change with which a refused claim is served."""
+    if observed.policy_advice:
+        return f"{observed.policy_advice}, or change the claim"
     field = {
         api.ENV_VARS_INJECTION_REJECTED: "envVarsInjectionPolicy",
         api.VOLUME_CLAIM_TEMPLATES_ERROR: "volumeClaimTemplatesPolicy",
     }.get(reason)
-    if field is None:
+    if field is None or SANDBOX_TEMPLATE.plural not in observed.unseen:
         return "change the claim; it is reconciled again when it changes"
     template = f'template "{observed.pool.template}"' if observed.pool is not None else "its template"
     return f"set {field} to Allowed or Overrides in {template}, or change the claim"
@@ -88,7 +90,8 @@ def _without_sandbox(observed: Observed) -> Blocker:
     if ready is not None and reason == api.RECONCILER_ERROR:
         if _is_quota(ready["message"]):
             return _quota(ready["message"])
-        return Blocker(f"the controller cannot serve it: {ready['message']}", "fix the cause that the message names")
+        advice = _permission(observed, reason) if observed.policy_advice else "fix the cause that the message names"
+        return Blocker(f"the controller cannot serve it: {ready['message']}", advice)
     if ready is not None and reason in (api.ADOPTION_CONFLICT, api.SANDBOX_CREATE_PENDING[0]):
         return Blocker(f"a sandbox is being assigned to it: {ready['message']}")
     if ready is None and _age(observed) > UNATTENDED_SECONDS:

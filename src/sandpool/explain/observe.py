@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from sandpool.api import labels
+from sandpool.api.claim_policies import policy_advice
 from sandpool.api.kinds import CORE_EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
@@ -24,7 +25,8 @@ async def observe_claim(client: Client, namespace: str, name: str, now: datetime
     reader = Reader(client, namespace)
     pool = await reader.get(SANDBOX_WARM_POOL, claim.warm_pool)
     pool_view = None if pool is None else WarmPoolView.from_object(pool)
-    template = None if pool_view is None else await reader.get(SANDBOX_TEMPLATE, pool_view.template)
+    found = None if pool_view is None else await reader.get(SANDBOX_TEMPLATE, pool_view.template)
+    template = None if found is None else TemplateView.from_object(found)
     sandbox = await _sandbox(reader, claim)
     pod = None if sandbox is None or sandbox.ready else await reader.get(POD, sandbox.pod_name)
     names = dict.fromkeys([claim.name, *([] if sandbox is None else [sandbox.name, sandbox.pod_name])])
@@ -46,7 +48,8 @@ async def observe_claim(client: Client, namespace: str, name: str, now: datetime
         tuple(sorted(told, key=lambda event: event.at or now)),
         sum(waits_before(ClaimView.from_object(other), claim) for other in others),
         frozenset(reader.unseen),
-        binds_late=template is not None and opted_in(TemplateView.from_object(template)),
+        binds_late=template is not None and opted_in(template),
+        policy_advice="" if template is None else policy_advice(claim, template),
     )
 
 

@@ -89,6 +89,7 @@ class Observed:
     ahead: int = 0  # earlier claims of the same pool that have no sandbox either
     unseen: frozenset[str] = frozenset()
     binds_late: bool = False  # the template lets warm sandboxes take variables
+    policy_advice: str = ""  # the change of the template that allows what the claim adds
 
     def told(self, *reasons: str) -> EventView | None:
         """The last event about the claim with one of the reasons, matched by UID: names are reused."""

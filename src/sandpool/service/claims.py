@@ -15,10 +15,12 @@ from typing import Any, Final, NamedTuple, Self, cast
 
 from sandpool.api import conditions as api
 from sandpool.api import labels
-from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL, SECRET
+from sandpool.api.claim_policies import policy_advice
+from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL, SECRET
 from sandpool.api.resource import Object, SharedObject
+from sandpool.api.views import ClaimView, TemplateView
 from sandpool.kube.client import Client, MergePatch
-from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, Expired, Invalid, NotFound
+from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, Expired, Forbidden, Invalid, NotFound
 from sandpool.kube.transport import WatchEvent
 from sandpool.service.errors import ClaimFailed, ClaimGone, NameTaken, NotReadyInTime, unknown_name
 
@@ -274,8 +276,11 @@ class Claims:
         """Raise an error if waiting for the claim does not help."""
         if claim.reason in _EXPIRED:
             raise ClaimGone(f'claim "{claim.name}" expired while it was waited for: {claim.message}', _why(claim.name))
-        if claim.reason in _FINAL:
-            raise ClaimFailed(f'claim "{claim.name}" cannot be served: {claim.message}', _why(claim.name))
+        if claim.reason in _FINAL or claim.reason == api.RECONCILER_ERROR:
+            advice = await self._policy_advice(claim)
+            if advice or claim.reason in _FINAL:
+                message = f'claim "{claim.name}" cannot be served: {claim.message}'
+                raise ClaimFailed(message, advice or _why(claim.name))
         if claim.reason in (api.WARM_POOL_NOT_FOUND, api.TEMPLATE_NOT_FOUND):
             listed = await self.client.list(SANDBOX_WARM_POOL, self.namespace)
             known = [pool["metadata"]["name"] for pool in listed["items"]]
@@ -284,6 +289,17 @@ class Claims:
                 raise unknown_name("pool", claim.pool, self.namespace, known, advice)
             if claim.reason == api.TEMPLATE_NOT_FOUND:
                 raise ClaimFailed(f'pool "{claim.pool}" has no template: {claim.message}', _why(claim.name))
+
+    async def _policy_advice(self, claim: Claim) -> str:
+        """The change of the template that allows what the claim adds; empty if it is allowed, or cannot be read."""
+        try:
+            pool = await self.client.get(SANDBOX_WARM_POOL, claim.pool, self.namespace)
+            name = pool["spec"]["sandboxTemplateRef"]["name"]
+            template = await self.client.get(SANDBOX_TEMPLATE, name, self.namespace)
+        except (NotFound, Forbidden):
+            return ""
+        advice = policy_advice(ClaimView.from_object(claim.object), TemplateView.from_object(template))
+        return f"{advice[0].upper()}{advice[1:]}, or change the claim." if advice else ""
 
     def _late(self, name: str, last: Claim | None, timeout: float) -> NotReadyInTime:
         state = f": {last.message}" if last is not None and last.message else ""

@@ -27,7 +27,7 @@ from sandpool.service.sandboxes import Sandbox, Wake, not_running
 _PIECE: Final = 1 << 16
 _REQUEST_LINE: Final = re.compile(rb"[A-Z]+ [^ \r\n]+ HTTP/1\.[01]\r?\n")
 #: Seconds in which a refused client has to send its request, and afterwards to read the answer.
-_PATIENCE: Final = 2.0
+_TIMEOUT: Final = 2.0
 
 
 class PortInUse(ServiceError):
@@ -155,7 +155,7 @@ class _Forwarder:
         self.problem(" ".join(why.split()))
         if self.answers:
             with suppress(OSError, TimeoutError):
-                async with asyncio.timeout(_PATIENCE):
+                async with asyncio.timeout(_TIMEOUT):
                     await client.refuse(why)
 
 

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sandpool.api import labels
+from sandpool.api.claim_policies import policy_advice
 from sandpool.api.conditions import (
     BINDING_FORBIDDEN,
     BINDING_NOT_POSSIBLE,
@@ -34,7 +35,7 @@ from sandpool.api.conditions import (
     CLAIM_LIMIT_REACHED,
     READY,
 )
-from sandpool.api.events import claim_limit_reached, duplicates_deleted, late_binding_failed
+from sandpool.api.events import claim_limit_reached, claim_refused, duplicates_deleted, late_binding_failed
 from sandpool.api.kinds import NETWORK_POLICY, SANDBOX, SANDBOX_CLAIM
 from sandpool.api.labels import CLAIM_FIRST_READY_AT
 from sandpool.api.names import network_policy_name
@@ -212,7 +213,17 @@ class ClaimController:
                 self.reporter.record_event(claim, claim_limit_reached(error.message))
         else:
             self.quota.leave(claim)
+            self._record_refusal(observed, error)
         return await self.reporter.report(state, observed, None, error, expired=decision.has_expired)
+
+    def _record_refusal(self, observed: Observed, error: ClaimError) -> None:
+        """Name the field of the template that refuses the claim, once per message."""
+        claim, template = observed.claim, observed.template
+        ready = claim.condition(READY)
+        if template is None or (ready is not None and ready["message"] == error.message):
+            return
+        if advice := policy_advice(claim, template):
+            self.reporter.record_event(claim, claim_refused(error.reason, error.message, advice))
 
     def _observe(self, claim: ClaimView, state: ClaimState) -> Observed:
         namespace = claim.namespace
