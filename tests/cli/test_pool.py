@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 import yaml
@@ -10,6 +11,8 @@ import yaml
 from tests.support.playground import Playground
 
 pytestmark = pytest.mark.isolation
+
+PROGRAM = f"{sys.executable} -m sandpool.cli.main"
 
 
 def test_a_template_and_a_pool_from_nothing_to_nothing(home: Playground) -> None:
@@ -50,6 +53,34 @@ def test_a_template_and_a_pool_from_nothing_to_nothing(home: Playground) -> None
     copy = home.works("template", "create", "again", "-f", "-", stdin=json.dumps(shown).encode())
     assert copy.startswith("created template again;")
     home.works("template", "rm", "again")
+
+
+def test_an_image_that_is_built_again_names_the_pools_to_restart(home: Playground) -> None:
+    user = home.over_the_socket()  # images are found without KUBECONFIG
+
+    def build(value: str) -> str:
+        done = user.run("image", "build", "again", "--env", f"VALUE={value}")
+        assert done.returncode == 0, done.stderr
+        return done.stderr.decode()
+
+    assert "note: " not in build("one")
+    home.works("template", "create", "again", "--image", "again")
+    home.works("pool", "create", "again", "--size", "2", "--wait", "30s")
+    try:
+        assert "note: " not in build("one"), "it is the same image"
+        assert build("two").splitlines()[-1] == (
+            f"note: pool again has 2 idle sandboxes of the earlier again:latest; "
+            f"replace with: {PROGRAM} pool rollout again --restart"
+        )
+        assert home.works("run", "--pool", "again", "--", "sh", "-c", "echo $VALUE") == "one\n"
+        home.works("pool", "rollout", "again", "--watch", "--timeout", "30s")
+        assert home.works("pool", "rollout", "again", "--restart").startswith("replaced ")
+        assert home.works("run", "--pool", "again", "--", "sh", "-c", "echo $VALUE") == "two\n"
+        assert "note: " not in build("two")
+    finally:
+        home.works("pool", "rm", "again")
+        home.works("template", "rm", "again")
+        user.run("image", "rm", "again")
 
 
 def test_suspend_and_resume(home: Playground) -> None:

@@ -116,12 +116,23 @@ def ls(all_namespaces: bool, output: str, target: Target) -> None:
     metavar="DURATION",
     help="Give up watching after this time.",
 )
+@option(
+    "--restart",
+    is_flag=True,
+    help="Replace the idle sandboxes, a few at a time, also if the template has not changed, and follow it to its end.",
+)
 @target_options
-def rollout(name: str, watch: bool | None, timeout: float, target: Target) -> None:
+def rollout(name: str, watch: bool | None, timeout: float, restart: bool, target: Target) -> None:
     """Show how far a pool has followed its template.
 
     Exits with 0 when all members have the current revision and the pool is full, and with 1 when it is not there yet.
+
+    With --restart new sandboxes replace the idle ones. Use it after you built an image again under its name, or changed
+    a Secret that sandboxes read at their start. Claimed sandboxes stay as they are.
     """
+    if restart:
+        _restart(name, timeout, target)
+        return
     follow = sys.stdout.isatty() if watch is None else watch
 
     async def work(service: Service) -> bool:
@@ -142,9 +153,7 @@ def rollout(name: str, watch: bool | None, timeout: float, target: Target) -> No
     try:
         done = target.run(work)
     except TimeoutError:
-        raise click.ClickException(
-            f"not done within {timeout:g} s; find out more with: sandpool why pool {name}"
-        ) from None
+        raise _late(name, timeout) from None
     if not done:
         raise click.exceptions.Exit(1)
 
@@ -161,6 +170,27 @@ def rm(names: tuple[str, ...], target: Target) -> None:
             click.echo(f"removed pool {name}")
 
     target.run(work)
+
+
+def _restart(name: str, timeout: float, target: Target) -> None:
+    async def work(service: Service) -> int:
+        with steps() as progress:
+            async with asyncio.timeout(timeout):
+                return await service.pools.restart(name, partial(_replacing, progress))
+
+    try:
+        count = target.run(work)
+    except TimeoutError:
+        raise _late(name, timeout) from None
+    click.echo(f"replaced {count} {_sandboxes(count)} of pool {name}")
+
+
+def _replacing(progress: Progress, done: int, total: int) -> None:
+    progress.bar(done, total, f"{done} of {total} {_sandboxes(total)} replaced")
+
+
+def _late(name: str, timeout: float) -> click.ClickException:
+    return click.ClickException(f"not done within {timeout:g} s; find out more with: sandpool why pool {name}")
 
 
 def _progress(pool: Pool) -> str:

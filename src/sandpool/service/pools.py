@@ -13,6 +13,7 @@ from sandpool.api.resource import Object, SharedObject
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, Expired, NotFound
 from sandpool.service.errors import NameTaken, NotReadyInTime, ServiceError, unknown_name
+from sandpool.service.pool_restart import replace_idle
 
 #: How a pool follows its template: ``spec.updateStrategy.type``.
 STRATEGIES: Final = ("OnReplenish", "Recreate", "RollingUpdate")
@@ -144,6 +145,12 @@ class Pools:
             return Pool.from_object(await self.client.patch(SANDBOX_WARM_POOL, name, patch, self.namespace))
         except NotFound:
             raise await self._unknown(name) from None
+
+    async def restart(self, name: str, progress: Callable[[int, int], None] = lambda done, total: None) -> int:
+        """Replace the idle sandboxes of a pool a few at a time, also if its template has not changed; returns how many.
+        ``progress`` receives how many of how many have been replaced. Has no time limit of its own."""
+        pool = await self.get(name)
+        return await replace_idle(self.client, self.namespace, name, pool.desired, progress)
 
     async def delete(self, name: str) -> None:
         """Delete a pool and its idle sandboxes. Claimed sandboxes belong to their claims and stay."""
