@@ -198,6 +198,12 @@ class MovingWorld:
             await self._stop_process()
         await self._reconcile()
 
+    async def end_controllers(self) -> None:
+        """Stop the controllers of custom resources."""
+        if self.controllers is not None:
+            ended, self.controllers = self.controllers, None
+            await ended.stop()
+
     def _background(self, work: Any) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
@@ -212,10 +218,9 @@ class MovingWorld:
             elif self.process is None:
                 await self._start_process()
             wanted = not stopping and self._exists(DEPLOYMENT.group_resource, names.CONTROLLER)
-            if not wanted and self.controllers is not None:
-                await self.controllers.stop()
-                self.controllers = None
-            elif wanted and self.controllers is None:
+            if not wanted:
+                await self.end_controllers()
+            elif self.controllers is None:
                 election = LeaderElector(
                     self.client, names.LEASE, names.NAMESPACE, "controllers", SystemClock(), Random(1), terms=_TIMING
                 )

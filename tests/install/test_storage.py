@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from sandpool.api.kinds import API_SERVICE, API_SERVICES, CUSTOM_RESOURCE_DEFINITION, SANDPOOL
+from sandpool.api.kinds import API_SERVICE, API_SERVICES, CUSTOM_RESOURCE_DEFINITION, LEASE, NAMESPACE, SANDPOOL
+from sandpool.api.labels import VOLUME_RECORD
 from sandpool.api.resource import Object
-from sandpool.install import apiserver
+from sandpool.engine.clock import SystemClock
+from sandpool.install import apiserver, names
 from sandpool.install.errors import InstallError
 from sandpool.install.storage import Storage, choose_storage, present_storage
-from sandpool.kube.client import Client
+from sandpool.install.storage_move import Direction, StorageMover
+from sandpool.kube.client import Client, MergePatch
+from sandpool.server.aggregated.volume_record import VolumeRecord
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.objects import new
 from tests.support.api_objects import definition
@@ -70,3 +75,23 @@ async def test_other_storage_is_refused(client: Client, present: Storage, wanted
     await (aggregated if present == "aggregated" else with_custom_resources)(client)
     with pytest.raises(InstallError, match=f"--storage {present}\nTo change that: .*storage move --to {wanted}"):
         await choose_storage(client, wanted)
+
+
+async def test_volume_that_the_cluster_remembers_makes_the_storage_aggregated(client: Client) -> None:
+    """The APIServices were deleted: custom resources in their place would be empty."""
+    await with_custom_resources(client)
+    lease = new(LEASE, names.LEASE, spec={})
+    lease["metadata"]["annotations"] = VolumeRecord("volume", 7, 3).annotations()
+    await client.create(NAMESPACE, new(NAMESPACE, names.NAMESPACE))
+    await client.create(LEASE, lease, names.NAMESPACE)
+    assert await present_storage(client) == "aggregated"
+    assert await choose_storage(client, None) == "aggregated"
+    with pytest.raises(InstallError, match="--storage aggregated"):
+        await choose_storage(client, "crd")
+    for to in get_args(Direction):
+        mover = StorageMover(client, SystemClock(), lambda line: None, [], [])
+        with pytest.raises(InstallError, match=r"its APIServices are missing\n.*sandpool install --storage aggregated"):
+            await mover.move(to)
+    forget = MergePatch({"metadata": {"annotations": {VOLUME_RECORD: ""}}})
+    await client.patch(LEASE, names.LEASE, forget, names.NAMESPACE)
+    assert await present_storage(client) == "crd"

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from sandpool.api.kinds import CONFIG_MAP, POD, SANDBOX_CLAIM
-from sandpool.api.labels import CLAIM_UID
+from sandpool.api.kinds import CONFIG_MAP, LEASE, POD, SANDBOX_CLAIM
+from sandpool.api.labels import CLAIM_UID, VOLUME_STAMP
+from sandpool.engine.clock import SystemClock
 from sandpool.install import names
 from sandpool.install.errors import InstallError
 from sandpool.install.storage import choose_storage
 from sandpool.install.storage_move import Direction
 from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import NotFound, ServiceUnavailable
+from sandpool.server.aggregated.aggregated_server import ServingOptions
+from sandpool.server.aggregated.process import AggregatedProcess, ApiServerOptions
 from sandpool.server.aggregated.storage_move import RECORD
+from sandpool.server.aggregated.volume import WrongVolume
+from sandpool.server.aggregated.volume_record import VolumeRecord
 from sandpool.testing.objects import new
 from tests.install.moving_world import NS, Dying, Killed, MovingWorld
 from tests.support.api_objects import owner_reference
@@ -50,6 +56,7 @@ async def test_storage_moves_both_ways_and_pods_stay(world: MovingWorld) -> None
     await world.claim("c")  # the controllers work
     await world.filled()
     pods, held = await world.pods(), await world.held()
+    assert VolumeRecord.read(await world.client.get(LEASE, names.LEASE, names.NAMESPACE)) is not None
     await world.mover().move("crd")
     assert not world.passes_on("agents.x-k8s.io")
     assert (await world.pods(), await world.held()) == (pods, held)
@@ -65,6 +72,8 @@ async def test_storage_moves_both_ways_and_pods_stay(world: MovingWorld) -> None
         label = pod["metadata"].get("labels", {}).get(CLAIM_UID)
         assert label is None or label in claims
         assert not any("moving" in key for key in pod["metadata"].get("annotations") or ())
+        assert VOLUME_STAMP not in (pod["metadata"].get("annotations") or {})
+    assert VolumeRecord.read(await world.client.get(LEASE, names.LEASE, names.NAMESPACE)) is None
     await world.claim("d")
     await world.filled()
     assert await world.held() == {**held, "d": (await world.held())["d"]}
@@ -144,3 +153,20 @@ async def test_moves_that_cannot_begin_say_why(world: MovingWorld) -> None:
         await choose_storage(world.client, None)
     await world.mover().move("aggregated")
     assert await choose_storage(world.client, None) == "aggregated"
+
+
+async def test_volume_that_was_moved_out_does_not_replace_the_custom_resources(world: MovingWorld) -> None:
+    """A StatefulSet that is created by mistake finds its old volume, with all that the custom resources have now."""
+    await world.claim("a")
+    await world.mover().move("aggregated")
+    await world.filled()
+    await world.mover().move("crd")
+    serving = ServingOptions(world.directory / "volume", "127.0.0.1", 0, ("localhost",), names.NAMESPACE)
+    options = ApiServerOptions(serving, names.LEASE, names.NAMESPACE)
+    await world.end_controllers()
+    transport = world.client.transport
+    process = AggregatedProcess(transport, transport, SystemClock(), Random(1), options)
+    await process.start()
+    with pytest.raises(WrongVolume, match="its sandboxes may be custom resources"):
+        await process.wait()
+    await process.stop()

@@ -4,6 +4,7 @@ kube-controller-manager."""
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from sandpool.api.kinds import (
     API_SERVICES,
     CLUSTER_ROLE,
     CONFIG_MAP,
+    CUSTOM_RESOURCE_DEFINITION,
     LEASE,
     NAMESPACE,
     PERSISTENT_VOLUME_CLAIM,
@@ -33,7 +35,7 @@ from sandpool.engine.clock import SystemClock
 from sandpool.install import names
 from sandpool.install.errors import InstallError
 from sandpool.install.installer import Installer
-from sandpool.install.manifests import InstallOptions
+from sandpool.install.manifests import InstallOptions, definitions
 from sandpool.install.remover import Remover
 from sandpool.install.storage import choose_storage
 from sandpool.kube.client import Client, MergePatch
@@ -43,7 +45,7 @@ from sandpool.server.serving.pki import Authority
 from sandpool.testing.objects import new, pod_template
 from sandpool.testing.waiting import until
 from tests.support.aggregated_backend import ACCOUNT
-from tests.support.aggregated_cluster import AggregatedApi
+from tests.support.aggregated_cluster import AggregatedApi, apply
 from tests.support.api_access import HttpEndpoint
 from tests.support.api_objects import owner_reference
 from tests.support.assets import Assets
@@ -394,6 +396,42 @@ async def test_volume_claim_of_a_suspended_sandbox_survives_an_api_that_comes_ba
     for each in (await client.list(PERSISTENT_VOLUME_CLAIM, clients.namespace))["items"]:
         release = MergePatch({"metadata": {"finalizers": None}})
         await client.patch(PERSISTENT_VOLUME_CLAIM, each["metadata"]["name"], release, clients.namespace)
+
+
+async def test_stray_definitions_are_deleted_and_pods_stay(
+    api: AggregatedApi, clients: PersistentClients, client: Client
+) -> None:
+    """`kubectl apply -k deploy` by mistake. The refusal after a restart tells what to delete."""
+    await clients.filled()
+    await clients.claim(["a"])
+    await clients.served(1)
+    await clients.filled()
+    before = await pods_by_uid(client, clients.namespace)
+    stray = definitions(InstallOptions())
+    await apply(client, stray)
+    await asyncio.to_thread(api.process.stop, 30)
+    api.plane.restart(api.plane.controller_manager)
+    api.process.start()
+    assert await asyncio.to_thread(api.process.wait, 90) == 1
+    told = re.search(r"Do not delete the APIServices.*: kubectl delete crd (\S+ \S+ \S+ [\w.-]+)", api.said())
+    assert told is not None, api.said()
+    assert {each["metadata"]["name"] for each in stray} == set(told[1].split())
+    await collected_something(client, clients.namespace)
+    assert await pods_by_uid(client, clients.namespace) == before
+    for name in told[1].split():
+        await client.delete(CUSTOM_RESOURCE_DEFINITION, name)
+    for name in told[1].split():
+        await until(lambda name=name: is_gone(client, CUSTOM_RESOURCE_DEFINITION, name), within=_TIMEOUT)  # type: ignore[misc]
+    await collected_something(client, clients.namespace)
+    assert await pods_by_uid(client, clients.namespace) == before
+    api.process.start()
+    await api.available(client)
+    await clients.served(1)
+    await clients.filled()
+    await collected_something(client, clients.namespace)
+    assert await pods_by_uid(client, clients.namespace) == before
+    await clients.check()
+    api.plane.restart(api.plane.controller_manager)
 
 
 async def test_installation_is_removed_after_the_last_pod(

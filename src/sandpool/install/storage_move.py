@@ -34,6 +34,7 @@ from sandpool.api.kinds import (
     CONFIG_MAP,
     CUSTOM_RESOURCE_DEFINITION,
     DEPLOYMENT,
+    LEASE,
     NAMESPACE,
     NETWORK_POLICY,
     PERSISTENT_VOLUME_CLAIM,
@@ -47,14 +48,14 @@ from sandpool.api.kinds import (
     SERVICE,
     STATEFUL_SET,
 )
-from sandpool.api.labels import CLAIM_UID
+from sandpool.api.labels import CLAIM_UID, VOLUME_RECORD, VOLUME_STAMP
 from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.engine.clock import Clock, within
 from sandpool.install import names
 from sandpool.install.errors import InstallError
 from sandpool.install.fit import all_of
 from sandpool.install.installer import Installer, Report, title, type_of
-from sandpool.install.storage import present_storage
+from sandpool.install.storage import is_passed_on, present_storage
 from sandpool.install.workload import manifest
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, Conflict, Expired, NotFound, ServiceUnavailable
@@ -156,6 +157,11 @@ class StorageMover:
         present = await present_storage(self.client)
         if present is None:
             raise InstallError(f"Sandpool is not installed in this cluster: `sandpool install --storage {to}`")
+        if present == AGGREGATED and not await is_passed_on(self.client):
+            raise InstallError(
+                "the sandboxes of this cluster are on a volume, and its APIServices are missing\n"
+                "Create them at once, or the garbage collector deletes pods: `sandpool install --storage aggregated`"
+            )
         if present == to:
             self.report(f"nothing to do: the storage is {to}")
             return False
@@ -325,6 +331,7 @@ class StorageMover:
             )
             await self._note(OWNED, "true")
         await self._remove_rest(self.aggregated, self.custom)
+        await self._forget_volume()
         await self.installer.install(self.custom)
         await self._forget_copies()
         self.report(f"the volume is kept: persistentvolumeclaim/data-{names.APISERVER}-0 in {names.NAMESPACE}")
@@ -406,7 +413,7 @@ class StorageMover:
             references = [{**each, "uid": uids.get(each["uid"], each["uid"])} for each in json.loads(kept)]
             change: Object = {
                 "ownerReferences": [*(metadata.get("ownerReferences") or ()), *references],
-                "annotations": {OWNERS: None},
+                "annotations": {OWNERS: None, VOLUME_STAMP: None},  # the stamp would say that the volume is in use
             }
             claim: str = (metadata.get("labels") or {}).get(CLAIM_UID, "")
             if claim in uids:
@@ -452,6 +459,12 @@ class StorageMover:
             async for each in all_of(self.client, type)
             if (old := (each["metadata"].get("annotations") or {}).get(COPY_OF))
         }
+
+    async def _forget_volume(self) -> None:
+        """Have the lease remember no volume. The aggregated API server does so itself, unless it was killed before."""
+        patch = MergePatch({"metadata": {"annotations": {VOLUME_RECORD: None}}})
+        with suppress(NotFound):
+            await self.client.patch(LEASE, names.LEASE, patch, names.NAMESPACE)
 
     async def _forget_copies(self) -> None:
         patch = MergePatch({"metadata": {"annotations": {COPY_OF: None}}})

@@ -62,8 +62,12 @@ class Cluster:
         await self.client.create(NAMESPACE, new(NAMESPACE, "ns"))
         # The embedded API serves our kinds, too. Its garbage collector would find no owner of our pods.
         for type in SANDPOOL:
-            await self.client.delete(CUSTOM_RESOURCE_DEFINITION, type.group_resource)
-            await until(lambda type=type: self._is_gone(type))  # type: ignore[misc]
+            await self.undefine(type)
+
+    async def undefine(self, type: ResourceType) -> None:
+        """Delete the definition of a kind, and wait until it is not served any more."""
+        await self.client.delete(CUSTOM_RESOURCE_DEFINITION, type.group_resource)
+        await until(lambda: self._is_gone(type))
 
     async def _is_gone(self, type: ResourceType) -> bool:
         try:

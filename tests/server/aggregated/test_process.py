@@ -27,7 +27,7 @@ from sandpool.api.kinds import (
     SANDBOX_TEMPLATE,
     SANDBOX_WARM_POOL,
 )
-from sandpool.api.labels import SANDBOX_NAME_HASH
+from sandpool.api.labels import SANDBOX_NAME_HASH, VOLUME_STAMP
 from sandpool.api.resource import Object
 from sandpool.api.schema.crds import crd
 from sandpool.engine.clock import SystemClock, micro_timestamp
@@ -46,6 +46,7 @@ from sandpool.testing.clock import ManualClock
 from sandpool.testing.objects import new, pod, pod_template
 from sandpool.testing.waiting import until
 from tests.server.aggregated.conftest import LEASE as LEASE_NAME
+from tests.support.api_objects import owner_reference
 from tests.support.custom_kinds import install
 
 if TYPE_CHECKING:
@@ -476,7 +477,89 @@ async def test_backup_that_has_all_sandboxes_takes_the_place_of_the_volume(clust
 
 async def test_custom_resources_that_do_not_move_are_not_hidden(cluster: Cluster) -> None:
     await install(cluster.client, crd(SANDBOX))
-    await refused(await cluster.process(), "CustomResourceDefinition sandboxes.agents.x-k8s.io.*storage move")
+    await cluster.client.create(POD, pod_of_a_sandbox(), "ns")  # of a custom resource: no volume has marked it
+    await refused(
+        await cluster.process(),
+        "CustomResourceDefinition sandboxes.agents.x-k8s.io.*delete apiservice.*storage move --to aggregated",
+    )
+
+
+# Not that of the owners of pods: the collector of this cluster would look for them in the custom resources.
+STRAY = SANDBOX_TEMPLATE
+
+
+async def refusal(process: AggregatedProcess) -> str:
+    with pytest.raises(WrongVolume) as error:
+        await serving(process)
+    assert process.port == 0, "it never listened"
+    await process.stop()
+    return str(error.value)
+
+
+def keeps_the_api_services(said: str) -> bool:
+    """Whether a refusal tells to delete the definitions, and in no case the APIServices."""
+    return (
+        "Do not delete the APIServices" in said
+        and f"kubectl delete crd {STRAY.group_resource}" in said
+        and "delete apiservice" not in said
+    )
+
+
+async def test_stray_definitions_are_to_be_deleted_and_not_the_api_services(cluster: Cluster) -> None:
+    """Without the APIServices an empty kind is served, and the garbage collector deletes all pods."""
+    process = await cluster.process()
+    await serving(process)
+    await create_sandbox(cluster, cluster.proxy(process), "mine")
+    await cluster.remembers(process)
+    await process.stop()
+    await install(cluster.client, crd(STRAY))
+    said = await refusal(await cluster.process())
+    assert keeps_the_api_services(said)
+    assert "are on this volume" in said
+    assert "Mount" not in said
+    assert "go with them" not in said
+    volume = VolumeMark.read(cluster.directory / "data")
+    assert volume is not None
+    said = await refusal(await cluster.process("empty"))
+    assert keeps_the_api_services(said)
+    assert f"are on the volume {volume.id}" in said
+    assert "Mount that volume" in said
+    await cluster.undefine(STRAY)
+    process = await cluster.process()
+    await serving(process)
+    assert (await cluster.proxy(process)("GET", f"{SANDBOXES}/mine")).status == 200
+
+
+async def test_stray_definitions_are_recognized_without_the_lease(cluster: Cluster) -> None:
+    """By the pods: those that the volume has created, and those of its sandboxes that it took in."""
+    process = await cluster.process()
+    await serving(process)
+    await create_sandbox(cluster, cluster.proxy(process), "mine")
+    await process.stop()
+    await install(cluster.client, crd(STRAY))
+    await cluster.client.delete(LEASE, LEASE_NAME, "ns")
+    for volume, where in (("data", "are on this volume"), ("empty", "Mount that volume")):
+        said = await refusal(await cluster.process(volume))
+        assert keeps_the_api_services(said)
+        assert where in said
+    unstamped = MergePatch({"metadata": {"annotations": {VOLUME_STAMP: None}}})
+    await cluster.client.patch(POD, "mine", unstamped, "ns")
+    assert keeps_the_api_services(await refusal(await cluster.process("data")))
+
+
+async def test_refusal_of_definitions_names_the_pods_that_only_custom_resources_can_own(cluster: Cluster) -> None:
+    process = await cluster.process()
+    await serving(process)
+    await create_sandbox(cluster, cluster.proxy(process), "mine")
+    await cluster.remembers(process)
+    await process.stop()
+    await install(cluster.client, crd(STRAY))
+    custom = new(SANDBOX, "other", metadata={"uid": "of-a-custom-resource"})
+    metadata = {"labels": {SANDBOX_NAME_HASH: "abc"}, "ownerReferences": [owner_reference(custom, controller=True)]}
+    await cluster.client.create(POD, pod("other", metadata=metadata), "ns")
+    said = await refusal(await cluster.process())
+    assert keeps_the_api_services(said)
+    assert "1 objects are of sandboxes that are not on this volume, and go with them (among them pod ns/other)" in said
 
 
 async def test_restart_of_a_process_writes_the_lease_only_and_without_a_conflict(cluster: Cluster) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from sandpool.server.aggregated.kinds_server import GROUPS, KindsServer
 from sandpool.server.aggregated.namespaces import NamespaceMirror
 from sandpool.server.aggregated.registration import ApiServiceRegistration
 from sandpool.server.aggregated.request_header import RequestHeaderAuthenticator, RequestHeaderConfig
-from sandpool.server.aggregated.storage_move import AGGREGATED, CRD, FROZEN, TO, MoveRecord
+from sandpool.server.aggregated.storage_move import AGGREGATED, COPIED, CRD, FROZEN, TO, MoveRecord
 from sandpool.server.aggregated.subject_access import SubjectAccess
 from sandpool.server.aggregated.volume import Volume
 from sandpool.server.auth.impersonation import NoImpersonation
@@ -106,6 +106,8 @@ class AggregatedServer:
         await self._take_in()
         self.waits_for = "kube-apiserver: which volume the cluster has"
         await self._check_volume()
+        if self._move is not None:
+            self._run(self._move_out(self._move))
         await self._kinds.start(collecting=not self.leaves)
         if self.leaves:  # a process before this one may have said that writes have ended
             await self.handler.freeze()
@@ -172,11 +174,19 @@ class AggregatedServer:
         self.waits_for = "`sandpool storage move`: the custom resources to take in"
         await self._move.take_in(self._store, self.options.data_dir)
 
+    async def _move_out(self, move: MoveRecord) -> None:
+        """Have the cluster forget the volume when all its objects are custom resources."""
+        await move.until(_has_moved_out)
+        self._volume.move_out()
+        await asyncio.Event().wait()
+
     async def _check_volume(self) -> None:
         """Check the volume as soon as kube-apiserver answers."""
         pauses: Backoff[None] = Backoff(self._rng, first=0.5, longest=10.0)
         while True:
             move = self._move.data if self._move is not None else {}
+            if _has_moved_out(move):
+                self._volume.move_out()
             try:
                 return await self._volume.open(
                     self._client,
@@ -227,6 +237,10 @@ class AggregatedServer:
             if self._certificate.renewed() and config is not None:
                 _log.info("renewed the serving certificate")
                 http.replace_tls(self._certificate.tls(config.client_ca), distrust=False)
+
+
+def _has_moved_out(move: Mapping[str, str]) -> bool:
+    return move.get(TO) == CRD and COPIED in move
 
 
 async def _end(task: asyncio.Task[None]) -> None:

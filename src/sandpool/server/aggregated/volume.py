@@ -15,9 +15,14 @@ The cluster remembers its volume (``volume_record``), and a server serves
   before the last write;
 * from the volume that has just taken in the custom resources (``storage_move``).
 
-No server serves while the cluster has custom resources of our kinds that do not move here: their objects own children,
-too. A child without a sandbox does not prove a loss by itself. It may be that of a sandbox that was deleted, and is
-left to the garbage collector.
+No server serves while the cluster has definitions of our kinds and no move is under way: their custom resources own
+children, too. What to delete then depends on where the objects are: without its APIServices a cluster serves the custom
+resources, and without its definitions the volume. So the refusal names one of them only after looking for a proof: the
+record, or a child that carries a stamp or belongs to a sandbox of this volume. A move to custom resources removes the
+record and the stamps.
+
+A child without a sandbox does not prove a loss by itself. It may be that of a sandbox that was deleted, and is left to
+the garbage collector.
 """
 
 from __future__ import annotations
@@ -25,11 +30,11 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from sandpool.api.kinds import API_SERVICES, CUSTOM_RESOURCE_DEFINITION, LEASE, NAMESPACE, SANDBOX, SANDPOOL
-from sandpool.api.labels import SANDBOX_NAME_HASH
-from sandpool.api.resource import Key, SharedObject
+from sandpool.api.labels import SANDBOX_NAME_HASH, VOLUME_RECORD
+from sandpool.api.resource import Key, ResourceType, SharedObject
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import Conflict, NotFound
 from sandpool.server.aggregated.volume_record import CHILDREN, Stamp, VolumeRecord
@@ -67,6 +72,7 @@ class Volume:
         self._store = store
         self._lease = lease
         self._mark: VolumeMark | None = None  # once it is checked
+        self._moved_out = False
 
     async def open(
         self, client: Client, *, accept_lost: bool = False, moves: bool = False, taken_in: bool = False
@@ -76,11 +82,13 @@ class Volume:
         ``moves`` tells that the storage moves, so that there are custom resources, ``taken_in`` that it moves here and
         this volume has all objects."""
         await self._check_cluster(client)
-        if not moves:
-            await self._refuse_with_definitions(client)
+        if self._moved_out:  # the owners of all children are custom resources
+            return
         lease = await self._read_lease(client)
         record = VolumeRecord.read(lease) if lease is not None else None
         mark = VolumeMark.read(self._data_dir)
+        if not moves:
+            await self._refuse_with_definitions(client, mark, record)
         known = mark is not None and record is not None and mark.id == record.id
         try:
             if not taken_in or known:
@@ -94,8 +102,14 @@ class Volume:
             mark = None
         await self._remember(client, mark, lease)
 
+    def move_out(self) -> None:
+        """Have the cluster remember no volume any more: all objects are custom resources now."""
+        self._moved_out = True
+
     def annotations(self) -> Mapping[str, str]:
         """What the cluster is to remember now; empty until the volume is checked."""
+        if self._moved_out:
+            return {VOLUME_RECORD: ""}
         return self._record(self._mark).annotations() if self._mark is not None else {}
 
     def stamp(self) -> Stamp:
@@ -148,18 +162,53 @@ class Volume:
         if not known:
             write_private(mark, f"{cluster}\n".encode())
 
-    async def _refuse_with_definitions(self, client: Client) -> None:
-        for type in SANDPOOL:
-            try:
-                await client.get(CUSTOM_RESOURCE_DEFINITION, type.group_resource)
-            except NotFound:
-                continue
+    async def _refuse_with_definitions(
+        self, client: Client, mark: VolumeMark | None, record: VolumeRecord | None
+    ) -> None:
+        found = [type.group_resource for type in SANDPOOL if await _is_defined(client, type)]
+        if not found:
+            return
+        defined = f"this cluster has the CustomResourceDefinition {found[0]}"
+        volume = await self._volume_in_use(client, mark, record)
+        if volume is None:
             raise WrongVolume(
-                f"this cluster has the CustomResourceDefinition {type.group_resource}, so its sandboxes may be custom "
-                "resources. Serving now would delete their pods. To go back to them: kubectl delete apiservice "
-                f"{' '.join(API_SERVICES)}. Then move them: `sandpool storage move --to aggregated`. To give them up, "
-                "delete the definitions"
+                f"{defined}, so its sandboxes may be custom resources. Serving now would delete their pods. To go back "
+                f"to them: kubectl delete apiservice {' '.join(API_SERVICES)}. Then move them: `sandpool storage move "
+                "--to aggregated`. To give them up, delete the definitions"
             )
+        here = mark is not None and mark.id == volume
+        raise WrongVolume(
+            f"{defined}, and its sandboxes, claims, pools and templates are on {'this' if here else 'the'} volume "
+            f"{volume}. Do not delete the APIServices: kube-apiserver would serve custom resources in place of these "
+            "objects, and the garbage collector would delete the pods, Services and volumes of all sandboxes. "
+            f"{'Delete' if here else 'Mount that volume, or restore a backup of it, and delete'} the definitions, "
+            f"which nothing uses: kubectl delete crd {' '.join(found)}"
+            f"{await self._lost_with_definitions(client, volume) if here else ''}"
+        )
+
+    async def _volume_in_use(self, client: Client, mark: VolumeMark | None, record: VolumeRecord | None) -> str | None:
+        """The volume that has the objects of this cluster, as far as something proves it."""
+        if record is not None and record.objects:
+            return record.id
+        proven = None
+        async for _, child in _children(client):
+            if "deletionTimestamp" in child["metadata"]:
+                continue
+            if (stamp := Stamp.read(child)) is not None:
+                return stamp.volume
+            if mark is not None and _sandbox_of(child) is not None and self._has_sandbox(child):
+                proven = mark.id
+        return proven
+
+    async def _lost_with_definitions(self, client: Client, volume: str) -> str:
+        """Say what custom resources may own: they were served while there was no APIService."""
+        lost = [each async for each in self._lost(client, volume, self._store.revision, strict=True)]
+        if not lost:
+            return ""
+        return (
+            f". {len(lost)} objects are of sandboxes that are not on this volume, and go with them (among them "
+            f"{', '.join(lost[:_SHOWN])})"
+        )
 
     async def _refuse_children(self, client: Client) -> None:
         for type in CHILDREN:
@@ -178,16 +227,7 @@ class Volume:
         ``strict`` counts a child whose stamp does not tell that, too."""
         volume = mark.id if mark is not None else ""
         newest = mark.restored if mark is not None and mark.restored is not None else self._store.revision
-        lost = []
-        async for type, child in _children(client):
-            if "deletionTimestamp" in child["metadata"] or self._has_sandbox(child):
-                continue
-            stamp = Stamp.read(child)
-            if stamp is not None and stamp.volume == volume:
-                if stamp.revision > newest:
-                    lost.append(f"{type} {_name(child)}")
-            elif strict:
-                lost.append(f"{type} {_name(child)}")
+        lost = [each async for each in self._lost(client, volume, newest, strict=strict)]
         if lost:
             raise WrongVolume(
                 f"{self._data_dir} is older than this cluster: it has revision {newest}, and {len(lost)} objects are "
@@ -195,15 +235,22 @@ class Volume:
                 f"them. Mount the volume with the newest state, or restore a newer backup. {_REMEDY}"
             )
 
+    async def _lost(self, client: Client, volume: str, newest: int, *, strict: bool) -> AsyncIterator[str]:
+        """The children of sandboxes that the store does not have, each with its kind."""
+        async for type, child in _children(client):
+            if "deletionTimestamp" in child["metadata"] or self._has_sandbox(child):
+                continue
+            stamp = Stamp.read(child)
+            if (stamp.revision > newest) if stamp is not None and stamp.volume == volume else strict:
+                yield f"{type} {_name(child)}"
+
     def _has_sandbox(self, child: SharedObject) -> bool:
         """Whether the store has the sandbox that controls an object; true if no sandbox controls it."""
-        metadata = child["metadata"]
-        for owner in metadata.get("ownerReferences") or ():
-            ours = owner["kind"] == SANDBOX.kind and owner["apiVersion"].startswith(f"{SANDBOX.group}/")
-            if ours and owner.get("controller"):
-                entry = self._store.get(SANDBOX.group_resource, Key(metadata["namespace"], owner["name"]))
-                return entry is not None and entry.uid == owner["uid"]
-        return True
+        owner = _sandbox_of(child)
+        if owner is None:
+            return True
+        entry = self._store.get(SANDBOX.group_resource, Key(child["metadata"]["namespace"], owner["name"]))
+        return entry is not None and entry.uid == owner["uid"]
 
     # -- the record ----------------------------------------------------------------------------------------------------
 
@@ -245,6 +292,23 @@ class Volume:
 def _holder(lease: SharedObject) -> str:
     holder: str = (lease.get("spec") or {}).get("holderIdentity") or ""
     return holder
+
+
+async def _is_defined(client: Client, type: ResourceType) -> bool:
+    try:
+        await client.get(CUSTOM_RESOURCE_DEFINITION, type.group_resource)
+    except NotFound:
+        return False
+    return True
+
+
+def _sandbox_of(child: SharedObject) -> SharedObject | None:
+    """The reference to the sandbox that controls an object."""
+    for owner in child["metadata"].get("ownerReferences") or ():
+        ours = owner["kind"] == SANDBOX.kind and owner["apiVersion"].startswith(f"{SANDBOX.group}/")
+        if ours and owner.get("controller"):
+            return cast("SharedObject", owner)
+    return None
 
 
 async def _children(client: Client) -> AsyncIterator[tuple[str, SharedObject]]:
