@@ -3,6 +3,12 @@
 A chart written by hand drifts from the manifests. Here the templates are the manifests, with an expression such as
 ``{{ .Values.replicaCount }}`` at the paths that ``_PLACES`` names. Rendered with the default values they equal the
 manifests; a test checks that. The names of the values are those of the agent-sandbox chart.
+
+Helm deletes what a release has no more: all of it with `helm uninstall`, and a part when its values change. Two things
+have to outlive that, and have the annotation for it. The namespace contains the volume with the sandboxes, also that of
+a release whose storage was moved later. Without the APIServices kube-apiserver serves empty custom resources as soon as
+definitions are applied, and the garbage collector of the cluster deletes the pods of all sandboxes. `storage.yaml` ends
+an installation or upgrade whose storage is not that of the cluster, as `sandpool install` does.
 """
 
 from __future__ import annotations
@@ -15,12 +21,14 @@ import yaml
 
 from dev.deploy.chart_values import APISERVER_FLAGS, FLAGS, values
 from sandpool import __version__
+from sandpool.api.kinds import API_SERVICE, API_SERVICES, CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, SANDPOOL
 from sandpool.api.resource import Object
 from sandpool.api.schema.crds import as_yaml, manifests
 from sandpool.install import apiserver, monitoring
 from sandpool.install.flow import FLOW_SCHEMA
 from sandpool.install.manifests import DEFAULT_PROFILE, InstallOptions, controller, namespace
 from sandpool.install.names import CONTROLLER, NAMESPACE
+from sandpool.server.aggregated.storage_move import RECORD
 
 # The permission for leader election is needed in the namespace of the lease.
 _LEASE_NAMESPACE: Final = "default .Values.namespace.name .Values.controller.leaderElectionNamespace"
@@ -95,6 +103,41 @@ _CONDITIONS: Final = {
     "ServiceMonitor": ".Values.metrics.serviceMonitor.enabled",
     "PrometheusRule": ".Values.metrics.prometheusRule.enabled",
 }
+_KEPT: Final = ("Namespace", "APIService")
+_KEEP: Final = {"helm.sh/resource-policy": "keep"}
+_MOVE: Final = "`sandpool storage move --to"
+#: Renders nothing. `lookup` finds nothing where there is no cluster, as in `helm template`.
+_STORAGE: Final = f"""\
+{{{{- if lookup "{CONFIG_MAP.api_version}" "{CONFIG_MAP.kind}" .Values.namespace.name "{RECORD}" }}}}
+{{{{- fail "a move of the storage is under way: finish it first, {_MOVE} ...`" }}}}
+{{{{- end }}}}
+{{{{- $passedOn := false }}}}
+{{{{- range list {" ".join(f'"{name}"' for name in API_SERVICES)} }}}}
+{{{{- if dig "spec" "service" "" (lookup "{API_SERVICE.api_version}" "{API_SERVICE.kind}" "" .) }}}}
+{{{{- $passedOn = true }}}}
+{{{{- end }}}}
+{{{{- end }}}}
+{{{{- $defined := list }}}}
+{{{{- range list {" ".join(f'"{type.group_resource}"' for type in SANDPOOL)} }}}}
+{{{{- if lookup "{CUSTOM_RESOURCE_DEFINITION.api_version}" "{CUSTOM_RESOURCE_DEFINITION.kind}" "" . }}}}
+{{{{- $defined = append $defined . }}}}
+{{{{- end }}}}
+{{{{- end }}}}
+{{{{- if and $passedOn ({_CRD}) }}}}
+{{{{- fail "this cluster keeps its sandboxes with storage=aggregated. Leave its APIServices as they are: without them \
+the garbage collector deletes the pods of all sandboxes. To change the storage: {_MOVE} crd`" }}}}
+{{{{- end }}}}
+{{{{- if and $passedOn $defined }}}}
+{{{{- fail (printf "this cluster keeps its sandboxes with storage=aggregated, and has definitions of custom resources, \
+which nothing uses. Leave its APIServices as they are. Delete the definitions: kubectl delete crd %s" \
+(join " " $defined)) }}}}
+{{{{- end }}}}
+{{{{- if and $defined ({_AGGREGATED}) }}}}
+{{{{- fail (printf "this cluster has the CustomResourceDefinition %s, so its sandboxes may be custom resources: \
+{_MOVE} aggregated`. If only `helm install` without --skip-crds has made the definitions: kubectl delete crd %s" \
+(first $defined) (join " " $defined)) }}}}
+{{{{- end }}}}
+"""
 _TOKEN: Final = re.compile(r"^(?P<lead> *(?:- )*)(?P<key>[^:\n]+): @@(?P<text>.*)@@$", re.MULTILINE)
 
 
@@ -109,6 +152,7 @@ def files() -> dict[str, str]:
         name, text = f"apiserver-{_file_name(each)}", _template(each, _apiserver_places(each))
         made = _when(_with_flows(each, _AGGREGATED), text)
         templates[name] = f"{templates[name]}---\n{made}" if name in templates else made
+    templates["storage.yaml"] = _STORAGE
     return {
         "Chart.yaml": as_yaml(_chart(), sort_keys=False),
         "values.yaml": values(),
@@ -161,6 +205,8 @@ def _when(condition: str, text: str) -> str:
 
 def _template(object: Object, places: dict[str, str]) -> str:
     kind = object["kind"]
+    if kind in _KEPT:
+        object = {**object, "metadata": {**object["metadata"], "annotations": _KEEP}}
     escaped = _escaped(object)
     for path, text in places.items():
         labels = _dict_literal(_at(object, path)) if "{labels}" in text else ""

@@ -52,7 +52,8 @@ def _sections() -> list[tuple[str, Object]]:
         ),
         (
             "crd keeps sandboxes in custom resources; aggregated keeps them on a volume of Sandpool, behind\n"
-            "kube-apiserver (docs/kubernetes.md). For aggregated install with --skip-crds. It cannot be changed later.",
+            "kube-apiserver (docs/kubernetes.md). For aggregated install with --skip-crds.\n"
+            "`sandpool storage move` changes it later; an upgrade with another value than the cluster has is refused.",
             {"storage": DEFAULT_STORAGE},
         ),
         (

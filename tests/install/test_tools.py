@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,35 +15,46 @@ import yaml
 
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import (
+    API_SERVICE,
+    API_SERVICES,
     CLUSTER_ROLE,
     CUSTOM_RESOURCE_DEFINITION,
     DEPLOYMENT,
     NAMESPACE,
+    PERSISTENT_VOLUME_CLAIM,
     SANDBOX,
     SANDBOX_TEMPLATE,
     SANDBOX_WARM_POOL,
+    SANDPOOL,
+    STATEFUL_SET,
 )
 from sandpool.api.resource import SharedObject
 from sandpool.engine.clock import SystemClock
 from sandpool.install import names
 from sandpool.install.definitions import served
-from sandpool.install.manifests import InstallOptions, controller, definitions, namespace
+from sandpool.install.installer import Installer, type_of
+from sandpool.install.manifests import InstallOptions, controller, core, definitions, namespace
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
 from sandpool.testing.objects import new, pod_template
 from sandpool.testing.waiting import until
-from tests.dev.deploy.test_chart import without_empties
+from tests.dev.deploy.test_chart import kept, without_empties
+from tests.support.api_access import HttpEndpoint
 from tests.support.assets import Assets
+from tests.support.cluster_collector import is_gone
+from tests.support.control_plane import ControlPlane
 from tests.support.installed_cluster import Cluster
+from tests.support.users import ADMIN
 
 pytestmark = pytest.mark.kubernetes
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "sandpool"
+VOLUME = f"data-{names.APISERVER}-0"
 
 
-def _run(*command: str | Path, home: Path) -> str:
-    done = subprocess.run(
+def _finished(*command: str | Path, home: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         command,
         env={"PATH": os.environ["PATH"], "HOME": str(home)},
         capture_output=True,
@@ -50,6 +62,10 @@ def _run(*command: str | Path, home: Path) -> str:
         timeout=120,
         check=False,
     )
+
+
+def _run(*command: str | Path, home: Path) -> str:
+    done = _finished(*command, home=home)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
 
@@ -105,7 +121,7 @@ def test_helm_names_the_image_by_digest(helm: Path, tmp_path: Path) -> None:
 def test_helm_renders_the_manifests_of_the_chart(helm: Path, tmp_path: Path) -> None:
     rendered = yaml.safe_load_all(_run(helm, "template", "sandpool", CHART, home=tmp_path))
     made = {each["kind"]: each for each in rendered if each}
-    expected = {each["kind"]: each for each in [namespace(), *controller(InstallOptions())]}
+    expected = {each["kind"]: kept(each) for each in [namespace(), *controller(InstallOptions())]}
     policy = "NetworkPolicy"  # where an empty selector means all
     assert made[policy] == expected[policy]
     assert {kind: without_empties(each) for kind, each in made.items() if kind != policy} == {
@@ -139,6 +155,88 @@ async def test_helm_installs_upgrades_and_uninstalls(helm: Path, cluster: Cluste
         await client.get(CLUSTER_ROLE, names.CONTROLLER)
     await client.get(CUSTOM_RESOURCE_DEFINITION, SANDBOX.group_resource)
     assert len((await client.list(SANDBOX, "by-helm"))["items"]) == 2
+
+
+@pytest.fixture
+async def other_cluster(kubernetes_assets: Assets) -> AsyncIterator[tuple[ControlPlane, Client]]:
+    """One of its own: no namespace of it can be deleted while APIServices have no server."""
+    with ControlPlane(kubernetes_assets, fsync=False) as plane:
+        endpoint = HttpEndpoint(plane.url, plane.ca, plane.tokens)
+        yield plane, endpoint.client_for(ADMIN)
+        await endpoint.close()
+
+
+async def test_helm_keeps_the_volume_and_the_storage(
+    helm: Path, other_cluster: tuple[ControlPlane, Client], tmp_path: Path
+) -> None:
+    plane, client = other_cluster
+
+    def finished(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        return _finished(helm, "--kubeconfig", plane.kubeconfig, *arguments, home=tmp_path)
+
+    def run(*arguments: str | Path) -> None:
+        done = finished(*arguments)
+        assert done.returncode == 0, done.stderr
+
+    def refused(*arguments: str | Path) -> str:
+        done = finished(*arguments)
+        assert done.returncode != 0, done.stdout
+        return done.stderr
+
+    async def kept() -> bool:
+        """Whether requests are passed on, and the volume and its namespace stay."""
+        space = await client.get(NAMESPACE, names.NAMESPACE)
+        await client.get(PERSISTENT_VOLUME_CLAIM, VOLUME, names.NAMESPACE)
+        passed_on = [bool((await client.get(API_SERVICE, name))["spec"].get("service")) for name in API_SERVICES]
+        return "deletionTimestamp" not in space["metadata"] and all(passed_on)
+
+    aggregated = ("--skip-crds", "--set", "storage=aggregated")
+    run("install", "sandpool", CHART, *aggregated)
+    await client.get(STATEFUL_SET, names.APISERVER, names.NAMESPACE)
+    # No StatefulSet controller runs here, which makes it.
+    storage = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    volume = new(PERSISTENT_VOLUME_CLAIM, VOLUME, spec=storage)
+    await client.create(PERSISTENT_VOLUME_CLAIM, volume, names.NAMESPACE)
+    assert "sandpool storage move --to crd" in refused("upgrade", "sandpool", CHART, "--set", "storage=crd")
+    await client.get(STATEFUL_SET, names.APISERVER, names.NAMESPACE)
+    run("upgrade", "sandpool", CHART, "--reuse-values")
+
+    run("uninstall", "sandpool")
+    with pytest.raises(NotFound):
+        await client.get(STATEFUL_SET, names.APISERVER, names.NAMESPACE)
+    assert await kept()
+    assert "Leave its APIServices as they are" in refused("install", "sandpool", CHART)
+    # Helm creates definitions before it asks the chart.
+    assert "Delete the definitions: kubectl delete crd" in refused("install", "sandpool", CHART, *aggregated)
+    for type in SANDPOOL:
+        await client.delete(CUSTOM_RESOURCE_DEFINITION, type.group_resource)
+        await until(lambda name=type.group_resource: is_gone(client, CUSTOM_RESOURCE_DEFINITION, name))  # type: ignore[misc]
+    run("install", "sandpool", CHART, *aggregated)
+    await client.get(STATEFUL_SET, names.APISERVER, names.NAMESPACE)
+    assert await kept()
+
+
+async def test_helm_takes_over_what_a_move_of_the_storage_has_made(
+    helm: Path, other_cluster: tuple[ControlPlane, Client], tmp_path: Path
+) -> None:
+    """As docs/kubernetes.md says. The objects are those that a move leaves."""
+    plane, client = other_cluster
+
+    def run(*arguments: str | Path) -> None:
+        _run(helm, "--kubeconfig", plane.kubeconfig, *arguments, home=tmp_path)
+
+    run("install", "sandpool", CHART)
+    for each in core(InstallOptions()):
+        if type_of(each) in (CUSTOM_RESOURCE_DEFINITION, DEPLOYMENT):
+            await client.delete(type_of(each), each["metadata"]["name"], each["metadata"].get("namespace"))
+    options = InstallOptions(storage="aggregated")
+    await Installer(client, SystemClock(), lambda line: None, force=True).install([namespace(), *core(options)])
+    run("upgrade", "sandpool", CHART, "--reuse-values", "--take-ownership", "--set", "storage=aggregated")
+    run("upgrade", "sandpool", CHART, "--reuse-values")
+    server = await client.get(STATEFUL_SET, names.APISERVER, names.NAMESPACE)
+    assert server["metadata"]["annotations"]["meta.helm.sh/release-name"] == "sandpool"
+    for name in API_SERVICES:
+        assert (await client.get(API_SERVICE, name))["spec"]["service"]["name"] == names.APISERVER
 
 
 async def test_kustomize_installs_and_changes_nothing_the_second_time(

@@ -4,7 +4,8 @@
 //
 //	go run render.go VALUES.json TEMPLATE... > RENDERED
 //
-// The version of an API in MISSING is one that the cluster does not have.
+// The version of an API in MISSING is one that the cluster does not have. The objects that the cluster has are in
+// CLUSTER, as a JSON list.
 package main
 
 import (
@@ -42,7 +43,38 @@ func main() {
 	check(err)
 	values := map[string]any{}
 	check(json.Unmarshal(raw, &values))
+	cluster := []map[string]any{}
+	if given := os.Getenv("CLUSTER"); given != "" {
+		check(json.Unmarshal([]byte(given), &cluster))
+	}
 	functions := template.FuncMap{
+		"lookup": func(version, kind, namespace, name string) map[string]any {
+			for _, each := range cluster {
+				metadata := each["metadata"].(map[string]any)
+				placed, _ := metadata["namespace"].(string)
+				if each["apiVersion"] == version && each["kind"] == kind && metadata["name"] == name && placed == namespace {
+					return each
+				}
+			}
+			return map[string]any{}
+		},
+		"fail": func(message string) (string, error) { return "", fmt.Errorf("%s", message) },
+		"dig": func(first, second string, fallback any, from map[string]any) any {
+			inner, _ := from[first].(map[string]any)
+			if found, ok := inner[second]; ok {
+				return found
+			}
+			return fallback
+		},
+		"append": func(list []any, each any) []any { return append(list, each) },
+		"first":  func(list []any) any { return list[0] },
+		"join": func(separator string, list []any) string {
+			texts := make([]string, len(list))
+			for i, each := range list {
+				texts[i] = fmt.Sprint(each)
+			}
+			return strings.Join(texts, separator)
+		},
 		"toYaml":  toYaml,
 		"indent":  indent,
 		"nindent": func(by int, text string) string { return "\n" + indent(by, text) },

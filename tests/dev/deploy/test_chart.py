@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,23 @@ import yaml
 from click.testing import CliRunner
 
 from dev.deploy.chart_values import FLAGS
+from sandpool.api.kinds import API_SERVICE, API_SERVICES, CONFIG_MAP, CUSTOM_RESOURCE_DEFINITION, SANDPOOL
 from sandpool.api.resource import Object
 from sandpool.cli.controller import controller as controller_command
-from sandpool.install import monitoring
+from sandpool.install import apiserver, monitoring
 from sandpool.install.flow import FLOW_SCHEMA
 from sandpool.install.manifests import InstallOptions, controller, core, namespace
+from sandpool.server.aggregated.storage_move import RECORD
+from sandpool.testing.objects import new
 
 CHART = Path(__file__).parents[3] / "deploy" / "helm" / "sandpool"
 RENDERER = Path(__file__).parent / "render.go"
 
 Render = Callable[..., dict[str, Object]]
+
+
+class Refused(Exception):
+    """The chart cannot be rendered."""
 
 
 @pytest.fixture(scope="session")
@@ -41,8 +48,10 @@ def renderer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def render(renderer: Path, tmp_path: Path) -> Render:
-    def rendered(*, missing: str = "", **changes: Any) -> dict[str, Object]:
-        """The objects by kind, with these values laid over those of the chart. The cluster has all APIs but one."""
+    def rendered(*, missing: str = "", cluster: Sequence[Object] = (), **changes: Any) -> dict[str, Object]:
+        """The objects by kind, with these values laid over those of the chart. The cluster has all APIs but one.
+
+        Raises ``Refused`` if the chart fails, because of what is in the cluster."""
         values = _merged(yaml.safe_load((CHART / "values.yaml").read_text()), changes)
         (tmp_path / "values.json").write_text(json.dumps(values))
         templates = sorted((CHART / "templates").glob("*.yaml"))
@@ -50,9 +59,11 @@ def render(renderer: Path, tmp_path: Path) -> Render:
             [renderer, tmp_path / "values.json", *templates],
             capture_output=True,
             text=True,
-            check=True,
-            env={**os.environ, "MISSING": missing},
+            check=False,
+            env={**os.environ, "MISSING": missing, "CLUSTER": json.dumps(cluster)},
         )
+        if made.returncode:
+            raise Refused(made.stderr)
         objects = [each for each in yaml.safe_load_all(made.stdout) if each]
         if values["storage"] == "aggregated":  # it has several objects of some kinds
             return {f"{each['kind']}/{each['metadata']['name']}": each for each in objects}
@@ -77,16 +88,44 @@ def without_empties(value: Any) -> Any:
     return [without_empties(each) for each in value] if isinstance(value, list) else value
 
 
+def kept(object: Object) -> Object:
+    """An object as the chart has it: Helm does not delete some."""
+    if object["kind"] not in ("Namespace", "APIService"):
+        return object
+    return {**object, "metadata": {**object["metadata"], "annotations": {"helm.sh/resource-policy": "keep"}}}
+
+
 def test_default_values_render_the_manifests(render: Render) -> None:
-    expected = {each["kind"]: each for each in [namespace(), *controller(InstallOptions())]}
+    expected = {each["kind"]: kept(each) for each in [namespace(), *controller(InstallOptions())]}
     assert without_empties(render()) == without_empties(expected)
 
 
 def test_aggregated_storage_renders_its_manifests_and_no_others(render: Render) -> None:
     expected = [namespace(), *core(InstallOptions(storage="aggregated"))]
     assert without_empties(render(storage="aggregated")) == without_empties(
-        {f"{each['kind']}/{each['metadata']['name']}": each for each in expected}
+        {f"{each['kind']}/{each['metadata']['name']}": kept(each) for each in expected}
     )
+
+
+def test_storage_that_the_cluster_does_not_have_is_refused(render: Render) -> None:
+    passed_on = apiserver.api_services()
+    names = [each.group_resource for each in SANDPOOL]
+    definitions = [new(CUSTOM_RESOURCE_DEFINITION, name) for name in names]
+    # As kube-apiserver registers custom resources.
+    local = [new(API_SERVICE, name, spec={"group": name.partition(".")[2]}) for name in API_SERVICES]
+    assert render(cluster=[*definitions, *local])
+    assert render(cluster=passed_on, storage="aggregated")
+    delete = f"kubectl delete crd {' '.join(names)}"
+    with pytest.raises(Refused, match=r"storage=aggregated. Leave its APIServices .*sandpool storage move --to crd`"):
+        render(cluster=[*passed_on, *definitions])
+    with pytest.raises(Refused, match=f"Leave its APIServices as they are. Delete the definitions: {delete}"):
+        render(cluster=[*passed_on, *definitions], storage="aggregated")
+    with pytest.raises(Refused, match=rf"may be custom resources: `sandpool storage move --to aggregated`.*{delete}"):
+        render(cluster=[*local, *definitions], storage="aggregated")
+    record = new(CONFIG_MAP, RECORD)
+    record["metadata"]["namespace"] = "elsewhere"
+    with pytest.raises(Refused, match="a move of the storage is under way"):
+        render(cluster=[*local, *definitions, record], namespace={"create": True, "name": "elsewhere"})
 
 
 def test_values_change_the_objects_of_the_aggregated_storage(render: Render) -> None:
