@@ -40,9 +40,7 @@ class NamespaceMirror:
     def __init__(self, client: Client, clock: Clock, rng: Random) -> None:
         self._client = client
         self._cache: Cache[_Namespace] = Cache(_view, name=NAMESPACE.plural)
-        self._cache.subscribe(self._forget)
         self._reflector = Reflector(client, NAMESPACE, self._cache, clock, rng)
-        self._early: dict[str, Object] = {}  # namespaces that a live read has found and no event yet
 
     @property
     def synced(self) -> asyncio.Event:
@@ -56,7 +54,7 @@ class NamespaceMirror:
         """The phase of a namespace, as an object; None if it does not exist."""
         known = self._cache.get(Key("", name))
         if known is None:
-            return self._early.get(name)
+            return None
         return _TERMINATING if known.terminating else _ACTIVE
 
     async def ensure(self, name: str) -> None:
@@ -64,7 +62,7 @@ class NamespaceMirror:
         if self.find(name) is not None:
             return
         try:
-            found = _view(await self._client.get(NAMESPACE, name))
+            found = await self._client.get(NAMESPACE, name)
         except NotFound:
             return
         except (ApiError, OSError) as error:
@@ -73,11 +71,8 @@ class NamespaceMirror:
                 f"kube-apiserver could not be asked whether the namespace {name} exists; try again",
                 details={"retryAfterSeconds": 1},
             ) from error
-        if self._cache.get(Key("", name)) is None:
-            self._early[name] = _TERMINATING if found.terminating else _ACTIVE
-
-    def _forget(self, key: Key, old: _Namespace | None, new: _Namespace | None) -> None:
-        self._early.pop(key.name, None)
+        # Ignored if events or a list have shown meanwhile that the namespace is deleted.
+        self._cache.record_write(found)
 
 
 def _view(namespace: SharedObject) -> _Namespace:
