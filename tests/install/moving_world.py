@@ -2,7 +2,7 @@
 
 The embedded API stands for kube-apiserver and etcd. Requests for our kinds go where the APIServices say. The
 Deployment and the StatefulSet of an installation run as objects of this process. The garbage collector is replaced by a
-check after every write: it notes each pod that a collector would delete then.
+check after every write: it notes each object that a collector would delete then.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -21,11 +22,14 @@ from sandpool.api.kinds import (
     CUSTOM_RESOURCE_DEFINITION,
     DEPLOYMENT,
     NAMESPACE,
+    PERSISTENT_VOLUME_CLAIM,
     POD,
     SANDBOX,
     SANDBOX_CLAIM,
     SANDBOX_TEMPLATE,
     SANDBOX_WARM_POOL,
+    SANDPOOL,
+    SERVICE,
     STATEFUL_SET,
 )
 from sandpool.api.resource import Key, Object, SharedObject
@@ -35,14 +39,15 @@ from sandpool.engine.leaderelection import LeaderElector, LeaseTiming
 from sandpool.install import names
 from sandpool.install.installer import Installer
 from sandpool.install.manifests import InstallOptions, core, namespace
-from sandpool.install.storage_move import StorageMover
-from sandpool.kube.client import Client
+from sandpool.install.storage_move import DEPENDENTS, StorageMover
+from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound, ServiceUnavailable
 from sandpool.kube.transport import Request, Transport, WatchEvent
 from sandpool.node.simulated import SimulatedNode
 from sandpool.server.aggregated.aggregated_server import ServingOptions
 from sandpool.server.aggregated.kinds_server import GROUPS
 from sandpool.server.aggregated.process import AggregatedProcess, ApiServerOptions
+from sandpool.server.aggregated.volume_record import CHILDREN
 from sandpool.server.api_server import ApiServer
 from sandpool.server.auth.groups import MASTERS
 from sandpool.server.request.messages import User
@@ -56,6 +61,7 @@ from tests.support.custom_kinds import install
 _VERSION: Final = SANDBOX.version
 _TIMING: Final = LeaseTiming(15, 10.0, 0.5)
 NS: Final = "ns"
+SUSPENDED: Final = "suspended"  # a sandbox without a pod
 
 
 class Killed(BaseException):
@@ -80,6 +86,10 @@ class MovingWorld:
         self.told: list[str] = []
         self.process: AggregatedProcess | None = None
         self.controllers: ControllerProcess | None = None
+        self.killed_after: float = inf  # requests of each aggregated API server to come; it grows by one each time
+        self.killed_after_sending = False
+        self.kills = 0
+        self._connection: _KillableTransport | None = None
         self._changing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -95,7 +105,21 @@ class MovingWorld:
         pool = new(SANDBOX_WARM_POOL, "python", spec={"replicas": 2, "sandboxTemplateRef": {"name": "python"}})
         await self.client.create(SANDBOX_TEMPLATE, template, NS)
         await self.client.create(SANDBOX_WARM_POOL, pool, NS)
+        await self._suspend_one()
         await self.filled()
+
+    async def _suspend_one(self) -> None:
+        """Leave a sandbox that has no pod, but a volume claim and a Service."""
+        storage = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        volumes = [{"metadata": {"name": "work"}, "spec": storage}]
+        spec = {"podTemplate": pod_template(), "service": True, "volumeClaimTemplates": volumes}
+        await self.client.create(SANDBOX, new(SANDBOX, SUSPENDED, spec=spec), NS)
+
+        async def has_all() -> bool:
+            return all([len(await self._all(type)) == 1 for type in (SERVICE, PERSISTENT_VOLUME_CLAIM)])
+
+        await until(has_all, within=60)
+        await self.client.patch(SANDBOX, SUSPENDED, MergePatch({"spec": {"operatingMode": "Suspended"}}), NS)
 
     async def _prepare(self) -> None:
         admin = self.api.client()
@@ -137,18 +161,34 @@ class MovingWorld:
 
         await until(met, within=60)
 
+    async def served(self) -> None:
+        """Wait until the kinds are served."""
+
+        async def met() -> bool:
+            try:
+                return bool(await self._all(SANDBOX))
+            except ServiceUnavailable:
+                return False
+
+        await until(met, within=60)
+
     async def filled(self) -> None:
         async def met() -> bool:
             status = (await self.client.get(SANDBOX_WARM_POOL, "python", NS)).get("status") or {}
-            boxes, claims = await self._all(SANDBOX), await self._all(SANDBOX_CLAIM)
+            claims = await self._all(SANDBOX_CLAIM)
+            boxes = [each for each in await self._all(SANDBOX) if each["metadata"]["name"] != SUSPENDED]
             replaced = len(boxes) == len(await self._all(POD)) == 2 + len(claims)
             return replaced and all(map(is_ready, boxes)) and status.get("readyReplicas") == 2
 
         await until(met, within=60)
 
-    async def pods(self) -> dict[str, str]:
-        """The UID of each pod, by name."""
-        return {each["metadata"]["name"]: each["metadata"]["uid"] for each in await self._all(POD)}
+    async def children(self) -> dict[tuple[str, str], str]:
+        """The UID of each pod, Service and volume claim, by kind and name."""
+        return {
+            (type.kind, each["metadata"]["name"]): each["metadata"]["uid"]
+            for type in CHILDREN
+            for each in await self._all(type)
+        }
 
     async def held(self) -> dict[str, str]:
         """The sandbox of each claim, by name."""
@@ -162,14 +202,15 @@ class MovingWorld:
             for each in await self._all(type)
         }
 
-    async def unowned(self) -> set[str]:
-        """The pods whose owner is not the sandbox that is there now."""
+    async def unowned(self) -> set[tuple[str, str]]:
+        """The pods, Services and volume claims whose owner is not the sandbox that is there now."""
         boxes = {each["metadata"]["uid"] for each in await self._all(SANDBOX)}
         owners = {
-            each["metadata"]["name"]: [ref["uid"] for ref in each["metadata"].get("ownerReferences") or ()]
-            for each in await self._all(POD)
+            (type.kind, each["metadata"]["name"]): [ref["uid"] for ref in each["metadata"].get("ownerReferences") or ()]
+            for type in CHILDREN
+            for each in await self._all(type)
         }
-        return {name for name, uids in owners.items() if len(uids) != 1 or not boxes.issuperset(uids)}
+        return {child for child, uids in owners.items() if len(uids) != 1 or not boxes.issuperset(uids)}
 
     async def defined(self) -> bool:
         try:
@@ -192,9 +233,11 @@ class MovingWorld:
     def workload_changed(self) -> None:
         self._background(self._reconcile())
 
-    async def restart_process(self) -> None:
-        """Restart the aggregated API server, if it runs."""
+    async def crash_process(self) -> None:
+        """Kill the aggregated API server, if it runs. What it would still say reaches no other process."""
         async with self._changing:
+            if self._connection is not None:
+                self._connection.kill()
             await self._stop_process()
         await self._reconcile()
 
@@ -233,7 +276,8 @@ class MovingWorld:
     async def _start_process(self) -> None:
         serving = ServingOptions(self.directory / "volume", "127.0.0.1", 0, ("localhost",), names.NAMESPACE)
         options = ApiServerOptions(serving, names.LEASE, names.NAMESPACE, terms=_TIMING)
-        transport = self.client.transport
+        self.killed_after += 1
+        transport = self._connection = _KillableTransport(self, self.client.transport)
         self.process = AggregatedProcess(transport, transport, SystemClock(), Random(1), options)
         await self.process.start()
         self._background(self.process.wait())
@@ -243,23 +287,75 @@ class MovingWorld:
             stopped, self.process = self.process, None
             await stopped.stop()
 
+    def process_killed(self) -> None:
+        """From now on its clients get 503; the StatefulSet restarts it."""
+        self.kills += 1
+        if self.process is not None:
+            self.process.serving.clear()
+        self._background(self.crash_process())
+
     def _check(self) -> None:
-        """Note the pods that a garbage collector would delete now."""
-        for entry in self.api.store.scan(POD.group_resource):
-            pod = entry.decode()["metadata"]
-            references = pod.get("ownerReferences") or ()
-            if references and not any(self._lives(pod["namespace"], each) for each in references):
-                self.would_collect.append(f"{pod['name']}: {references}")
+        """Note the objects that a garbage collector would delete now."""
+        for type in DEPENDENTS:
+            for entry in self.api.store.scan(type.group_resource):
+                child = entry.decode()["metadata"]
+                references = child.get("ownerReferences") or ()
+                if references and not any(self._lives(child["namespace"], each) for each in references):
+                    self.would_collect.append(f"{type.kind} {child['name']}: {references}")
 
     def _lives(self, namespace: str, reference: Object) -> bool:
+        type = next((each for each in SANDPOOL if each.kind == reference["kind"]), None)
+        if type is None:
+            return True  # of another kind
         key = Key(namespace, reference["name"])
-        if not self.passes_on(SANDBOX.group):
-            entry = self.api.store.get(SANDBOX.group_resource, key)
+        if not self.passes_on(type.group):
+            entry = self.api.store.get(type.group_resource, key)
         elif self.process is None or not self.process.serving.is_set():
             return True  # 503
         else:
-            entry = self.process._store.head(SANDBOX.group_resource, key)
+            entry = self.process._store.head(type.group_resource, key)
         return entry is not None and entry.uid == reference["uid"]
+
+
+class _KillableTransport:
+    """The connection of one process with kube-apiserver. It breaks when the process is killed: by ``kill``, or at a
+    request of the process, before it is sent or before the response arrives."""
+
+    def __init__(self, world: MovingWorld, transport: Transport) -> None:
+        self._world = world
+        self._transport = transport
+        self._left = world.killed_after
+        self._killed = False
+
+    def kill(self) -> None:
+        self._killed = True
+
+    async def request(self, request: Request) -> Any:
+        self._refuse_killed()
+        self._left -= 1
+        if self._left > 0:
+            response = await self._transport.request(request)
+            self._refuse_killed()
+            return response
+        if self._world.killed_after_sending:
+            await self._transport.request(request)
+        if not self._killed:
+            self.kill()
+            self._world.process_killed()
+        raise ConnectionResetError("the process was killed")
+
+    async def stream(self, request: Request) -> AsyncIterator[WatchEvent]:
+        self._refuse_killed()
+        async for event in self._transport.stream(request):
+            self._refuse_killed()
+            yield event
+
+    def _refuse_killed(self) -> None:
+        if self._killed:
+            raise ConnectionResetError("the process was killed")
+
+    async def close(self) -> None:
+        """The world closes what is behind it."""
 
 
 class _Aggregator:

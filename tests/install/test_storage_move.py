@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from math import inf
 from pathlib import Path
 from random import Random
 
@@ -47,19 +48,19 @@ async def test_storage_moves_both_ways_and_pods_stay(world: MovingWorld) -> None
     await world.client.create(CONFIG_MAP, new(CONFIG_MAP, "of-a", metadata={"ownerReferences": [owner]}), NS)
     finalizers = {"metadata": {"finalizers": ["example.com/kept"]}}
     await world.client.patch(SANDBOX_CLAIM, "b", MergePatch(finalizers), NS)
-    pods, held, uids = await world.pods(), await world.held(), await world.uids()
+    children, held, uids = await world.children(), await world.held(), await world.uids()
     await world.mover().move("aggregated")
     assert not await world.defined()
-    assert (await world.pods(), await world.held(), await world.uids()) == (pods, held, uids)
+    assert (await world.children(), await world.held(), await world.uids()) == (children, held, uids)
     claim = await world.client.get(SANDBOX_CLAIM, "b", NS)
     assert claim["metadata"]["finalizers"] == ["example.com/kept"]
     await world.claim("c")  # the controllers work
     await world.filled()
-    pods, held = await world.pods(), await world.held()
+    children, held = await world.children(), await world.held()
     assert VolumeRecord.read(await world.client.get(LEASE, names.LEASE, names.NAMESPACE)) is not None
     await world.mover().move("crd")
     assert not world.passes_on("agents.x-k8s.io")
-    assert (await world.pods(), await world.held()) == (pods, held)
+    assert (await world.children(), await world.held()) == (children, held)
     renewed = await world.uids()
     assert renewed.keys() >= uids.keys()
     assert not set(renewed.values()) & set(uids.values())
@@ -80,13 +81,13 @@ async def test_storage_moves_both_ways_and_pods_stay(world: MovingWorld) -> None
 
 
 @pytest.mark.parametrize("sent", [False, True], ids=["before", "after"])
-async def test_mover_killed_at_every_write_and_the_server_restarted_continues(world: MovingWorld, sent: bool) -> None:
+async def test_mover_and_server_killed_at_every_write_of_the_mover_continue(world: MovingWorld, sent: bool) -> None:
     """Every run gets one write further than the one before."""
     await world.claim("a")
     await world.filled()
     directions: tuple[Direction, ...] = ("aggregated", "crd")
     for to in directions:
-        pods, held = await world.pods(), await world.held()
+        children, held = await world.children(), await world.held()
         kills = 0
         while True:
             kills += 1
@@ -95,15 +96,38 @@ async def test_mover_killed_at_every_write_and_the_server_restarted_continues(wo
                 break
             except* Killed:
                 pass
-            if kills % 7 == 0:
-                await world.restart_process()
+            await world.crash_process()
         assert kills > 10
-        assert (await world.pods(), await world.held()) == (pods, held)
+        await world.served()
+        assert (await world.children(), await world.held()) == (children, held)
         assert not await world.unowned()
         await world.claim(f"after-{to}")
         await world.filled()
         with pytest.raises(NotFound):
             await world.client.get(CONFIG_MAP, RECORD, names.NAMESPACE)
+
+
+@pytest.mark.parametrize("sent", [False, True], ids=["before", "after"])
+async def test_server_killed_at_every_request_finishes_its_part(world: MovingWorld, sent: bool) -> None:
+    """Every process gets one request further than the one before, until one gets far enough."""
+    await world.claim("a")
+    await world.filled()
+    world.killed_after_sending = sent
+    directions: tuple[Direction, ...] = ("aggregated", "crd")
+    for to in directions:
+        children, held = await world.children(), await world.held()
+        kills, world.killed_after = world.kills, 0
+        if to == "crd":
+            await world.crash_process()
+        await world.mover().move(to)
+        assert world.kills - kills > 10
+        world.killed_after = inf
+        await world.crash_process()
+        await world.served()
+        assert (await world.children(), await world.held()) == (children, held)
+        assert not await world.unowned()
+        await world.claim(f"after-{to}")
+        await world.filled()
 
 
 async def test_dry_run_says_what_would_happen_and_changes_nothing(world: MovingWorld) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM
+from sandpool.api.kinds import NAMESPACE, PERSISTENT_VOLUME_CLAIM, POD, SANDBOX, SANDBOX_CLAIM, SERVICE
 from sandpool.api.resource import Object
 from sandpool.controllers.leader import ControllerProcess
 from sandpool.engine.clock import SystemClock
@@ -22,16 +22,17 @@ from sandpool.install.installer import Installer
 from sandpool.install.manifests import InstallOptions, core, namespace
 from sandpool.install.storage import present_storage
 from sandpool.install.storage_move import Direction, StorageMover
-from sandpool.kube.client import Client
+from sandpool.kube.client import Client, MergePatch
 from sandpool.node.simulated import SimulatedNode
 from sandpool.server.serving.pki import Authority
+from sandpool.testing.objects import new, pod_template
 from sandpool.testing.waiting import until
 from tests.install.moving_world import Dying, Killed
 from tests.support.aggregated_backend import ACCOUNT
 from tests.support.aggregated_cluster import AggregatedApi
 from tests.support.api_access import HttpEndpoint
 from tests.support.assets import Assets
-from tests.support.cluster_collector import collected_something
+from tests.support.cluster_collector import collected_something, is_gone
 from tests.support.control_plane import ControlPlane, aggregation_flags
 from tests.support.installed_cluster import account_token
 from tests.support.permissions import use_of
@@ -46,6 +47,7 @@ pytestmark = [
 ]
 
 SIZE: Final = 3  # of the pool
+_ATTACHED: Final = (SERVICE, PERSISTENT_VOLUME_CLAIM)
 
 
 class Workloads:
@@ -121,6 +123,7 @@ def objects(api: AggregatedApi) -> tuple[list[Object], list[Object]]:
 async def test_live_pods_survive_moves_that_are_killed_at_many_steps(
     cluster: tuple[Workloads, Client],
 ) -> None:
+    """The server is killed each time, too."""
     workloads, client = cluster
     custom, aggregated = objects(workloads.api)
     await Installer(client, SystemClock(), lambda line: None).install(custom)
@@ -130,6 +133,8 @@ async def test_live_pods_survive_moves_that_are_killed_at_many_steps(
     await clients.settle_down()
     node = asyncio.create_task(SimulatedNode(client, SystemClock(), namespace=clients.namespace, brief=True).run())
     try:
+        suspended = f"{clients.namespace}-suspended"
+        await suspend_one(client, suspended)
         await clients.filled()
         await clients.claim(["a", "b"])
         await clients.served(2)
@@ -137,6 +142,7 @@ async def test_live_pods_survive_moves_that_are_killed_at_many_steps(
         directions: tuple[Direction, ...] = ("aggregated", "crd")
         for number, to in enumerate(directions, 1):
             pods, held, uids = await state(client, clients.namespace)
+            others = await attached(client, suspended)
             follower = asyncio.create_task(workloads.follow(to))
             for at in count(4, 9):
                 dying = Dying(client.transport, at, sent=at % 2 == 0)
@@ -147,7 +153,7 @@ async def test_live_pods_survive_moves_that_are_killed_at_many_steps(
                     await mover.move(to)
                     break
                 except* Killed:
-                    if workloads.api.process.running and at % 4 == 0:
+                    if workloads.api.process.running:
                         workloads.api.process.kill()
                         workloads.api.process.start()
             await follower
@@ -158,6 +164,7 @@ async def test_live_pods_survive_moves_that_are_killed_at_many_steps(
             after = await state(client, clients.namespace)
             assert after[:2] == (pods, held)
             assert (after[2] == uids) is (to == "aggregated")
+            assert await attached(client, suspended) == others
             await clients.claim([f"after-{to}"])
             await clients.served(2 + number)
             await clients.filled()
@@ -166,6 +173,34 @@ async def test_live_pods_survive_moves_that_are_killed_at_many_steps(
     finally:
         node.cancel()
         await asyncio.gather(node, return_exceptions=True)
+
+
+async def suspend_one(client: Client, namespace: str) -> None:
+    """Create a namespace with a sandbox that has no pod, but a volume claim and a Service."""
+    await client.create(NAMESPACE, new(NAMESPACE, namespace))
+    storage = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    volumes = [{"metadata": {"name": "work"}, "spec": storage}]
+    spec = {"podTemplate": pod_template(), "service": True, "volumeClaimTemplates": volumes}
+    await client.create(SANDBOX, new(SANDBOX, "mine", spec=spec), namespace)
+
+    async def has_all() -> bool:
+        return len(await attached(client, namespace)) == len(_ATTACHED)
+
+    await until(has_all, within=60)
+    await client.patch(SANDBOX, "mine", MergePatch({"spec": {"operatingMode": "Suspended"}}), namespace)
+    await until(lambda: is_gone(client, POD, "mine", namespace), within=60)
+
+
+async def attached(client: Client, namespace: str) -> set[str]:
+    """The UIDs of the Service and the volume claim of the sandbox that is there now, but for those that are deleted."""
+    owner = (await client.get(SANDBOX, "mine", namespace))["metadata"]["uid"]
+    return {
+        each["metadata"]["uid"]
+        for type in _ATTACHED
+        for each in (await client.list(type, namespace))["items"]
+        if "deletionTimestamp" not in each["metadata"]
+        and [reference["uid"] for reference in each["metadata"].get("ownerReferences") or ()] == [owner]
+    }
 
 
 async def state(client: Client, namespace: str) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:

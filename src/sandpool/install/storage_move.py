@@ -84,8 +84,8 @@ OWNERS: Final = "sandpool.dev/moving-owners"
 
 # Owners before what they own.
 _ORDER: Final = (SANDBOX_TEMPLATE, SANDBOX_WARM_POOL, SANDBOX_CLAIM, SANDBOX)
-# What may have an owner of ours: what the controllers create, and what users commonly attach.
-_DEPENDENTS: Final = (POD, SERVICE, PERSISTENT_VOLUME_CLAIM, NETWORK_POLICY, CONFIG_MAP, SECRET)
+#: What may have an owner of ours: what the controllers create, and what users commonly attach.
+DEPENDENTS: Final = (POD, SERVICE, PERSISTENT_VOLUME_CLAIM, NETWORK_POLICY, CONFIG_MAP, SECRET)
 _GROUPS: Final = frozenset(type.group for type in SANDPOOL)
 # The label of APIServices that kube-apiserver keeps as the definitions have them.
 _AUTOMANAGED: Final = "kube-aggregator.kubernetes.io/automanaged"
@@ -315,7 +315,7 @@ class StorageMover:
             await self._until(self._served_as_moving, "the definitions are not served; see kubectl describe crd")
             await self._recorded(FROZEN, f"statefulset/{names.APISERVER} did not stop writing")
             await self._copy()
-            await self._change_all(_DEPENDENTS, "released from their owners", self._release)
+            await self._change_all(DEPENDENTS, "released from their owners", self._release)
             await self._note(COPIED, "true")
         if OWNED not in await self._record():
             for each in self.aggregated:
@@ -325,7 +325,7 @@ class StorageMover:
             await self.clock.sleep(self.grace)
             self.report("requests for these kinds are served from custom resources")
             uids = await self._renewed_uids()
-            everything = (*_ORDER, *_DEPENDENTS)
+            everything = (*_ORDER, *DEPENDENTS)
             await self._change_all(
                 everything, "got new owner references", lambda type, each: self._own(type, each, uids)
             )
