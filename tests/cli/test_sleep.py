@@ -53,15 +53,18 @@ async def rig(home: Playground) -> AsyncIterator[Rig]:
     def run(*arguments: str) -> None:
         home.works(*arguments)
 
-    await asyncio.to_thread(
-        run, "template", "create", "sleepy", "--image", "sandpool.local/python", "--suspend-after", "1s"
-    )
-    await asyncio.to_thread(run, "pool", "create", "sleepy", "--size", "1")
+    pools: dict[str, tuple[str, ...]] = {"sleepy": (), "sleepy-bound": ("--late-binding",)}
+    for name, options in pools.items():
+        template = ("template", "create", name, "--image", "sandpool.local/python", "--suspend-after", "1s", *options)
+        await asyncio.to_thread(run, *template)
+        await asyncio.to_thread(run, "pool", "create", name, "--size", "1")
     async with Service.connect(kubeconfig.load(home.kubeconfig)) as service:
-        await service.pools.wait_ready("sleepy", 1, 60)
+        for name in pools:
+            await service.pools.wait_ready(name, 1, 60)
         yield Rig(home, service, home.router)
-    await asyncio.to_thread(run, "pool", "rm", "sleepy")
-    await asyncio.to_thread(run, "template", "rm", "sleepy")
+    for name in pools:
+        await asyncio.to_thread(run, "pool", "rm", name)
+        await asyncio.to_thread(run, "template", "rm", name)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -69,6 +72,15 @@ async def box(rig: Rig) -> AsyncIterator[str]:
     name = (await asyncio.to_thread(rig.home.works, "claim", "--pool", "sleepy")).strip()
     yield name
     await asyncio.to_thread(rig.home.works, "release", name)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def bound(rig: Rig) -> AsyncIterator[str]:
+    """A warm sandbox that was given a variable."""
+    claim = await rig.service.claims.create("sleepy-bound", env={"TOKEN": "yellow"})
+    assert (await rig.service.sandboxes.find(claim.name)).launch == "warm"
+    yield claim.name
+    await rig.service.claims.release(claim.name)
 
 
 async def test_unused_sandbox_falls_asleep_and_a_command_resumes_it(rig: Rig, box: str) -> None:
@@ -138,3 +150,7 @@ async def test_background_job_is_never_suspended(rig: Rig, box: str) -> None:
         await asyncio.to_thread(rig.home.works, "release", other)
     await rig.service.commands.run(sandbox, Command("rm /tmp/job"))
     await rig.asleep(box)
+
+
+async def test_sandbox_with_late_bound_variables_falls_asleep(rig: Rig, bound: str) -> None:
+    await rig.asleep(bound)

@@ -80,7 +80,8 @@ class ClientActivity:
 
 
 class _CountedSocket(socket.socket):
-    """A socket that calls back, once, when it is closed."""
+    """A socket that calls back, once, when it is closed or gives its descriptor away. uvloop ends a connection that it
+    was given in the second way: it closes the descriptor itself."""
 
     def __init__(self, connected: socket.socket, closed: Callable[[], None]) -> None:
         super().__init__(connected.family, connected.type, connected.proto, fileno=connected.detach())
@@ -89,6 +90,14 @@ class _CountedSocket(socket.socket):
 
     def close(self) -> None:
         super().close()
+        self._left()
+
+    def detach(self) -> int:
+        descriptor = super().detach()
+        self._left()
+        return descriptor
+
+    def _left(self) -> None:
         callback, self._closed_callback = self._closed_callback, None
         if callback is not None:
             callback()
