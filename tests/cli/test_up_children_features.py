@@ -45,9 +45,13 @@ def status_of(url: str) -> int:
 
 
 async def test_every_page_and_button_of_the_dashboard_works(server: ServerProcess) -> None:
-    visitor = Visitor(server.dashboard)
-    made = visitor.post("/api/claims", {"namespace": "default", "pool": "python", "name": "mine", "minutes": 30})
-    sandbox = f"/api/sandboxes/default/{made['sandbox']}"
+    await use_every_page_and_button(Visitor(server.dashboard), "default")
+
+
+async def use_every_page_and_button(visitor: Visitor, namespace: str) -> None:
+    """Do all that a dashboard offers, in a namespace that has the pool ``python``."""
+    made = visitor.post("/api/claims", {"namespace": namespace, "pool": "python", "name": "mine", "minutes": 30})
+    sandbox = f"/api/sandboxes/{namespace}/{made['sandbox']}"
 
     assert visitor.post(f"{sandbox}/run", {"language": "sh", "code": "echo $((6 * 7))"})["stdout"] == "42\n"
     assert visitor.post(f"{sandbox}/run", {"language": "python", "code": "x = 20"})["error"] is None
@@ -87,55 +91,59 @@ async def test_every_page_and_button_of_the_dashboard_works(server: ServerProces
         async with session.get(f"{visitor.base}{sandbox}/logs", headers=headers) as logs:
             assert await logs.content.readline() == b"logged\n"
 
-    assert 'Claim "mine" is ready' in visitor.get("/api/why/claim/default/mine")["sentence"]
+    assert 'Claim "mine" is ready' in visitor.get(f"/api/why/claim/{namespace}/mine")["sentence"]
     for kind, name in (("sandbox", made["sandbox"]), ("pool", "python"), ("template", "python")):
-        assert visitor.get(f"/api/why/{kind}/default/{name}")["unknown"] == []
-    assert visitor.get("/api/trace/default/mine")["available"]
+        assert visitor.get(f"/api/why/{kind}/{namespace}/{name}")["unknown"] == []
+    assert visitor.get(f"/api/trace/{namespace}/mine")["available"]
 
-    pool = "/api/pools/default/python"
+    pool = f"/api/pools/{namespace}/python"
     visitor.post(f"{pool}/scale", {"replicas": 1})
     visitor.post(f"{pool}/rollout", {"cpu": "150m"})
     visitor.post(f"{pool}/undo", {})
     visitor.post(f"{sandbox}/mode", {"suspended": True})
     visitor.post(f"{sandbox}/mode", {"suspended": False})
-    visitor._request("DELETE", "/api/claims/default/mine", {"uid": _uid(received, "mine")})
+    visitor._request("DELETE", f"/api/claims/{namespace}/mine", {"uid": _uid(received, f"{namespace}/mine")})
 
 
 def _uid(events: bytes, claim: str) -> str:
     line = next(line for line in events.splitlines() if line.startswith(b'data: {"all"'))
     rows: dict[str, Any] = json.loads(line.removeprefix(b"data: "))["rows"]["claims"]
-    return str(rows[f"default/{claim}"]["uid"])
+    return str(rows[claim]["uid"])
 
 
 async def test_every_part_of_the_endpoint_works(server: ServerProcess) -> None:
     found = variables(server)
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=90)) as session:
-        tenant = Tenant(Api(session, found["E2B_API_URL"]), found["E2B_API_KEY"])
-        guest = await tenant.create(envVars={"COLOUR": "blue"}, metadata={"a": "b"})
-
-        command = {"cmd": "/bin/sh", "args": ["-c", "echo $COLOUR"]}
-        messages, error = await guest.stream("process.Process/Start", {"process": command})
-        assert error is None and "Ymx1ZQo=" in json.dumps(messages), messages  # "blue\n"
-        form = aiohttp.FormData()
-        form.add_field("file", b"content", filename="hello.txt")
-        sent = await guest.api.request("POST", "/files?path=hello.txt", guest.headers, data=form)
-        assert sent.status == 200, sent
-        assert (await guest.api.request("GET", "/files?path=hello.txt", guest.headers)).body == b"content"
-        assert "hello.txt" in str((await guest.call("filesystem.Filesystem/ListDir", path=".")).document)
-        watching = await guest.call("filesystem.Filesystem/CreateWatcher", path=".", recursive=False)
-        assert watching.status == 200, watching
-        interpreter = Interpreter(guest)
-        assert await interpreter.text("x = 20; x + 1") == "21"
-        assert (await tenant("GET", f"/sandboxes/{guest.id}/metrics")).document[0]["memUsed"] > 0
-
-        serving = {"cmd": "/bin/sh", "args": ["-c", f'python3 -c "{SERVE}" >/dev/null 2>&1 & echo started']}
-        await guest.stream("process.Process/Start", {"process": serving})
-        await guest.stream("process.Process/Start", {"process": {"cmd": "/bin/sh", "args": ["-c", REACHED]}})
-        for _ in range(2):
-            answer = await guest.api.request("GET", "/", {"Host": f"8080-{guest.id}.localhost"})
-            assert answer.status == 200, answer
-
-        assert (await tenant("POST", f"/sandboxes/{guest.id}/timeout", {"timeout": 600})).status == 204
-        assert (await tenant("GET", "/v2/sandboxes")).document[0]["metadata"] == {"a": "b"}
-        assert (await tenant("DELETE", f"/sandboxes/{guest.id}")).status == 204
+        await use_every_part(Tenant(Api(session, found["E2B_API_URL"]), found["E2B_API_KEY"]))
     assert "PermissionError" not in server.process.tail(1000)
+
+
+async def use_every_part(tenant: Tenant) -> None:
+    """Do all that an endpoint offers, with a key of a namespace that has the pool ``python``."""
+    guest = await tenant.create(envVars={"COLOUR": "blue"}, metadata={"a": "b"})
+
+    command = {"cmd": "/bin/sh", "args": ["-c", "echo $COLOUR"]}
+    messages, error = await guest.stream("process.Process/Start", {"process": command})
+    assert error is None and "Ymx1ZQo=" in json.dumps(messages), messages  # "blue\n"
+    form = aiohttp.FormData()
+    form.add_field("file", b"content", filename="hello.txt")
+    sent = await guest.api.request("POST", "/files?path=hello.txt", guest.headers, data=form)
+    assert sent.status == 200, sent
+    assert (await guest.api.request("GET", "/files?path=hello.txt", guest.headers)).body == b"content"
+    assert "hello.txt" in str((await guest.call("filesystem.Filesystem/ListDir", path=".")).document)
+    watching = await guest.call("filesystem.Filesystem/CreateWatcher", path=".", recursive=False)
+    assert watching.status == 200, watching
+    interpreter = Interpreter(guest)
+    assert await interpreter.text("x = 20; x + 1") == "21"
+    assert (await tenant("GET", f"/sandboxes/{guest.id}/metrics")).document[0]["memUsed"] > 0
+
+    serving = {"cmd": "/bin/sh", "args": ["-c", f'python3 -c "{SERVE}" >/dev/null 2>&1 & echo started']}
+    await guest.stream("process.Process/Start", {"process": serving})
+    await guest.stream("process.Process/Start", {"process": {"cmd": "/bin/sh", "args": ["-c", REACHED]}})
+    for _ in range(2):
+        answer = await guest.api.request("GET", "/", {"Host": f"8080-{guest.id}.localhost"})
+        assert answer.status == 200, answer
+
+    assert (await tenant("POST", f"/sandboxes/{guest.id}/timeout", {"timeout": 600})).status == 204
+    assert (await tenant("GET", "/v2/sandboxes")).document[0]["metadata"] == {"a": "b"}
+    assert (await tenant("DELETE", f"/sandboxes/{guest.id}")).status == 204

@@ -3,62 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
-import yaml
 
-from sandpool.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, SANDBOX
-from sandpool.api.resource import Object
+from sandpool.api.kinds import CLUSTER_ROLE, SANDBOX
 from sandpool.e2b.endpoint import Endpoint
 from sandpool.e2b.keys import ApiKeys
 from sandpool.e2b.options import EndpointOptions
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client
 from sandpool.kube.errors import Forbidden
-from sandpool.server.request.messages import User
-from sandpool.testing.backend import InProcessBackend
-from sandpool.testing.objects import new
 from sandpool.testing.world import World
 from tests.e2b.conftest import Tenant
+from tests.support.documented_role import account_with, documented_rules
 from tests.support.fake_pod_client import FakePodClient
 
-_DOCUMENT = Path(__file__).parents[2] / "docs" / "e2b.md"
-_ACCOUNT = "e2b-account"
 _DISK = {
     "metadata": {"name": "data"},
     "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
 }
 
 
-def documented_role() -> Object:
-    _, _, rest = _DOCUMENT.read_text().partition("```yaml\napiVersion: rbac.authorization.k8s.io/v1\n")
-    role: Object = yaml.safe_load(rest.partition("```")[0])
-    assert role["kind"] == "ClusterRole"
-    return role
-
-
 @pytest_asyncio.fixture
 async def account(world: World) -> Client:
     """A client that has the role in the documentation and no other one."""
-    assert isinstance(world.backend, InProcessBackend)
-    reference = {"apiGroup": CLUSTER_ROLE.group, "kind": CLUSTER_ROLE.kind, "name": "sandpool-e2b"}
-    subject = {"apiGroup": CLUSTER_ROLE.group, "kind": "User", "name": _ACCOUNT}
-    binding = new(CLUSTER_ROLE_BINDING, "sandpool-e2b", roleRef=reference, subjects=[subject])
-    await world.client.create(CLUSTER_ROLE, new(CLUSTER_ROLE, "sandpool-e2b", rules=documented_role()["rules"]))
-    await world.client.create(CLUSTER_ROLE_BINDING, binding)
-    client = world.backend.server.client(User(_ACCOUNT, ("system:authenticated",), "uid"), name=_ACCOUNT)
-
-    async def granted() -> bool:
-        try:
-            await client.list(SANDBOX, world.namespace)
-        except Forbidden:
-            return False
-        return True
-
-    await world.until(granted)
-    return client
+    return await account_with(world, "e2b-account", documented_rules("e2b.md"))
 
 
 @pytest_asyncio.fixture

@@ -64,6 +64,11 @@ def test_first_lines_of_the_readme_run(client: Client) -> None:
 
 
 def test_examples_of_the_documentation_run(client: Client, sb: Sandbox, tmp_path: Path) -> None:
+    run_examples(client, sb, tmp_path)
+
+
+def run_examples(client: Client, sb: Sandbox, directory: Path) -> None:
+    """Run the examples of the documentation of the client. Whole programs find the API by themselves."""
     sb.files.write("job.py", "print('done')")
     found = examples("docs/python.md")
     assert len(found) > 8
@@ -71,7 +76,7 @@ def test_examples_of_the_documentation_run(client: Client, sb: Sandbox, tmp_path
         code = example
         for given, smaller in _SMALLER:
             code = code.replace(given, smaller)
-        file = tmp_path / f"example{number}.py"  # ``map`` reads the source of its function there
+        file = directory / f"example{number}.py"  # ``map`` reads the source of its function there
         file.write_text(code)
         if "Client(" in code:  # a whole program
             run_program(code)

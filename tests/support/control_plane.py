@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -34,6 +34,12 @@ _CONTROLLERS = (
     "garbage-collector-controller",
     "namespace-controller",
     "serviceaccount-controller",
+)
+#: Further controllers, for nodes that run pods: they remove the taint of a new Node, and volumes that no pod uses.
+NODE_CONTROLLERS: Final = (
+    "node-lifecycle-controller",
+    "persistentvolume-protection-controller",
+    "persistentvolumeclaim-protection-controller",
 )
 
 
@@ -77,7 +83,7 @@ class ControlPlane(Rig):
     ``users`` are further identities by name with their groups; each gets a token of its own in ``tokens``.
     ``fsync=False`` lets etcd lose acknowledged writes on a crash of the machine and makes a slow disk bearable in
     tests; leave it on for measurements. ``audit`` names the users whose requests are recorded in ``audit_log``, a line
-    of JSON for each that has been answered.
+    of JSON for each that has been answered. ``controllers`` are run by kube-controller-manager besides the usual ones.
     """
 
     def __init__(
@@ -89,6 +95,7 @@ class ControlPlane(Rig):
         users: Mapping[str, tuple[str, ...]] | None = None,
         audit: Sequence[str] = (),
         apiserver_flags: Sequence[str] = (),
+        controllers: Sequence[str] = (),
     ) -> None:
         self.assets = assets or find_assets()
         self.controller_manager_wanted = controller_manager
@@ -99,6 +106,7 @@ class ControlPlane(Rig):
         self.tokens = {user: secrets.token_urlsafe(24) for user in self.users}
         self.audit = audit
         self.apiserver_flags = apiserver_flags
+        self.controllers = (*_CONTROLLERS, *controllers)
         self.components: list[Component] = []
 
     # Starting and stopping
@@ -263,7 +271,7 @@ class ControlPlane(Rig):
         return [
             self.assets.binary("kube-controller-manager"),
             f"--kubeconfig={self.kubeconfig}",
-            f"--controllers={','.join(_CONTROLLERS)}",
+            f"--controllers={','.join(self.controllers)}",
             f"--service-account-private-key-file={self.directory / 'service-account.key'}",
             "--leader-elect=false",
             "--secure-port=0",

@@ -22,7 +22,7 @@ _TIMEOUT: Final = 60.0
 _FIRST_POOL: Final = 150.0  # the first key waits for the first sandbox
 #: The pool whose sandboxes have a volume at /data.
 VOLUME_POOL: Final = "withvol"
-_VOLUME_TEMPLATE: Final = """
+VOLUME_TEMPLATE: Final = """
 apiVersion: extensions.agents.x-k8s.io/v1beta1
 kind: SandboxTemplate
 metadata: {name: withvol}
@@ -76,7 +76,7 @@ class E2bEndpoint:
 
     def make_volume_pool(self) -> None:
         """Make the pool ``VOLUME_POOL``. Its sandboxes are made for their claims."""
-        self.home.kubectl("apply", "-f", "-", stdin=_VOLUME_TEMPLATE)
+        self.home.kubectl("apply", "-f", "-", stdin=VOLUME_TEMPLATE)
         made = subprocess.run(
             self._sandpool("pool", "create", VOLUME_POOL, "--size", "0"),
             capture_output=True,
@@ -88,7 +88,8 @@ class E2bEndpoint:
 
     def program(self, key: str, *, asynchronous: bool = False) -> E2bProgram:
         """Start a program that uses the packages. The caller stops it."""
-        return E2bProgram(self.home, key, asynchronous)
+        home = self.home
+        return E2bProgram(f"http://{_ADDRESS}", key, home.directory, prefix=home.prefix, asynchronous=asynchronous)
 
     def _command(self, *words: str) -> list[str | Path]:
         return self._sandpool("e2b", *words)
@@ -109,15 +110,18 @@ class ScriptFailed(AssertionError):
 
 class E2bProgram:
     """A program that uses the packages. Called with a function, it runs that function's source over there, with a
-    ``Packages`` and the arguments, and returns what it returns; so the function can use nothing around it."""
+    ``Packages`` and the arguments, and returns what it returns; so the function can use nothing around it.
 
-    def __init__(self, home: PrivateHome, key: str, asynchronous: bool) -> None:
+    ``url`` is the address of the endpoint, ``directory`` the home directory, and ``prefix`` goes before the command."""
+
+    def __init__(
+        self, url: str, key: str, directory: Path, *, prefix: Sequence[str] = (), asynchronous: bool = False
+    ) -> None:
         python = find_python()
         assert python is not None
-        url = f"http://{_ADDRESS}"
         environment = {
             "PATH": os.environ["PATH"],
-            "HOME": str(home.directory),
+            "HOME": str(directory),
             "E2B_API_URL": url,
             "E2B_SANDBOX_URL": url,
             "E2B_API_KEY": key,
@@ -125,7 +129,7 @@ class E2bProgram:
         }
         self.is_async = asynchronous
         self._process = subprocess.Popen(
-            [*home.prefix, python, _WORKER, "async" if asynchronous else "sync"],
+            [*prefix, python, _WORKER, "async" if asynchronous else "sync"],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
