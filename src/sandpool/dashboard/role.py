@@ -16,7 +16,7 @@ _READ: Final = ("get", "list", "watch")
 _CONNECT: Final = ("get", "create")
 _SHOWN: Final = (
     *(Permission(kind, _READ) for kind in (SANDBOX_CLAIM, SANDBOX, SANDBOX_WARM_POOL, SANDBOX_TEMPLATE)),
-    Permission(NODE, _READ),
+    Permission(NODE, ("list", "watch")),
     Permission(NODE, ("get",), "proxy"),  # usage
     Permission(POD, ("get",)),  # the reason why a sandbox is not ready
     Permission(CORE_EVENT, ("list",)),
