@@ -6,6 +6,7 @@ permission is left unused."""
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import secrets
 import subprocess
@@ -14,6 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +30,9 @@ from sandpool import Client, SandboxLost, SandpoolError
 from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, SharedObject
 from sandpool.bench.child_process import Component
+from sandpool.install import names
 from sandpool.sdk.blocking import Sandbox
+from sandpool.sdk.router_access import TOKEN_VARIABLE, URL_VARIABLE
 from sandpool.service.templates import previous_revision
 from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
@@ -36,7 +40,7 @@ from tests.cli.test_dashboard import Visitor
 from tests.cli.test_up_children_features import use_every_page_and_button, use_every_part
 from tests.e2b.conftest import Api, Tenant
 from tests.mcp.conftest import call, fails, text
-from tests.sdk.test_on_a_home import run_examples
+from tests.sdk.test_on_a_home import get, run_examples
 from tests.support import e2b_scripts as scripts
 from tests.support.assets import Assets
 from tests.support.cluster_with_node import ClusterWithNode
@@ -49,6 +53,11 @@ pytestmark = [pytest.mark.kubernetes, pytest.mark.isolation, pytest.mark.timeout
 # The users, and the namespaces of their sandboxes.
 USERS = DASHBOARD, READER, E2B, MCP, PROGRAM = "dashboard", "reader", "e2b", "mcp", "program"
 WITHIN: Final = 60.0
+SERVE: Final = "python3 -m http.server 8000"
+#: Returns once that listens.
+LISTENING: Final = (
+    """until python3 -c 'import socket; socket.create_connection(("127.0.0.1", 8000))' 2>&-; do :; done"""
+)
 _UPGRADE: Final = "newer versions of Kubernetes ask for it besides get, which is not in the audit log"
 # What is granted and not seen to be used, and why it is granted all the same.
 IN_RESERVE: Final = {("pods/exec", "create"): _UPGRADE, ("pods/portforward", "create"): _UPGRADE}
@@ -98,6 +107,34 @@ def volume_pool() -> list[Object]:
     template: Object = yaml.safe_load(VOLUME_TEMPLATE)
     spec = {"replicas": 0, "sandboxTemplateRef": {"name": template["metadata"]["name"]}}
     return [template, new(SANDBOX_WARM_POOL, VOLUME_POOL, spec=spec)]
+
+
+@dataclass(frozen=True)
+class RunningRouter:
+    """A router with scoped tokens, which does not run in a pod."""
+
+    url: str
+    secret: Path
+
+    def variables(self, namespace: str) -> dict[str, str]:
+        """Lead programs to it, with a token for all sandboxes of a namespace."""
+        command = sandpool("token", "--all", "--namespace", namespace, "--secret-file", self.secret)
+        token = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        return {URL_VARIABLE: self.url, TOKEN_VARIABLE: token}
+
+
+@pytest.fixture(scope="module")
+def router(cluster: ClusterWithNode) -> Iterator[RunningRouter]:
+    secret = cluster.directory / "router-secret"
+    secret.write_text(secrets.token_hex(32))
+    secret.chmod(0o600)
+    addresses = [f"--{each}-bind-address=127.0.0.1:0" for each in ("http", "metrics", "health-probe")]
+    kubeconfig = cluster.kubeconfig_of(names.ROUTER_ACCOUNT)
+    access = ["--authz-mode=scoped-token", f"--authz-scoped-token-secret-file={secret}"]
+    options = [f"--kubeconfig={kubeconfig}", *addresses, *access]
+    with serving(cluster, "routing to the sandboxes", "router", *options) as process:
+        port = re.findall(r" on port (\d+)", process.tail())[-1]
+        yield RunningRouter(f"http://127.0.0.1:{port}", secret)
 
 
 async def check_role(
@@ -235,9 +272,12 @@ def mcp_kubeconfig(cluster: ClusterWithNode) -> Path:
     return cluster.admit(MCP, documented_rules("python.md"))
 
 
-async def test_mcp_server_works_with_the_documented_role(cluster: ClusterWithNode, mcp_kubeconfig: Path) -> None:
+async def test_mcp_server_works_with_the_documented_role(
+    cluster: ClusterWithNode, mcp_kubeconfig: Path, router: RunningRouter
+) -> None:
     words = sandpool("mcp", "--kubeconfig", mcp_kubeconfig)
-    server = StdioServerParameters(command=words[0], args=words[1:])
+    environ = {**os.environ, **router.variables(MCP)}
+    server = StdioServerParameters(command=words[0], args=words[1:], env=environ)
     async with mcp.Client(server) as model:
         await call(model, "upload_file", path="a.csv", content="1,2\n3,4\n")
         assert (await call(model, "download_file", path="a.csv"))["content"] == "1,2\n3,4\n"
@@ -247,7 +287,9 @@ async def test_mcp_server_works_with_the_documented_role(cluster: ClusterWithNod
         assert text(await model.call_tool("run_code", {"code": code})) == "10"
         done = await call(model, "execute_command", command="echo out; echo err >&2; exit 3")
         assert (done["stdout"], done["stderr"], done["exit_code"]) == ("out\n", "err\n", 3)
-        assert "the address of a router" in await fails(model, "open_port", port=8000)
+        await call(model, "execute_command", command=f"{SERVE} >/dev/null 2>&1 & {LISTENING}")
+        opened = await call(model, "open_port", port=8000)
+        assert (await asyncio.to_thread(get, opened["url"]))[0] == 200
         (first,) = (await call(model, "list_sandboxes"))["sandbox_claim_names"]
         assert "there is no pool" in await fails(model, "create_sandbox", warmpool="pythn")
         second = (await call(model, "create_sandbox", warmpool="python"))["sandbox_claim_name"]
@@ -264,10 +306,11 @@ async def claims(cluster: ClusterWithNode, namespace: str) -> list[str]:
 
 
 @pytest.fixture
-def client(cluster: ClusterWithNode, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+def client(cluster: ClusterWithNode, router: RunningRouter, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     kubeconfig = cluster.admit(PROGRAM, documented_rules("python.md"))
     cluster.create(PROGRAM, *volume_pool())
-    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    for name, value in {"KUBECONFIG": str(kubeconfig), **router.variables(PROGRAM)}.items():
+        monkeypatch.setenv(name, value)
     with Client() as client:
         yield client
 
@@ -298,11 +341,13 @@ def test_python_client_needs_exactly_the_documented_role(
 
 def reach_a_port(sb: Sandbox) -> None:
     sb.files.write("page/index.html", "hello")
-    sb.start("cd page && exec python3 -m http.server 8000", id="page")
-    listening = "import socket; socket.create_connection(('127.0.0.1', 8000))"
-    sb.run(f'until python3 -c "{listening}" 2>/dev/null; do :; done', timeout=WITHIN).check()
+    sb.start(f"cd page && exec {SERVE}", id="page")
+    sb.run(LISTENING, timeout=WITHIN).check()
     with urllib.request.urlopen(sb.url(8000), timeout=WITHIN) as answer:
         assert answer.read() == b"hello"
+    signed = sb.url(8000, expires=600)
+    assert get(signed) == (200, b"hello")
+    assert get(signed.partition("?")[0])[0] == 401
 
 
 def give_variables_to_a_warm_sandbox(client: Client) -> None:

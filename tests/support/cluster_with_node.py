@@ -3,7 +3,7 @@ account and a node of ours are separate processes. Users are service accounts wi
 
 kube-apiserver forwards requests to a node (``nodes/proxy``) at any address but a loopback one. So all processes are in
 a network namespace that has a further address. The thread that starts the cluster is there too until it stops it, so
-that the processes and connections of a test are.
+that the processes and connections of a test are. Pods have addresses there, as in a cluster.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ClusterWithNode(Rig):
     def start(self) -> Self:
         os.chmod(self.directory, 0o755)
         with ExitStack() as stack:
-            stack.enter_context(_own_network(self.directory / "network"))
+            network = stack.enter_context(_own_network(self.directory / "network"))
             stack.enter_context(self.plane)
             asyncio.run(self._install())
             # The garbage collector looks for new kinds every half a minute, and when it starts.
@@ -86,9 +86,10 @@ class ClusterWithNode(Rig):
             self._start_controllers()
             stack.callback(self.controllers.stop)
             (self.directory / "node").mkdir()
-            stack.enter_context(
-                SeparateNode(self.plane.kubeconfig, self.directory / "node", options=("--node-ip", _ADDRESS))
+            node = SeparateNode(
+                self.plane.kubeconfig, self.directory / "node", options=("--node-ip", _ADDRESS), host=network
             )
+            stack.enter_context(node)
             self._running = stack.pop_all()
         return self
 
@@ -125,12 +126,13 @@ class ClusterWithNode(Rig):
         return use
 
     async def _install(self) -> None:
-        objects = chosen(InstallOptions(), router=False, monitored=False)
+        objects = chosen(InstallOptions(), router=True, monitored=False)
         async with self.client() as client:
             await Installer(client, SystemClock(), lambda line: None).install(objects)
             await client.create(NAMESPACE, new(NAMESPACE, ACCOUNTS))
-            token = await account_token(client, names.CONTROLLER)
-        self.plane.write_kubeconfig(self._controller_kubeconfig, names.CONTROLLER, token=token)
+            for account in (names.CONTROLLER, names.ROUTER_ACCOUNT):
+                token = await account_token(client, account)
+                self.plane.write_kubeconfig(self.kubeconfig_of(account), account, token=token)
 
     async def _admit(self, user: str, rules: list[Object], *, everywhere: bool) -> Path:
         where = None if everywhere else user
@@ -146,15 +148,22 @@ class ClusterWithNode(Rig):
             await client.create(binding, new(binding, user, **bound(role, user, user, ACCOUNTS)), where)
             token = await account_token(client, user, ACCOUNTS)
             await pools.wait_ready("python", 2, _TIMEOUT)
-        return self.plane.write_kubeconfig(self.directory / f"{user}.kubeconfig", user, user, token=token)
+        return self.plane.write_kubeconfig(self.kubeconfig_of(user), user, user, token=token)
 
-    @property
-    def _controller_kubeconfig(self) -> Path:
-        return self.directory / "controller.kubeconfig"
+    def kubeconfig_of(self, account: str) -> Path:
+        """The kubeconfig of an account that was installed, or of a user who was admitted."""
+        return self.directory / f"{account}.kubeconfig"
 
     def _start_controllers(self) -> None:
         command: list[str | Path] = [
-            *(sys.executable, "-m", "sandpool.cli.main", "controller", "--kubeconfig", self._controller_kubeconfig),
+            *(
+                sys.executable,
+                "-m",
+                "sandpool.cli.main",
+                "controller",
+                "--kubeconfig",
+                self.kubeconfig_of(names.CONTROLLER),
+            ),
             *("--metrics-bind-address=0", "--health-probe-bind-address=0", "--log-format=text"),
             *("--leader-election-namespace", names.NAMESPACE),
         ]
@@ -164,7 +173,7 @@ class ClusterWithNode(Rig):
 
 
 @contextmanager
-def _own_network(path: Path) -> Iterator[None]:
+def _own_network(path: Path) -> Iterator[NetworkNamespace]:
     """Move the calling thread into a network of its own for the length of the block."""
 
     def prepare() -> None:
@@ -176,7 +185,7 @@ def _own_network(path: Path) -> Iterator[None]:
     with open_namespace(None) as outside:
         network.enter()
         try:
-            yield
+            yield network
         finally:
             syscalls.setns(outside, syscalls.CLONE_NEWNET)
             network.remove()
