@@ -25,6 +25,16 @@ PUBLISHED = {
 }
 
 
+#: Classes of code: one whose objects have an empty text, and a picture of a number of bytes and a letter.
+NAMELESS = "class Nameless:\n    def __repr__(self): return ''"
+PICTURE = """
+class Picture:
+    def __init__(self, size): self.size = size
+    def __repr__(self): return "<Picture>"
+    def _repr_png_(self): return b"P" * self.size + b"."
+"""
+
+
 async def test_tools_have_the_names_and_parameters_that_are_published(model: Client) -> None:
     tools = {tool.name: tool for tool in (await model.list_tools()).tools}
     assert set(tools) == {*PUBLISHED, "run_code", "open_port", "list_sandboxes"}
@@ -99,10 +109,50 @@ async def test_output_is_capped(model: Client) -> None:
     done = await call(model, "execute_command", command="head -c 5000 /dev/zero | tr '\\0' x")
     assert (len(done["stdout"]), done["truncated"]) == (1024, True)
     assert (done["stdout_size"], done["stderr_size"]) == (5000, 0)
-    blocks = await model.call_tool("run_code", {"code": "print('x' * 5000)"})
-    assert len(text(blocks)) < 1200 and "3977 more characters were dropped" in text(blocks)
-    blocks = await model.call_tool("run_code", {"code": "print('x' * 2_999_999)"})
-    assert "the code wrote 3000000 bytes on stdout and 0 on stderr" in text(blocks)
+
+
+async def test_the_result_of_code_is_capped_in_all(model: Client) -> None:
+    """The limit of this server is 1,024 bytes of each of output, results and traceback."""
+    capped = await model.call_tool("run_code", {"code": "print('ü' * 2500)"})
+    shown, note = (getattr(block, "text", "") for block in capped.content)
+    assert len(shown.encode()) == 1024
+    assert note == "(dropped: output beyond 1024 bytes; the code wrote 5001 bytes on stdout and 0 on stderr)"
+
+    capped = await model.call_tool("run_code", {"code": "print('x' * 2_999_999)"})
+    assert "the code wrote 3000000 bytes on stdout and 0 on stderr" in text(capped)
+
+    capped = await model.call_tool("run_code", {"code": "for i in range(3000): display('x' * 98)"})
+    shown, note = (getattr(block, "text", "") for block in capped.content)
+    assert (len(shown), shown[:101]) == (1024, f"{'x' * 98!r}\n")
+    values = 1024 - shown.count("\n")
+    assert note == f"(dropped: {300_000 - values} bytes of the text of results)"
+
+    capped = await model.call_tool("run_code", {"code": f"{NAMELESS}\nfor i in range(100_000): display(Nameless())"})
+    assert sum(len(block.model_dump_json()) for block in capped.content) < 4096, "results without text are not free"
+
+    told = await fails(model, "run_code", code="display('shown'); raise ValueError('x' * 3000, 'the end')")
+    assert "shown" in told and "Traceback" in told and "'the end')" in told
+    assert len(told) < 1200 and "bytes were dropped" in told
+
+
+async def test_the_pictures_of_a_result_are_capped_in_all(model: Client) -> None:
+    capped = await model.call_tool("run_code", {"code": f"{PICTURE}\nfor i in range(5): display(Picture(400_000))"})
+    assert [block.type for block in capped.content] == ["image", "image", "text", "text"]
+    assert len(getattr(capped.content[1], "data", "")) == 4 * 400_000 // 3 + 3
+    assert text(capped) == "<Picture>\n<Picture>\n<Picture>\n(dropped: 3 pictures of 1200003 bytes)"
+
+    capped = await model.call_tool("run_code", {"code": f"{PICTURE}\nfor i in range(25): display(Picture(9))"})
+    assert [block.type for block in capped.content] == ["image"] * 20 + ["text"] * 2
+    assert "5 pictures of 50 bytes" in text(capped)
+
+    capped = await model.call_tool("run_code", {"code": f"{PICTURE}\nfor i in range(20): display(Picture(900_000))"})
+    assert "12 pictures of 10800012 bytes; 7 displayed objects that were too large to be sent" in text(capped)
+
+    failed = await model.call_tool("run_code", {"code": f"{PICTURE}\ndisplay(Picture(9)); 1 / 0"})
+    assert [block.type for block in failed.content] == ["image", "text"] and failed.is_error
+    both = "Picture._repr_jpeg_ = Picture._repr_png_\nPicture(9)"
+    (block,) = (await model.call_tool("run_code", {"code": f"{PICTURE}\n{both}"})).content
+    assert getattr(block, "mime_type", "") == "image/png"
 
 
 async def test_a_command_is_killed_after_its_timeout(model: Client) -> None:

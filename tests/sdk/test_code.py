@@ -149,6 +149,10 @@ async def test_output_beyond_the_limit_is_dropped_and_told(session: AsyncCodeSes
         assert (done.stdout_size, done.stderr_size) == ((3 << 20) + 1, 0)
         again = await session.run("import sys; print(1); print('no', file=sys.stderr)")
         assert (again.truncated, again.stdout_size, again.stderr_size) == (False, 2, 3)
+        short = await session.run("import sys; print('y' * 9); print('no', file=sys.stderr)", max_output=3)
+        assert (short.stdout, short.stderr, short.truncated) == ("yyy", "no\n", True)
+        assert (short.stdout_size, short.stderr_size) == (10, 3)
+        assert (await session.run("print('y' * 9)")).stdout == "yyyyyyyyy\n", "a limit is of one call"
 
 
 async def test_objects_show_what_they_offer(session: AsyncCodeSession) -> None:
@@ -194,7 +198,9 @@ async def test_displayed_objects_beyond_the_limit_are_dropped_and_told(session: 
     async with session:
         done = await session.run("for _ in range(40): display('x' * (1 << 20))")
         assert (0 < len(done.results) < 20, done.truncated) == (True, True)
-        assert [each.text for each in (await session.run("display('y')")).results] == ["'y'"]
+        assert len(done.results) + done.results_dropped == 40
+        next_one = await session.run("display('y')")
+        assert ([each.text for each in next_one.results], next_one.results_dropped) == (["'y'"], 0)
 
 
 async def test_value_is_passed_as_json(session: AsyncCodeSession) -> None:

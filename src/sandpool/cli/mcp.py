@@ -31,7 +31,7 @@ _POOL_SECONDS: Final = 120.0  # to fill a pool that is made for the first sandbo
     type=click.IntRange(1024),
     default=64 << 10,
     show_default=True,
-    help="Bytes of each of standard output and standard error that a result has.",
+    help="Bytes of each of standard output, standard error, values and traceback that a result has.",
 )
 @option("--http", group=_HTTP, metavar="[HOST:]PORT", help="Serve streamable HTTP at this address instead of stdio.")
 @option(

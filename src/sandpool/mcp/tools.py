@@ -14,17 +14,17 @@ from typing import Annotated, Any, Final, cast
 
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import ContentBlock, ImageContent, TextContent
+from mcp_types import CallToolResult
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import BaseModel, Field
 
+from sandpool.mcp.code_content import content_of
 from sandpool.mcp.sessions import READY_TIMEOUT, Session, Sessions
-from sandpool.sdk.code import Execution
 from sandpool.sdk.results import Output
 from sandpool.sdk.sandbox import AsyncSandbox
 from sandpool.service.errors import FileError, ServiceError
 
-#: Bytes of each of standard output and standard error that a result has. Models read all of it.
+#: Bytes of each kind of output that a result has. Models read all of it.
 MAX_OUTPUT: Final = 64 << 10
 #: Bytes of a file in one call.
 MAX_FILE: Final = 1 << 20
@@ -160,16 +160,12 @@ class Tools:
         sandbox_claim_name: Claim = None,
         namespace: Namespace = None,
         timeout: Timeout = 60,
-    ) -> list[ContentBlock]:
+    ) -> CallToolResult:
         """Run Python code in a sandbox. Variables and imports stay between calls; figures of matplotlib are returned
         as pictures."""
         async with self._sandbox(ctx, sandbox_claim_name, namespace) as sandbox, self._streamed(ctx) as stream:
-            done = await sandbox.code.run(code, timeout=timeout, stream=stream)
-        blocks = list(self._shown(done))
-        if done.error is not None:
-            said = [block.text for block in blocks if isinstance(block, TextContent)]
-            raise ToolError("\n".join([*said, self._cut(done.error.traceback)]))
-        return blocks or [TextContent(type="text", text="")]
+            done = await sandbox.code.run(code, timeout=timeout, stream=stream, max_output=self._max_output)
+        return CallToolResult(content=content_of(done, self._max_output), is_error=done.error is not None)
 
     async def upload_file(
         self,
@@ -325,25 +321,6 @@ class Tools:
         finally:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
-
-    def _shown(self, done: Execution) -> Iterator[ContentBlock]:
-        for text in (done.stdout, done.stderr):
-            if text:
-                yield TextContent(type="text", text=self._cut(text))
-        if done.truncated:
-            sizes = f"{done.stdout_size} bytes on stdout and {done.stderr_size} on stderr"
-            yield TextContent(type="text", text=f"(output beyond the limit was dropped; the code wrote {sizes})")
-        for result in done.results:
-            for data, kind in ((result.png, "png"), (result.jpeg, "jpeg")):
-                if data is not None and len(data) <= MAX_FILE:
-                    yield ImageContent(type="image", data=base64.b64encode(data).decode(), mime_type=f"image/{kind}")
-            if result.png is None and result.jpeg is None:
-                yield TextContent(type="text", text=self._cut(result.markdown or result.text))
-
-    def _cut(self, text: str) -> str:
-        if len(text) <= self._max_output:
-            return text
-        return f"{text[: self._max_output]}\n({len(text) - self._max_output} more characters were dropped)"
 
 
 @contextmanager

@@ -86,7 +86,8 @@ class CodeError:
 class Execution:
     """The outcome of a piece of code. ``results`` has what it passed to ``display``, the value of the last expression,
     if that is not None, and the figures of matplotlib. ``value`` is set by ``call`` only. The sizes are the bytes that
-    the code wrote, also those beyond the limit, of which ``truncated`` tells."""
+    the code wrote, also those beyond the limit, and ``results_dropped`` counts the objects that were displayed when 16
+    MiB had been; ``truncated`` tells of both."""
 
     stdout: str
     stderr: str
@@ -96,6 +97,7 @@ class Execution:
     value: Any = None
     stdout_size: int = 0
     stderr_size: int = 0
+    results_dropped: int = 0
 
     @property
     def text(self) -> str | None:
@@ -136,16 +138,18 @@ class AsyncCodeSession:
         timeout: float | None = None,
         stream: Receiver | None = None,
         figures: Sequence[FigureFormat] = ("png",),
+        max_output: int = MAX_OUTPUT,
     ) -> Execution:
         """Run code, with the names that earlier code of this session defined. ``stream`` receives output as it arrives.
-        Output beyond 1 MiB on stdout or stderr is dropped, and the outcome says that it is truncated. ``figures`` are
-        the formats of the pictures of matplotlib. The code may use ``await`` outside of functions.
+        Output beyond ``max_output`` bytes on stdout or stderr is dropped, and the outcome says that it is truncated.
+        ``figures`` are the formats of the pictures of matplotlib. The code may use ``await`` outside of functions.
 
         Code that takes longer than ``timeout`` is interrupted, as by Ctrl-C: the outcome has a KeyboardInterrupt and
         the session keeps its state. Raises ``CodeSessionEnded`` if it does not stop."""
         if unknown := set(figures) - set(FIGURE_FORMATS):
             raise Refused(f"figures cannot be in the formats {sorted(unknown)}", "Use png and svg.")
-        return await self._execute({"code": code, "figures": list(figures)}, timeout, stream)
+        request = {"code": code, "figures": list(figures), "max_output": max_output}
+        return await self._execute(request, timeout, stream, max_output)
 
     async def call(self, code: str, variables: Mapping[str, Any], *, timeout: float | None = None) -> Execution:
         """Run code with variables set before; ``value`` of the outcome is the last expression, passed as JSON."""
@@ -162,7 +166,9 @@ class AsyncCodeSession:
         if running is not None:
             await self._stack.aclose()
 
-    async def _execute(self, request: dict[str, Any], timeout: float | None, stream: Receiver | None) -> Execution:
+    async def _execute(
+        self, request: dict[str, Any], timeout: float | None, stream: Receiver | None, max_output: int = MAX_OUTPUT
+    ) -> Execution:
         async with self._lock, self._diagnosed():
             data = _encoded({**request, "id": self._number + 1})
             finished = False
@@ -170,7 +176,7 @@ class AsyncCodeSession:
                 running = await self._start()
                 self._number += 1
                 await running.send(data)
-                answering = asyncio.create_task(self._answer(stream))
+                answering = asyncio.create_task(self._answer(stream, max_output))
                 try:
                     done, _ = await asyncio.wait((answering,), timeout=timeout)
                     if not done:
@@ -198,9 +204,9 @@ class AsyncCodeSession:
             self._pid = _typed(message["pid"], int)
         return running
 
-    async def _answer(self, stream: Receiver | None) -> Execution:
+    async def _answer(self, stream: Receiver | None, max_output: int) -> Execution:
         assert self._messages is not None
-        printed = _Printed()
+        printed = _Printed(max_output)
         async for message in self._messages:
             with _well_formed():
                 if "stream" not in message:
@@ -226,11 +232,11 @@ def _encoded(request: dict[str, Any]) -> bytes:
 
 
 class _Printed:
-    """The output of one execution. Its limit is that of the driver, which may be another program by now: it belongs to
+    """The output of one execution. The driver keeps the limit too, but it may be another program by now: it belongs to
     the user of the sandbox."""
 
-    def __init__(self) -> None:
-        self._streams = {"stdout": KeptOutput(MAX_OUTPUT), "stderr": KeptOutput(MAX_OUTPUT)}
+    def __init__(self, limit: int) -> None:
+        self._streams = {"stdout": KeptOutput(limit), "stderr": KeptOutput(limit)}
 
     def keep(self, message: Mapping[str, Any]) -> Output:
         """Keep the output in a message; returns the part of it that is within the limit."""
@@ -257,6 +263,7 @@ class _Printed:
             value=message.get("value"),
             stdout_size=out.size + unsent_out,
             stderr_size=err.size + unsent_err,
+            results_dropped=not_shown,
         )
 
 
@@ -315,11 +322,12 @@ class AsyncCode:
         timeout: float | None = None,
         stream: Receiver | None = None,
         figures: Sequence[FigureFormat] = ("png",),
+        max_output: int = MAX_OUTPUT,
     ) -> Execution:
         """Run code in the default session; see ``AsyncCodeSession.run``."""
         if self._default is None:
             self._default = self.session()
-        return await self._default.run(code, timeout=timeout, stream=stream, figures=figures)
+        return await self._default.run(code, timeout=timeout, stream=stream, figures=figures, max_output=max_output)
 
     def session(self) -> AsyncCodeSession:
         """A session of its own. It starts with its first call; close it, or use it as a context manager."""

@@ -60,6 +60,7 @@ class Capture(threading.Thread):
         self.target = descriptor
         self.stream = name
         self.channel = channel
+        self.limit = MAX_OUTPUT
         self.sent = 0
         self.dropped = 0
         self.mark = b""
@@ -84,7 +85,7 @@ class Capture(threading.Thread):
             self.forward(data)
 
     def forward(self, data: bytes) -> None:
-        room = max(0, MAX_OUTPUT - self.sent)
+        room = max(0, self.limit - self.sent)
         self.dropped += max(0, len(data) - room)
         data = data[:room]
         self.sent += len(data)
@@ -136,13 +137,13 @@ class Display:
             shown = dict(rich(value), displayed=True)
             size = len(json.dumps(shown))
             if self.size + size > MAX_DISPLAYED:
-                self.dropped += size
+                self.dropped += 1
                 continue
             self.size += size
             self.results.append(shown)
 
     def take(self) -> tuple[list[dict[str, Any]], int]:
-        """The results of an execution, and how many bytes were dropped."""
+        """The results of an execution, and how many further ones were dropped."""
         results, dropped = self.results, self.dropped
         self.results, self.size, self.dropped = [], 0, 0
         return results, dropped
@@ -266,6 +267,8 @@ def main() -> None:
     for line in iter(requests.readline, b""):
         request = json.loads(line)
         answer: dict[str, Any] = {"done": request["id"], "results": [], "error": None}
+        for capture in captures:
+            capture.limit = request.get("max_output", MAX_OUTPUT)
         try:
             interpreter.variables.update(request.get("variables", {}))
             signal.signal(signal.SIGINT, signal.default_int_handler)
