@@ -66,6 +66,7 @@ def program(request: pytest.FixtureRequest) -> E2bProgram:
     [
         scripts.creates_finds_and_kills,
         scripts.lists_in_pages,
+        scripts.binds_clients,
         scripts.runs_commands,
         scripts.runs_commands_in_the_background,
         scripts.moves_files,

@@ -49,6 +49,39 @@ def lists_in_pages(p: Any) -> None:
             box.kill()
 
 
+def binds_clients(p: Any) -> None:
+    """A client has its key and its address from its own arguments instead of the environment."""
+    import os
+
+    key, url = os.environ.pop("E2B_API_KEY"), os.environ.pop("E2B_API_URL")
+    sandbox_url = os.environ.pop("E2B_SANDBOX_URL")
+    try:
+        p.fails("AuthenticationException", p.Sandbox.create)
+        options = {"api_key": key, "api_url": url, "sandbox_url": sandbox_url}
+        for package in (p.e2b, p.interpreter):
+            client = p.bound(package.E2B(**options))
+            box = client.create(metadata={"test": "bound"}, secure=False)
+            try:
+                assert box.commands.run("echo here").stdout == "here\n"
+                listed = client.list(query=p.e2b.SandboxQuery(metadata={"test": "bound"}))
+                assert [each.sandbox_id for each in listed.next_items()] == [box.sandbox_id]
+                assert (listed.has_next, listed.next_token) == (False, None)
+                if package is p.interpreter:
+                    assert box.run_code("20 + 1").text == "21"
+            finally:
+                assert box.kill()
+        p.fails("AuthenticationException", p.bound(p.e2b.E2B(**{**options, "api_key": "e2b_" + "0" * 40})).create)
+        for part in (package.E2B(**options).Volume.list, package.E2B(**options).Template.exists):
+            try:
+                returned = part(*(["base"] if part.__name__ == "exists" else []))
+            except Exception as error:  # noqa: BLE001 - each class of the package has exceptions of its own
+                assert "not supported" in str(error), (part, error)
+            else:
+                raise AssertionError(f"{part} returned {returned!r}")
+    finally:
+        os.environ.update(E2B_API_KEY=key, E2B_API_URL=url, E2B_SANDBOX_URL=sandbox_url)
+
+
 def pauses_and_resumes(p: Any, template: str) -> None:
     """``template`` has a volume at /data."""
     box = p.Sandbox.create(template, metadata={"test": "pause"}, timeout=300)
@@ -121,6 +154,8 @@ def runs_commands_in_the_background(p: Any) -> None:
         for each in (handle, again):
             failed = p.fails("CommandExitException", each.wait)
             assert (failed.exit_code, failed.stdout) == (2, "got it\nrest"), failed
+        if p.is_async:
+            assert (again.stdout, again.stderr, again.exit_code) == ("got it\nrest", "", 2), again.error
         sleeping = box.commands.run("sleep 600", background=True)
         assert box.commands.kill(sleeping.pid)
         p.fails("CommandExitException", sleeping.wait)
@@ -173,6 +208,7 @@ def moves_files(p: Any) -> None:
 
 def opens_signed_urls(p: Any) -> None:
     import urllib.error
+    import urllib.parse
     import urllib.request
 
     import httpx
@@ -186,6 +222,9 @@ def opens_signed_urls(p: Any) -> None:
                 assert answer.read() == b"content"
         expired = httpx.get(box.download_url("a b.txt", use_signature_expiration=-600))
         assert expired.status_code == 401, expired.text
+        own = p.e2b.get_signature(path="a b.txt", operation="read", user=None, envd_access_token=box._envd_access_token)
+        asked = urllib.parse.parse_qs(urllib.parse.urlsplit(box.download_url("a b.txt")).query)
+        assert asked["signature"] == [own["signature"]], (asked, own)
         other = httpx.get(box.download_url("a b.txt").replace("a%20b", "other"))
         assert other.status_code == 401, other.text
     finally:

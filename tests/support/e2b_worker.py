@@ -24,6 +24,7 @@ class Packages:
         import e2b_code_interpreter
 
         self.e2b = e2b
+        self.interpreter = e2b_code_interpreter
         self.loop = loop
         base, interpreter = e2b.Sandbox, e2b_code_interpreter.Sandbox
         if loop is not None:
@@ -31,6 +32,10 @@ class Packages:
             interpreter = Blocking(e2b_code_interpreter.AsyncSandbox, loop)
         self.Sandbox = base
         self.Interpreter = interpreter
+
+    def bound(self, client: Any) -> Any:
+        """The class of sandboxes of a client, an ``E2B``, in the form under test."""
+        return client.Sandbox if self.loop is None else Blocking(client.AsyncSandbox, self.loop)
 
     @property
     def is_async(self) -> bool:
