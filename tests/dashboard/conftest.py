@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
@@ -19,6 +19,8 @@ from sandpool.dashboard.guard import SESSION_HEADER, GuardOptions
 from sandpool.dashboard.server import Dashboard, DashboardOptions
 from sandpool.dashboard.target import DashboardTarget
 from sandpool.engine.clock import SystemClock
+from sandpool.engine.health import HealthServer, metrics_page
+from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.testing.world import World
 from tests.support import in_process_world
 from tests.support.browser import Browser, Page, chromium, connected, find_chromium
@@ -81,6 +83,11 @@ class Visitor:
         return answer
 
 
+class ServedMetrics(NamedTuple):
+    registry: MetricsRegistry
+    url: str
+
+
 @pytest.fixture
 def target(world: World, pods: FakePodClient) -> DashboardTarget:
     return DashboardTarget(world.client, pods, "the test")
@@ -113,6 +120,16 @@ async def served(world: World, target: DashboardTarget) -> AsyncIterator[Served]
 async def read_only(world: World, target: DashboardTarget) -> AsyncIterator[Served]:
     async with serving(world, replace(target, title="look only"), GuardOptions(read_only=True)) as made:
         yield made
+
+
+@pytest_asyncio.fixture
+async def metrics() -> AsyncIterator[ServedMetrics]:
+    """Metrics at the page that controllers have for them."""
+    registry = MetricsRegistry()
+    server = HealthServer("127.0.0.1:0", metrics_page(registry))
+    await server.start()
+    yield ServedMetrics(registry, f"http://127.0.0.1:{server.port}/metrics")
+    await server.stop()
 
 
 @pytest_asyncio.fixture

@@ -13,6 +13,7 @@ async def test_writes_conflicts_throttling_and_queues_are_summed() -> None:
     metrics = MetricsRegistry()
     requests = metrics.counter(REQUESTS)
     counts = {("200", "GET"): 9, ("200", "PATCH"): 4, ("201", "POST"): 3, ("409", "PATCH"): 2, ("429", "GET"): 1}
+    counts[("409", "POST")] = 5  # the name is taken, which is no conflict
     for (code, method), count in counts.items():
         requests.add(code, method, "host", amount=count)
     waiting: dict[tuple[str, ...], float] = {
@@ -24,7 +25,7 @@ async def test_writes_conflicts_throttling_and_queues_are_summed() -> None:
     metrics.counter(CLAIM_CREATIONS).add("ns", "t", "warm", "p", "ready", "x", amount=5)
     page, _ = await metrics.render("")
     assert summary(page.decode()) == {
-        "writes": 9.0,
+        "writes": 14.0,
         "conflicts": 2.0,
         "throttled": 1.0,
         "claims": 5.0,

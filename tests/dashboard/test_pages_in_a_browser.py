@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,14 +11,18 @@ import pytest
 
 from sandpool.api.kinds import POD, SANDBOX_CLAIM
 from sandpool.api.labels import CLAIM_FIRST_READY_AT, FIRST_READY_UNKNOWN
+from sandpool.api.metrics import CLAIM_CREATIONS
 from sandpool.dashboard import inspection
 from sandpool.dashboard.history import INTERVAL
+from sandpool.dashboard.target import DashboardTarget
+from sandpool.engine.transports import REQUESTS
+from sandpool.engine.workqueue.metrics import QUEUE_DEPTH
 from sandpool.explain.claim import Explanation, Link
 from sandpool.node.simulated import Fate
 from sandpool.service.inspection import Inspection, Process
 from sandpool.service.sandboxes import Sandbox
 from sandpool.testing.world import World
-from tests.dashboard.conftest import Served
+from tests.dashboard.conftest import Served, ServedMetrics, serving
 from tests.support.browser import Browser, Page
 from tests.support.fake_pod_client import FakePodClient
 
@@ -231,6 +236,15 @@ async def test_the_policy_of_the_page_refuses_what_could_be_injected(page: Page)
     page.problems.clear()  # the browser reports each of them
 
 
+# What is wider than the screen, but for what scrolls by itself.
+WIDE = (
+    "[...document.querySelectorAll('main *')].filter("
+    "each => each.getBoundingClientRect().right > innerWidth + 1 "
+    "&& !each.closest('.tabs, pre, .terminal-view, .table-frame, .visually-hidden'))"
+    ".map(each => each.className || each.tagName)"
+)
+
+
 @pytest.mark.parametrize("width", [320, 390])
 async def test_every_page_fits_a_phone(page: Page, served: Served, width: int) -> None:
     await stocked(served.world)
@@ -238,12 +252,7 @@ async def test_every_page_fits_a_phone(page: Page, served: Served, width: int) -
     for path in (*PAGES, *await detail_pages(served)):
         await page.goto(served.url + path)
         await page.wait("document.querySelector('.page-header')")
-        wide = await page.evaluate(
-            "[...document.querySelectorAll('main *')].filter("
-            "each => each.getBoundingClientRect().right > innerWidth + 1 "
-            "&& !each.closest('.tabs, pre, .terminal-view, .table-frame, .visually-hidden'))"
-            ".map(each => each.className || each.tagName)"
-        )
+        wide = await page.evaluate(WIDE)
         assert wide == [], path
         assert await page.evaluate("document.documentElement.scrollWidth") <= width, path
         covered = "document.querySelector('.navigation').getBoundingClientRect().bottom"
@@ -398,6 +407,62 @@ def sampled(served: Served, count: int) -> None:
     past = [{**now, "at": now["at"] - INTERVAL * back} for back in range(count - 1, -1, -1)]
     served.dashboard.history.samples.clear()
     served.dashboard.history.samples.extend(past)
+
+
+async def counted(served: Served, metrics: ServedMetrics) -> None:
+    """Let the board have three samples of controllers that make 38 writes for 5 claims meanwhile."""
+    requests, claims = metrics.registry.counter(REQUESTS), metrics.registry.counter(CLAIM_CREATIONS)
+    waiting: dict[tuple[str, ...], float] = {("a", "sandboxclaim", "0"): 1200.0, ("b", "sandboxwarmpool", "0"): 34.0}
+    metrics.registry.collect(QUEUE_DEPTH, lambda: waiting)
+    samples = []
+    for step in range(3):
+        counts = {("200", "PATCH"): 15, ("409", "PATCH"): step, ("409", "POST"): 4 - step, ("429", "GET"): 7}
+        for (code, method), count in counts.items():
+            requests.add(code, method, "host", amount=count)
+        claims.add("ns", "t", "warm", "p", "ready", "x", amount=step + 1)
+        await served.dashboard.metrics.refresh()
+        samples.append(served.dashboard.history.sample())
+    for back, sample in enumerate(reversed(samples)):
+        sample["at"] -= INTERVAL * back
+    served.dashboard.history.samples.clear()
+    served.dashboard.history.samples.extend(samples)
+
+
+async def test_controllers_page_shows_writes_with_their_budget_conflicts_and_queues(
+    browser: Browser, world: World, target: DashboardTarget, metrics: ServedMetrics
+) -> None:
+    async with serving(world, replace(target, metrics_url=metrics.url)) as served:
+        page = await browser.page()
+        await page.goto(served.login_url())
+        await page.see("No pools yet")
+        await counted(served, metrics)
+        await page.goto(f"{served.url}/controllers")
+        await page.see("Work queues")
+        tiles = await page.evaluate("[...document.querySelectorAll('.tile')].map(each => each.innerText.split('\\n'))")
+        shown = {title.lower(): (value, note) for title, value, note in tiles}
+        assert shown["writes"][0] == "57"
+        assert shown["writes per claim"] == ("7.6", "budget 9 with the replacement; filling a pool adds to it")
+        assert shown["conflicts"] == ("3", "updates that another writer was ahead of")
+        assert shown["throttled"][0] == "21"
+        assert shown["waiting keys"][0] == "1,234"
+        rows = await page.evaluate(
+            "[...document.querySelectorAll('tbody tr')].map(each => each.innerText.split('\\t'))"
+        )
+        assert rows == [["sandboxclaim", "1,200"], ["sandboxwarmpool", "34"]]
+        plots = "[...document.querySelectorAll('.figure .plot')]"
+        assert await page.evaluate(f"{plots}.length") == 3
+        for index, told in enumerate(("3.8 at ", "0.2 at ", "1234 at ")):
+            await page.evaluate(f"{plots}[{index}].focus()")
+            await page.press("Home")
+            await page.see(told)
+        for scheme in ("light", "dark"):
+            await page.scheme(scheme)
+            assert await page.evaluate(CONTRAST) == [], scheme
+        for width in (320, 390):
+            await page.size(width, 700, phone=True)
+            assert await page.evaluate(WIDE) == [], width
+            assert await page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.problems == []
 
 
 async def test_states_are_words_with_the_reason_of_the_api_as_title(page: Page, served: Served) -> None:

@@ -19,7 +19,8 @@ _SECONDS: Final = 3.0
 _MAX_BYTES: Final = 16 << 20
 _SERIES: Final = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? ([0-9eE+.\-]+|NaN|[+-]Inf)")
 _LABEL: Final = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
-_WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_CREATE: Final = "POST"
+_WRITES: Final = frozenset({_CREATE, "PUT", "PATCH", "DELETE"})
 
 
 class Series(NamedTuple):
@@ -66,7 +67,9 @@ def summary(text: str) -> dict[str, Any]:
         if series.name == REQUESTS.name:
             if series.labels.get("method") in _WRITES:
                 writes += series.value
-                conflicts += series.value * (series.labels.get("code") == "409")
+                # A 409 of a creation is AlreadyExists: the name is taken, and no other writer was ahead.
+                is_conflict = series.labels.get("code") == "409" and series.labels.get("method") != _CREATE
+                conflicts += series.value * is_conflict
             throttled += series.value * (series.labels.get("code") == "429")
         elif series.name == QUEUE_DEPTH.name:
             name = series.labels.get("controller", "")
