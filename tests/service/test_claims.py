@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SECRET
 from sandpool.api.labels import LAUNCH_TYPE
+from sandpool.api.resource import SharedObject
 from sandpool.kube.errors import NotFound
-from sandpool.service.claims import Claim, random_name
+from sandpool.kube.transport import WatchEvent
+from sandpool.service.claims import Claim, Claims, random_name
 from sandpool.service.errors import ClaimFailed, NameTaken, NotReadyInTime, UnknownName
 from sandpool.service.service import Service
 from sandpool.testing.world import World
@@ -75,6 +79,53 @@ async def test_a_name_that_is_taken_is_an_error_and_the_other_claim_stays(world:
     with pytest.raises(NameTaken, match=r'claim "mine" already exists'):
         await service.claims.create("python", name="mine")
     assert (await service.claims.wait_ready("mine")).uid == first.uid
+
+
+def with_late_answers(service: Service, monkeypatch: pytest.MonkeyPatch, lost: Exception | None = None) -> Claims:
+    """Claims whose watch has shown a claim before the API answers the creation, or before that answer is lost."""
+    shown = asyncio.Event()
+    create = service.client.create
+
+    async def events(name: str, version: str | None) -> AsyncIterator[WatchEvent]:
+        try:
+            async for event in service.client.watch(
+                SANDBOX_CLAIM, service.namespace, field_selector=f"metadata.name={name}", resource_version=version
+            ):
+                yield event
+        finally:
+            shown.set()
+
+    async def late(*arguments: Any) -> SharedObject:
+        try:
+            return await create(*arguments)
+        finally:
+            await shown.wait()
+            for _ in range(10):  # until the state of the watch has reached its reader
+                await asyncio.sleep(0)
+            if lost is not None:
+                raise lost
+
+    monkeypatch.setattr(service.client, "create", late)
+    return Claims(service.client, service.namespace, events)
+
+
+async def test_a_claim_that_has_the_name_is_not_taken_for_the_new_one(
+    world: World, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watch shows the other claim, which is ready, before the API answers that the name is taken."""
+    await filled_pool(world, service)
+    await service.claims.create("python", name="mine")
+    with pytest.raises(NameTaken):
+        await with_late_answers(service, monkeypatch).create("python", name="mine")
+    assert await names(world) == ["mine"]
+
+
+async def test_a_claim_that_is_ready_is_returned_although_the_answer_is_lost(
+    world: World, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await filled_pool(world, service)
+    claims = with_late_answers(service, monkeypatch, ConnectionError("the answer was lost"))
+    assert (await claims.create("python", name="mine")).ready
 
 
 async def test_a_pool_that_does_not_exist_is_an_error_and_leaves_no_claim(world: World, service: Service) -> None:

@@ -235,7 +235,9 @@ class Claims:
                     last = Claim.from_object(await _answer(first, watching))
                     while not last.ready:
                         await self._check(last)
-                        last = await watching
+                        state = await watching
+                        if state.uid == last.uid:  # or it is of an earlier claim of this name
+                            last = state
                         if not last.ready:
                             watching = asyncio.create_task(self._watched(name, last.object))
                     return last
@@ -325,12 +327,15 @@ class Claims:
 
 
 async def _answer(first: asyncio.Task[SharedObject], watching: asyncio.Task[Claim]) -> SharedObject:
-    """The answer to the request, or the watched state if that is ready first."""
-    await asyncio.wait((first, watching), return_when=asyncio.FIRST_COMPLETED)
-    if first.done():
+    """The answer to the request, or the watched state if that is ready and the answer is lost. A claim that the watch
+    shows before the answer may be another one, which has the name already."""
+    await asyncio.wait((first,))  # which does not cancel it with this task
+    try:
         return first.result()
-    claim = watching.result()
-    return claim.object if claim.ready else await first
+    except OSError:
+        if watching.done() and watching.exception() is None and (claim := watching.result()).ready:
+            return claim.object
+        raise
 
 
 def random_name(prefix: str) -> str:
