@@ -10,12 +10,17 @@ from typing import Any
 import pytest
 from mcp import Client
 
+from sandpool.api.kinds import POD, SANDBOX_CLAIM
 from sandpool.mcp.sessions import Sessions
 from sandpool.service.service import Service
+from sandpool.testing.world import World
 from tests.mcp.conftest import call, claims, fails, text
 
 PUBLISHED = {
-    "create_sandbox": {"warmpool", "namespace", "sandbox_ready_timeout", "shutdown_after_seconds"},
+    "create_sandbox": {
+        *("warmpool", "namespace", "sandbox_ready_timeout", "shutdown_after_seconds"),
+        *("labels", "pod_labels", "pod_annotations"),
+    },
     "delete_sandbox": {"sandbox_claim_name", "namespace"},
     "execute_command": {"sandbox_claim_name", "namespace", "command", "timeout"},
     "upload_file": {"sandbox_claim_name", "namespace", "path", "content", "binary", "timeout"},
@@ -39,7 +44,7 @@ async def test_tools_have_the_names_and_parameters_that_are_published(model: Cli
     tools = {tool.name: tool for tool in (await model.list_tools()).tools}
     assert set(tools) == {*PUBLISHED, "run_code", "open_port", "list_sandboxes"}
     for name, parameters in PUBLISHED.items():
-        assert parameters <= set(tools[name].input_schema["properties"]), name
+        assert parameters == set(tools[name].input_schema["properties"]), name
     assert all(tool.description for tool in tools.values())
 
 
@@ -71,6 +76,44 @@ async def test_further_sandboxes_are_made_and_released_by_name(model: Client, se
     await call(model, "delete_sandbox", sandbox_claim_name=name)
     assert await claims(service) == []
     assert f'no sandbox "{name}"' in await fails(model, "execute_command", command="true", sandbox_claim_name=name)
+
+
+async def test_metadata_reaches_the_claim_and_its_warm_pod(model: Client, world: World) -> None:
+    given = {
+        "labels": {"team": "a"},
+        "pod_labels": {"sandbox.users.io/team": "a"},
+        "pod_annotations": {"example.com/note": "a b"},
+    }
+    name = (await call(model, "create_sandbox", **given))["sandbox_claim_name"]
+    claim = await world.get(SANDBOX_CLAIM, name)
+    assert given["labels"].items() <= claim["metadata"]["labels"].items()
+
+    async def pod_has_them() -> bool:
+        metadata = (await world.get(POD, claim["status"]["sandbox"]["name"]))["metadata"]
+        return (
+            given["pod_labels"].items() <= metadata["labels"].items()
+            and given["pod_annotations"].items() <= (metadata.get("annotations") or {}).items()
+        )
+
+    await world.until(pod_has_them)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"labels": {"sandpool.dev/run": "true"}}, "labels of the domain sandpool.dev are not for users"),
+        ({"labels": {"x.sandpool.dev/y": ""}}, "labels of the domain sandpool.dev are not for users"),
+        ({"labels": {"a b": ""}}, "metadata.labels"),
+        ({"pod_labels": {"example.com/team": "a"}}, 'failed to validate label "example.com/team"'),
+        ({"pod_annotations": {"kubernetes.io/x": "a"}}, 'failed to validate annotation "kubernetes.io/x"'),
+    ],
+    ids=str,
+)
+async def test_metadata_that_is_not_allowed_is_told(
+    model: Client, service: Service, given: dict[str, Any], told: str
+) -> None:
+    assert told in await fails(model, "create_sandbox", **given)
+    assert await claims(service) == []
 
 
 async def test_sandboxes_of_others_are_not_found(model: Client, service: Service) -> None:

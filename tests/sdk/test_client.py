@@ -102,6 +102,26 @@ async def test_times_of_sleep_of_a_claim_reach_its_warm_pod(world: World, client
     async with client.sandbox(key="job", freeze_after="never"):
         with pytest.raises(NameTaken, match=IDLE_FREEZE_AFTER):
             await client.sandbox(key="job", freeze_after=60)
+
+
+async def test_metadata_of_a_claim_is_part_of_what_its_key_stands_for(world: World, client: AsyncClient) -> None:
+    await filled_pool(world)
+    given: dict[str, dict[str, str]] = {
+        "labels": {"team": "a"},
+        "pod_labels": {"sandbox.users.io/team": "a"},
+        "pod_annotations": {"example.com/note": "a"},
+    }
+    async with client.sandbox(key="job", **given) as sandbox:  # type: ignore[arg-type]
+        claim = await world.get(SANDBOX_CLAIM, sandbox.name)
+        assert claim["spec"]["additionalPodMetadata"] == {
+            "labels": given["pod_labels"],
+            "annotations": given["pod_annotations"],
+        }
+        same = await client.sandbox(key="job", **given)  # type: ignore[arg-type]
+        assert same.name == sandbox.name
+        for each, ((label, _),) in ((name, values.items()) for name, values in given.items()):
+            with pytest.raises(NameTaken, match=label):
+                await client.sandbox(key="job", **{**given, each: {label: "b"}})  # type: ignore[arg-type]
     with pytest.raises(Refused, match="is not a duration"):
         client.sandbox(suspend_after="later")
 

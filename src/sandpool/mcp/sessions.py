@@ -9,9 +9,9 @@ Claims have the lease of the client (``sdk.lease``), so a server that is killed 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from sandpool.sdk.client import AsyncClient
 from sandpool.sdk.errors import SandboxLost
@@ -26,6 +26,17 @@ READY_TIMEOUT: Final = 180.0
 
 #: Chooses the pool for a sandbox of which none was named; makes one if there is none.
 PoolChoice = Callable[[], Awaitable[str]]
+
+
+class Metadata(NamedTuple):
+    """Labels of a claim, and labels and annotations for its pod."""
+
+    labels: Mapping[str, str] | None = None
+    pod_labels: Mapping[str, str] | None = None
+    pod_annotations: Mapping[str, str] | None = None
+
+
+NO_METADATA: Final = Metadata()
 
 
 class _Held:
@@ -57,10 +68,21 @@ class Session:
         return list(self._held)
 
     async def create(
-        self, pool: str | None = None, *, timeout: float = READY_TIMEOUT, idle: float | None = None
+        self,
+        pool: str | None = None,
+        *,
+        timeout: float = READY_TIMEOUT,
+        idle: float | None = None,
+        metadata: Metadata = NO_METADATA,
     ) -> AsyncSandbox:
         """Claim a sandbox that is released when it was not used for ``idle`` seconds."""
-        sandbox = await self._client.sandbox(pool or await self._pool(), timeout=timeout)
+        sandbox = await self._client.sandbox(
+            pool or await self._pool(),
+            timeout=timeout,
+            labels=metadata.labels,
+            pod_labels=metadata.pod_labels,
+            pod_annotations=metadata.pod_annotations,
+        )
         held = self._held[sandbox.name] = _Held(sandbox, self._idle if idle is None else idle)
         self._rest(held)
         return sandbox

@@ -19,7 +19,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import BaseModel, Field
 
 from sandpool.mcp.code_content import content_of
-from sandpool.mcp.sessions import READY_TIMEOUT, Session, Sessions
+from sandpool.mcp.sessions import READY_TIMEOUT, Metadata, Session, Sessions
 from sandpool.sdk.results import Output
 from sandpool.sdk.sandbox import AsyncSandbox
 from sandpool.service.errors import FileError, ServiceError
@@ -111,15 +111,23 @@ class Tools:
         warmpool: Annotated[str | None, Field(description="Pool of warm sandboxes. Default: the usual one.")] = None,
         namespace: Namespace = None,
         sandbox_ready_timeout: Annotated[float, Field(ge=1, le=3600)] = READY_TIMEOUT,
+        labels: Annotated[dict[str, str] | None, Field(description="Labels of the SandboxClaim.")] = None,
         shutdown_after_seconds: Annotated[
             float | None, Field(ge=1, description="Release it when it was not used for so long.")
         ] = None,
+        pod_labels: Annotated[dict[str, str] | None, Field(description="Labels of its pod, as far as allowed.")] = None,
+        pod_annotations: Annotated[dict[str, str] | None, Field(description="Annotations of its pod.")] = None,
     ) -> CreatedSandbox:
         """Make a sandbox: an isolated Linux machine with Python. Only needed for more than one sandbox, or if other
         tools ask for a sandbox_claim_name."""
         session = self._session(ctx, namespace)
         with _tool_errors():
-            made = await session.create(warmpool, timeout=sandbox_ready_timeout, idle=shutdown_after_seconds)
+            made = await session.create(
+                warmpool,
+                timeout=sandbox_ready_timeout,
+                idle=shutdown_after_seconds,
+                metadata=Metadata(labels, pod_labels, pod_annotations),
+            )
         return CreatedSandbox(sandbox_claim_name=made.name)
 
     async def delete_sandbox(self, ctx: Context, sandbox_claim_name: str, namespace: Namespace = None) -> None:

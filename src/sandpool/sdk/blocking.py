@@ -472,6 +472,9 @@ class Client(_Blocking[AsyncClient]):
         env: Mapping[str, str] | None = None,
         freeze_after: float | str | None = None,
         suspend_after: float | str | None = None,
+        labels: Mapping[str, str] | None = None,
+        pod_labels: Mapping[str, str] | None = None,
+        pod_annotations: Mapping[str, str] | None = None,
         timeout: float = PATIENCE,
     ) -> Sandbox:
         """Claim a sandbox; use it as a context manager, or call ``release``. See ``AsyncClient.sandbox``."""
@@ -485,6 +488,9 @@ class Client(_Blocking[AsyncClient]):
                 env=env,
                 freeze_after=freeze_after,
                 suspend_after=suspend_after,
+                labels=labels,
+                pod_labels=pod_labels,
+                pod_annotations=pod_annotations,
                 timeout=timeout,
             )
 

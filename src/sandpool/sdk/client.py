@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import re
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
@@ -38,6 +39,9 @@ LEASE: Final = 60.0
 #: On claims: the client that holds it, and the hash of the key that it was made with.
 CLIENT_LABEL: Final = "sandpool.dev/client"
 KEY_LABEL: Final = "sandpool.dev/key"
+#: Labels of this domain select claims of a program, a key of E2B or a command.
+LABEL_DOMAIN: Final = "sandpool.dev"
+_DOMAIN: Final = re.compile(rf"(?:^|\.){re.escape(LABEL_DOMAIN)}/")
 _CREATE_ATTEMPTS: Final = 3
 _OTHER_REQUEST: Final = "Use another key or name, or the same arguments."
 
@@ -95,6 +99,9 @@ class AsyncClient:
         env: Mapping[str, str] | None = None,
         freeze_after: float | str | None = None,
         suspend_after: float | str | None = None,
+        labels: Mapping[str, str] | None = None,
+        pod_labels: Mapping[str, str] | None = None,
+        pod_annotations: Mapping[str, str] | None = None,
         timeout: float = PATIENCE,
     ) -> SandboxRequest:
         """Claim a sandbox: ``async with client.sandbox() as sb`` or ``sb = await client.sandbox()``.
@@ -102,14 +109,19 @@ class AsyncClient:
         At the end of the block it is released; with ``keep`` it stays, without a lease, until it is released by name.
         Calls with the same ``key`` get the same sandbox of the pool, also after a lost answer and from another program.
         It is released when the last of them ends; one that any of them keeps stays. Raises ``NameTaken`` if it was made
-        with another pool, ``env`` or times of sleep. ``env`` are variables of all that runs in the sandbox, if its
-        template allows them; with late binding the sandbox is warm all the same. On the local home, a sandbox that was
-        not used for the time ``freeze_after`` is frozen, and after ``suspend_after`` suspended, until it is used again:
-        seconds, a duration such as "5m", or "never". The template must not set the same one differently. Raises
-        ``PoolExhausted`` if no sandbox is ready within ``timeout`` seconds."""
+        with another pool, ``env``, metadata or times of sleep. ``env`` are variables of all that runs in the sandbox,
+        if its template allows them; with late binding the sandbox is warm all the same. On the local home, a sandbox
+        that was not used for the time ``freeze_after`` is frozen, and after ``suspend_after`` suspended, until it is
+        used again: seconds, a duration such as "5m", or "never". The template must not set the same one differently.
+        ``labels`` are those of the claim, ``pod_labels`` and ``pod_annotations`` are for its pod, also a warm one;
+        labels of pods are limited to the domains that the operator allows. Raises ``PoolExhausted`` if no sandbox is
+        ready within ``timeout`` seconds."""
+        if own := [label for label in labels or () if _DOMAIN.search(label)]:
+            raise Refused(f"labels of the domain {LABEL_DOMAIN} are not for users: {', '.join(own)}")
         sleep = {IDLE_FREEZE_AFTER: _sleep_time(freeze_after), IDLE_SUSPEND_AFTER: _sleep_time(suspend_after)}
-        annotations = {annotation: time for annotation, time in sleep.items() if time is not None}
-        return SandboxRequest(self, pool, name, key, keep, timeout, env, annotations)
+        times = {annotation: time for annotation, time in sleep.items() if time is not None}
+        annotations = {**(pod_annotations or {}), **times}
+        return SandboxRequest(self, pool, name, key, keep, timeout, env, labels, pod_labels, annotations)
 
     async def map(
         self,
@@ -283,7 +295,7 @@ class AsyncClient:
         """Create the claim, or find it: after a lost answer, its name tells whether the first attempt made it. Its
         lease is renewed from its creation on, because the wait for a sandbox may be longer than a lease."""
         use = Use.SHARED if key and not request.keep else Use.OWN
-        labels = {CLIENT_LABEL: self.id, **({KEY_LABEL: key} if key else {})}
+        labels = {**request.labels, CLIENT_LABEL: self.id, **({KEY_LABEL: key} if key else {})}
         marks = ({KEPT: "true"} if request.keep else self.leases.marks()) if key else None
         for attempt in range(1, _CREATE_ATTEMPTS + 1):
             try:
@@ -294,6 +306,7 @@ class AsyncClient:
                     own_annotations=marks,
                     shutdown_time=None if request.keep else self.leases.end(),
                     env=request.env,
+                    pod_labels=request.pod_labels,
                     pod_annotations=request.pod_annotations,
                     timeout=request.timeout,
                     created=None if request.keep else partial(self._begin_lease, use),
@@ -363,6 +376,8 @@ class SandboxRequest:
         keep: bool,
         timeout: float,
         env: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        pod_labels: Mapping[str, str] | None = None,
         pod_annotations: Mapping[str, str] | None = None,
     ) -> None:
         self.client = client
@@ -372,6 +387,8 @@ class SandboxRequest:
         self.keep = keep
         self.timeout = timeout
         self.env = env
+        self.labels = labels or {}
+        self.pod_labels = pod_labels
         self.pod_annotations = pod_annotations
         self._sandbox: AsyncSandbox | None = None
 
@@ -382,8 +399,14 @@ class SandboxRequest:
         if pool != self.pool:
             raise NameTaken(f'claim "{name}" exists with the pool "{pool}"', _OTHER_REQUEST)
         env = {each["name"]: each.get("value", "") for each in spec.get("env") or ()}
-        annotations = (spec.get("additionalPodMetadata") or {}).get("annotations") or {}
-        other = _different(env, self.env or {}) or _different(annotations, self.pod_annotations or {})
+        for_pod = spec.get("additionalPodMetadata") or {}
+        labels = {key: value for key, value in (found["metadata"].get("labels") or {}).items() if key in self.labels}
+        other = (
+            _different(env, self.env or {})
+            or _different(labels, self.labels)
+            or _different(for_pod.get("labels") or {}, self.pod_labels or {})
+            or _different(for_pod.get("annotations") or {}, self.pod_annotations or {})
+        )
         if other:
             raise NameTaken(f'claim "{name}" exists with other values of {", ".join(other)}', _OTHER_REQUEST)
 

@@ -93,6 +93,7 @@ class Claims:
         own_labels: Mapping[str, str] | None = None,
         own_annotations: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
+        pod_labels: Mapping[str, str] | None = None,
         pod_annotations: Mapping[str, str] | None = None,
         timeout: float = PATIENCE,
         created: Callable[[SharedObject], Awaitable[None]] | None = None,
@@ -103,10 +104,10 @@ class Claims:
 
         Without a ``name`` the claim gets a random one that begins with ``prefix``, by default the name of the pool.
         ``shutdown_time`` (RFC 3339) deletes the claim and its sandbox at that time. ``env`` are variables of the
-        sandbox, if the template allows them; ``pod_annotations`` are for its pod. ``created`` is called once, as soon
-        as the claim is known to exist, because it may have to wait for its sandbox beyond its ``shutdown_time``; it
-        must not fail. Raises ``UnknownName`` for a pool that does not exist, ``ClaimFailed``, ``NotReadyInTime`` and
-        ``NameTaken``.
+        sandbox, if the template allows them; ``pod_labels`` and ``pod_annotations`` are for its pod. ``created`` is
+        called once, as soon as the claim is known to exist, because it may have to wait for its sandbox beyond its
+        ``shutdown_time``; it must not fail. Raises ``UnknownName`` for a pool that does not exist, ``ClaimFailed``,
+        ``NotReadyInTime`` and ``NameTaken``.
         """
         chosen = name or random_name(prefix or pool)
         spec: dict[str, Any] = {"warmPoolRef": {"name": pool}}
@@ -114,8 +115,9 @@ class Claims:
             spec["lifecycle"] = {"shutdownTime": shutdown_time, "shutdownPolicy": "Delete"}
         if env:
             spec["env"] = [{"name": variable, "value": value} for variable, value in env.items()]
-        if pod_annotations:
-            spec["additionalPodMetadata"] = {"annotations": dict(pod_annotations)}
+        for_pod = {"labels": pod_labels, "annotations": pod_annotations}
+        if metadata := {name: dict(values) for name, values in for_pod.items() if values}:
+            spec["additionalPodMetadata"] = metadata
         claim: Object = {
             "apiVersion": SANDBOX_CLAIM.api_version,
             "kind": SANDBOX_CLAIM.kind,
