@@ -69,6 +69,19 @@ async def test_sandboxes_of_a_session_end_with_it_and_others_never_see_them(url:
     assert await claims(service) == []
 
 
+async def test_sessions_without_sandboxes_are_forgotten(url: str, sessions: Sessions) -> None:
+    """Clients that leave without a DELETE do not fill the memory of the server."""
+    async with held(connected(url)) as keeping, held(connected(url)) as looking:
+        await call(keeping, "create_sandbox")
+        await call(looking, "list_sandboxes")
+        assert len(sessions) == 1
+        (name,) = (await call(keeping, "list_sandboxes"))["sandbox_claim_names"]
+        await call(keeping, "delete_sandbox", sandbox_claim_name=name)
+        assert len(sessions) == 0
+        await call(keeping, "execute_command", command="true")
+        assert len(sessions) == 1
+
+
 async def test_clients_without_sessions_name_their_sandboxes(url: str, service: Service) -> None:
     """Since the protocol of 2026-07-28 a request over HTTP stands alone."""
     async with held(connected(url, "2026-07-28")) as model:

@@ -233,6 +233,9 @@ async def test_a_directory_is_listed(model: Client, directory: Path) -> None:
     assert [(entry["name"], entry["type"]) for entry in listing["entries"]] == [("a", "file"), ("b", "directory")]
     assert (listing["entries"][0]["size"], listing["total_entries"], listing["truncated"]) == (5, 2, False)
     assert listing["entries"][0]["mod_time"].startswith("20")
+    assert await call(model, "list_files", path="") == listing
+    (root,) = [entry for entry in (await call(model, "list_files", path="/"))["entries"] if entry["name"] == "tmp"]
+    assert root["type"] == "directory"
     short = await call(model, "list_files", path=str(directory), max_entries=1)
     assert [entry["name"] for entry in short["entries"]] == ["a"]
     assert (short["total_entries"], short["truncated"]) == (2, True)

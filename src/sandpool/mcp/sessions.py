@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from sandpool.sdk.client import AsyncClient
 from sandpool.sdk.errors import SandboxLost
@@ -51,9 +52,17 @@ class _Held:
 
 class Session:
     """The sandboxes of one client. ``idle`` is the default of ``create``; ``is_lasting`` tells whether calls without a
-    name share a sandbox."""
+    name share a sandbox. ``releasing`` gets the tasks that release unused sandboxes."""
 
-    def __init__(self, client: AsyncClient, pool: PoolChoice, idle: float | None, *, is_lasting: bool) -> None:
+    def __init__(
+        self,
+        client: AsyncClient,
+        pool: PoolChoice,
+        idle: float | None,
+        releasing: set[asyncio.Task[None]],
+        *,
+        is_lasting: bool,
+    ) -> None:
         self._client = client
         self._pool = pool
         self._idle = idle
@@ -61,7 +70,7 @@ class Session:
         self._held: dict[str, _Held] = {}
         self._own = ""  # the sandbox of calls without a name
         self._choosing = asyncio.Lock()
-        self._releasing: set[asyncio.Task[None]] = set()
+        self._releasing = releasing
 
     def names(self) -> list[str]:
         """The names of the claims of its sandboxes."""
@@ -116,7 +125,7 @@ class Session:
         held = list(self._held.values())
         for each in held:
             self._forget(each)
-        await asyncio.gather(*(each.sandbox.release() for each in held), *self._releasing, return_exceptions=True)
+        await asyncio.gather(*(each.sandbox.release() for each in held), return_exceptions=True)
 
     def _get(self, name: str) -> _Held:
         if name not in self._held:
@@ -159,24 +168,33 @@ async def _quietly(releasing: Awaitable[None]) -> None:
 
 
 class Sessions:
-    """All sessions of a server, on one client."""
+    """All sessions of a server, on one client.
+
+    The SDK tells nothing of an HTTP session that it ends because it was idle. So a session is forgotten when it has no
+    sandbox and no call: the timers of its sandboxes and its calls are all that refer to it."""
 
     def __init__(self, client: AsyncClient, pool: PoolChoice) -> None:
         self.client = client
         self._pool = pool
-        self._sessions: dict[str, Session] = {}
+        self._releasing: set[asyncio.Task[None]] = set()
+        self._sessions: WeakValueDictionary[str, Session] = WeakValueDictionary()
+        self._local = Session(client, pool, None, self._releasing, is_lasting=True)
+
+    def __len__(self) -> int:
+        """The number of HTTP sessions that have a sandbox or a call."""
+        return len(self._sessions)
 
     def local(self) -> Session:
         """The session of the client at standard input and output."""
-        return self._session("", None, is_lasting=True)
+        return self._local
 
     def over_http(self, id: str) -> Session:  # noqa: A002
         """The HTTP session with this ID."""
-        return self._session(f"id:{id}", HTTP_IDLE, is_lasting=True)
+        return self._over_http(f"id:{id}", HTTP_IDLE, is_lasting=True)
 
     def shared(self) -> Session:
         """The session of all HTTP clients that have none."""
-        return self._session("shared", SESSIONLESS_IDLE, is_lasting=False)
+        return self._over_http("shared", SESSIONLESS_IDLE, is_lasting=False)
 
     async def end(self, id: str) -> None:  # noqa: A002
         """Release the sandboxes of an HTTP session that has ended."""
@@ -185,11 +203,13 @@ class Sessions:
 
     async def close(self) -> None:
         """Release all sandboxes."""
-        sessions = list(self._sessions.values())
+        sessions = [self._local, *self._sessions.values()]
         self._sessions.clear()
-        await asyncio.gather(*(session.close() for session in sessions))
+        await asyncio.gather(*(session.close() for session in sessions), *self._releasing, return_exceptions=True)
 
-    def _session(self, key: str, idle: float | None, *, is_lasting: bool) -> Session:
-        if key not in self._sessions:
-            self._sessions[key] = Session(self.client, self._pool, idle, is_lasting=is_lasting)
-        return self._sessions[key]
+    def _over_http(self, key: str, idle: float, *, is_lasting: bool) -> Session:
+        session = self._sessions.get(key)
+        if session is None:
+            session = Session(self.client, self._pool, idle, self._releasing, is_lasting=is_lasting)
+            self._sessions[key] = session
+        return session

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import posixpath
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Annotated, Any, Final, cast
@@ -237,7 +238,7 @@ class Tools:
             async def entry(name: str) -> Entry | None:
                 async with slots:
                     try:
-                        status = await sandbox.files.stat(f"{path.rstrip('/') or ''}/{name}")
+                        status = await sandbox.files.stat(posixpath.join(path or ".", name))
                     except FileError:
                         return None  # it is gone
                 shown = name.encode(errors="surrogateescape").decode(errors="replace")
