@@ -85,9 +85,7 @@ class _Cluster:
 )
 @click.option("--warmpool-size", type=click.IntRange(0, 2**31 - 1), help="Replicas of the pool.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Duration of a sustained load.")
-@click.option(
-    "--lifetime", type=click.FloatRange(min=0), help="Delete each claim so many seconds after it was ready."
-)
+@click.option("--lifetime", type=click.FloatRange(min=0), help="Delete each claim so many seconds after it was ready.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the arrival times.")
 @click.option("--json", "json_path", type=FILE, help="Write all results to this file.")
 @click.option("--html", "html_path", type=FILE, help="Write a self-contained HTML report to this file.")
