@@ -23,7 +23,7 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     for variable in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "KUBECONFIG"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(doctor, "examine", lambda directory: iter([Finding("kernel", Level.OK, "Linux")]))
+    monkeypatch.setattr(doctor, "examine", lambda directory, with_root: iter([Finding("kernel", Level.OK, "Linux")]))
     return {"HOME": str(tmp_path)}
 
 
@@ -52,7 +52,7 @@ def test_a_taken_port_is_a_warning(user: dict[str, str], monkeypatch: pytest.Mon
 
 def test_a_problem_is_shown_with_what_to_do_and_a_status(user: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     problem = Finding("nft", Level.PROBLEM, "not installed", "apt-get install nftables")
-    monkeypatch.setattr(doctor, "examine", lambda directory: iter([problem]))
+    monkeypatch.setattr(doctor, "examine", lambda directory, with_root: iter([problem]))
     result = CliRunner().invoke(main, ["doctor"])
     assert result.exit_code == 1
     first, advice, *_, last = result.output.splitlines()

@@ -263,5 +263,6 @@ def files_need_sudo(of_root: Path) -> None:
             )
     except NoOtherUser as why:
         pytest.skip(str(why))
-    expected = f"Error: {of_root} belongs to another user: run this command with sudo, as the home was started\n"
+    again = f"-m sandpool.cli.main image ls --data-dir {of_root}"
+    expected = f"Error: {of_root} belongs to another user: run `sudo {alice.python} {again}`\n"
     assert (done.returncode, done.stderr) == (1, expected)

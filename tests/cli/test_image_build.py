@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,10 @@ from click.testing import CliRunner, Result
 
 from sandpool.cli.image_build import _listed
 from sandpool.cli.main import main
+from sandpool.home.discovery import announced
+from sandpool.home.users import User
+from tests.home.test_discovery import default_dir, home_in
+from tests.support.other_user import NoOtherUser, other_user
 
 
 def run(tmp_path: Path, *arguments: str) -> Result:
@@ -59,6 +65,59 @@ def test_mistakes_are_told_in_one_line(tmp_path: Path) -> None:
         )
         assert result.exit_code in (1, 2) and message in result.output, result.output
         assert "Traceback" not in result.output
+
+
+def test_a_user_who_cannot_run_commands_gets_the_line_to_paste() -> None:
+    try:
+        with other_user() as alice:
+            words = ["-m", "sandpool.cli.main", "image", "build", "mine", "--run", "touch /it works"]
+            done = subprocess.run(
+                alice.command(*words),
+                env={"PATH": os.environ["PATH"], "HOME": str(alice.place)},
+                cwd="/",
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+    except NoOtherUser as why:
+        pytest.skip(str(why))
+    assert done.returncode == 1
+    line = shlex.join(["sudo", str(alice.python), *words])
+    assert done.stderr.splitlines()[-1] == f"Error: commands of a build run as root only: {line}"
+
+
+@pytest.fixture
+def as_root_for_alice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> User:
+    """The environment of sudo; alice is this user with another home directory, so that no account is needed."""
+    alice = User(os.geteuid(), os.getegid(), "alice", tmp_path / "alice")
+    alice.home.mkdir()
+    for variable in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "KUBECONFIG"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "root"))
+    return alice
+
+
+def build_with_sudo(alice: User, monkeypatch: pytest.MonkeyPatch, *options: str) -> str:
+    with monkeypatch.context() as patch:
+        patch.setattr("sandpool.home.users.sudo_caller", lambda environ=None: alice)
+        patch.setattr("sys.argv", ["/opt/sandpool"])
+        built = CliRunner().invoke(main, ["image", "build", "mine", "--env", "A=1", *options])
+    assert built.exit_code == 0, built.output
+    return built.output.splitlines()[-1]
+
+
+def test_an_image_of_root_is_not_seen_by_the_home_of_the_user_who_called_sudo(
+    as_root_for_alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice, start = as_root_for_alice, "sudo /opt/sandpool up -d"
+    assert build_with_sudo(alice, monkeypatch) == f"note: only a home of root sees this image; start it with: {start}"
+    environ = {"HOME": str(alice.home)}
+    with announced(home_in(default_dir(environ)), environ):
+        note = build_with_sudo(alice, monkeypatch)
+        assert note.startswith("note: the running home of alice does not see images of root: ")
+        assert note.endswith(f" down && {start}`")
+        chosen = str(alice.home / "chosen")
+        assert build_with_sudo(alice, monkeypatch, "--data-dir", chosen).startswith("mine:latest ")
 
 
 def test_lists_of_packages_may_have_versions_and_extras() -> None:

@@ -28,10 +28,10 @@ def test_old_kernels_are_a_problem(release: str, level: Level) -> None:
 
 
 def test_missing_root_is_a_warning_that_names_the_limits() -> None:
-    assert diagnosis.user(True).level is Level.OK
-    found = diagnosis.user(False)
+    assert diagnosis.user(True, "sudo /opt/sandpool up").level is Level.OK
+    found = diagnosis.user(False, "sudo /opt/sandpool up")
     assert found.level is Level.WARNING
-    assert "no limits of CPU and memory" in found.found and "sudo sandpool up" in found.advice
+    assert "no limits of CPU and memory" in found.found and "`sudo /opt/sandpool up`" in found.advice
 
 
 def test_missing_programs_name_their_package() -> None:
@@ -109,7 +109,7 @@ def test_a_bwrap_that_cannot_confine_is_a_problem(tmp_path: Path, monkeypatch: p
 @pytest.mark.skipif(os.geteuid() != 0, reason="without root the machine may forbid user namespaces")
 def test_this_machine_can_run_sandboxes(tmp_path: Path) -> None:
     """It does: the tests of isolation run on it."""
-    found = {each.name: each for each in examine(tmp_path)}
+    found = {each.name: each for each in examine(tmp_path, "sudo sandpool up")}
     assert found["bwrap"].level is Level.OK, found["bwrap"]
     assert found["cgroups"].level is Level.OK, found["cgroups"]
     assert found["seccomp"].level is Level.OK

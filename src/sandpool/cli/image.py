@@ -11,7 +11,8 @@ import click
 
 from sandpool.api.printable import one_line
 from sandpool.api.resource import Object
-from sandpool.cli.image_build import build, note_outdated_pools, open_store
+from sandpool.cli.image_build import build, open_store
+from sandpool.cli.image_notes import note_users
 from sandpool.cli.output import Column, output_option
 from sandpool.cli.output import show as show_list
 from sandpool.cli.progress import steps
@@ -87,7 +88,7 @@ def import_(source: str, name: Reference, data_dir: Path) -> None:
     except SourceFailure as error:
         raise click.ClickException(str(error)) from None
     click.echo(f"{name}   {_megabytes(stored.size)}   {stored.id}")
-    note_outdated_pools(data_dir, name, stored.id)
+    note_users(data_dir, name, stored.id)
 
 
 @image.command("show")

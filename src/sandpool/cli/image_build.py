@@ -6,20 +6,21 @@ import asyncio
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Final
 
 import click
 
-from sandpool.cli.home_report import program
+from sandpool.cli.home_report import with_sudo
+from sandpool.cli.image_notes import note_users
 from sandpool.cli.option_groups import SectionedCommand
 from sandpool.cli.serving import home_data_dir_option, node_directory
 from sandpool.engine.clock import SystemClock
-from sandpool.home import discovery
 from sandpool.node.build.builder import Builder, BuildOptions
 from sandpool.node.build.dockerfile import parse_dockerfile
-from sandpool.node.build.recipe import BuildFailure, Configure, Copy, Packages, Recipe, Run, Step
+from sandpool.node.build.recipe import BuildFailure, Configure, Copy, NeedsRoot, Packages, Recipe, Run, Step
 from sandpool.node.build.sandbox import BuildSandbox
 from sandpool.node.images.builtin import HOST, BuiltInImages, is_built_in
 from sandpool.node.images.pip_settings import host_settings
@@ -33,7 +34,6 @@ from sandpool.node.runtimes.spec_codec import recorded_roots
 _BUILDAH: Final = "buildah"
 _WIDTH: Final = 100
 _STDERR: Final = 2
-_DEFAULT_NAMESPACE: Final = "default"
 
 
 class ConsoleProgress:
@@ -192,13 +192,15 @@ def build(
                 place, directory / "build", build_arg, host_settings(), os.environ, use_cache=not no_cache
             )
             stored = asyncio.run(_build(store, directory, name, recipe, options, quiet=quiet))
+    except NeedsRoot as error:
+        raise click.ClickException(f"{error}: {with_sudo(*sys.argv[1:])}") from None
     except (BuildFailure, SourceFailure) as error:
         where = f"{dockerfile}: " if dockerfile is not None else ""
         raise click.ClickException(f"{where}{error}") from None
     except OSError as error:
         raise click.ClickException(f"{error.filename or directory}: {error.strerror or error}") from None
     click.echo(stored.id if quiet else f"{name}   {stored.size / 1e6:.1f} MB   {stored.id}")
-    note_outdated_pools(data_dir, name, stored.id)
+    note_users(data_dir, name, stored.id)
 
 
 def open_store(data_dir: Path) -> tuple[ImageStore, Path]:
@@ -206,42 +208,6 @@ def open_store(data_dir: Path) -> tuple[ImageStore, Path]:
     ``data_dir`` is its directory."""
     directory = data_dir if (data_dir / PODS).is_dir() else node_directory(data_dir)
     return ImageStore(directory / "images", lambda: recorded_roots(directory / PODS)), directory
-
-
-def note_outdated_pools(data_dir: Path, name: Reference, image_id: str) -> None:
-    """Name the pools of the running home whose idle sandboxes still run an earlier image of this name."""
-    from sandpool.kube import kubeconfig
-    from sandpool.kube.errors import ApiError
-    from sandpool.service.image_builds import OutdatedPool, outdated_pools
-    from sandpool.service.service import Service
-
-    home = discovery.home_of(data_dir)
-    if home is None:
-        return
-
-    def is_image(text: str) -> bool:
-        try:
-            return parse(text) == name
-        except InvalidImageName:
-            return False
-
-    async def find() -> tuple[OutdatedPool, ...]:
-        async with Service.connect(kubeconfig.load(home.kubeconfig), None) as service:
-            return await outdated_pools(service, is_image, image_id)
-
-    try:
-        found = asyncio.run(find())
-    except (ApiError, OSError, kubeconfig.KubeconfigError) as error:
-        click.echo(f"warning: pools with sandboxes of an earlier {name} are not known: {error}", err=True)
-        return
-    for pool in found:
-        where = "" if pool.namespace == _DEFAULT_NAMESPACE else f" -n {pool.namespace}"
-        sandboxes = "1 idle sandbox" if pool.sandboxes == 1 else f"{pool.sandboxes} idle sandboxes"
-        click.echo(
-            f"note: pool {pool.name} has {sandboxes} of the earlier {name}; "
-            f"replace with: {program()} pool rollout {pool.name}{where} --restart",
-            err=True,
-        )
 
 
 async def _build(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from sandpool.cli.home_report import with_sudo
 from sandpool.home import discovery
 from sandpool.home.discovery import API_PORT
 from sandpool.home.users import default_data_dir
@@ -39,9 +41,7 @@ def _accessible(context: click.Context, option: click.Parameter, value: Path) ->
     try:
         os.stat(value / "lock")
     except PermissionError:
-        raise click.ClickException(
-            f"{value} belongs to another user: run this command with sudo, as the home was started"
-        ) from None
+        raise click.ClickException(f"{value} belongs to another user: run `{with_sudo(*sys.argv[1:])}`") from None
     except OSError:
         pass  # there is no home yet
     return value.absolute()

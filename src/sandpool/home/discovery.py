@@ -99,10 +99,16 @@ def home_of(data_dir: Path, environ: Mapping[str, str] = os.environ) -> Home | N
     return next((home for home in all_running(environ) if home.data_dir == directory), None)
 
 
+def homes_of(user: users.User) -> tuple[Home, ...]:
+    """Return the running homes of another user, of which only the processes can be trusted: that user can write any
+    description."""
+    return tuple(_read(user.home.joinpath(*_DATA_DIR, REGISTER), user.uid))
+
+
 def seen_by_caller(home: Home, environ: Mapping[str, str] = os.environ) -> Home:
     """Return a home as the user who called sudo sees it, with the copies of that user; without sudo as it is."""
     caller = users.sudo_caller(environ)
-    theirs = () if caller is None else _read(caller.home.joinpath(*_DATA_DIR, REGISTER), caller.uid)
+    theirs = () if caller is None else homes_of(caller)
     return next((each for each in theirs if each.process == home.process), home)
 
 

@@ -56,14 +56,15 @@ class Finding:
     advice: str = ""
 
 
-def examine(data_dir: Path) -> Iterator[Finding]:
-    """Yield the findings about this machine. ``data_dir`` is where the home keeps its data; it need not exist."""
+def examine(data_dir: Path, with_root: str) -> Iterator[Finding]:
+    """Yield the findings about this machine. ``data_dir`` is where the home keeps its data; it need not exist.
+    ``with_root`` is the command that starts a home as root."""
     if platform.system() != "Linux":
         yield Finding("system", Level.PROBLEM, platform.system(), "run `sandpool up` on Linux; clients work here")
         return
     is_root = os.geteuid() == 0
     yield kernel(platform.release())
-    yield user(is_root)
+    yield user(is_root, with_root)
     yield namespaces()
     yield cgroups(is_root)
     yield seccomp()
@@ -83,14 +84,14 @@ def kernel(release: str) -> Finding:
     return Finding("kernel", Level.PROBLEM, f"Linux {release}", f"upgrade to Linux {_KERNEL[0]}.{_KERNEL[1]} or newer")
 
 
-def user(is_root: bool) -> Finding:
+def user(is_root: bool, with_root: str) -> Finding:
     if is_root:
         return Finding("user", Level.OK, "root")
     return Finding(
         "user",
         Level.WARNING,
         "not root: sandboxes have no limits of CPU and memory, no network, and write to memory",
-        "use `sudo sandpool up` for these; docs/local.md lists all differences",
+        f"use `{with_root}` for these; docs/local.md lists all differences",
     )
 
 

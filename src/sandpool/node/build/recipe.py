@@ -15,6 +15,10 @@ class BuildFailure(Exception):
     """The image cannot be built; the message says why and, for a Dockerfile, in which line."""
 
 
+class NeedsRoot(BuildFailure):
+    """A step runs a command, which needs root."""
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """Runs a command. It finds ``files`` by name, and ``directories`` of the host read-only, in ``MOUNTED``; they do

@@ -16,7 +16,7 @@ from typing import Final
 from sandpool.api.resource import Object
 from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock
-from sandpool.node.build.recipe import BuildFailure
+from sandpool.node.build.recipe import BuildFailure, NeedsRoot
 from sandpool.node.cgroups.hierarchy import Cgroups
 from sandpool.node.cgroups.limits import Limits
 from sandpool.node.cgroups.mounts import NoCgroups, discover
@@ -129,7 +129,7 @@ class BuildSandbox:
 
     async def _start(self) -> PodSandbox:
         if os.geteuid() != 0:
-            raise BuildFailure("commands of a build run as root only: use sudo, or import an image that was built")
+            raise NeedsRoot("commands of a build run as root only")
         try:
             self._cgroups = Cgroups(discover(), f"sandpool-build-{os.getpid()}")
         except NoCgroups as error:
