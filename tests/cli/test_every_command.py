@@ -242,3 +242,4 @@ def test_help_shows_few_options_first_and_the_others_under_headings(name: str) -
     text = CliRunner().invoke(main, [*name.split(), "--help"]).output
     first = re.split(r"^Options:\n", text, flags=re.MULTILINE)[-1].partition("\n\n")[0]
     assert len(re.findall(r"^  -", first, re.MULTILINE)) <= 12
+    assert not re.findall(r"^  [^ -].*", first, re.MULTILINE), "arguments are in the first line, and are no options"

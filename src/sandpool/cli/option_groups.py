@@ -45,7 +45,9 @@ class SectionedCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         records = {
-            each.name: record for each in self.get_params(ctx) if (record := each.get_help_record(ctx)) is not None
+            each.name: record
+            for each in self.get_params(ctx)
+            if isinstance(each, click.Option) and (record := each.get_help_record(ctx)) is not None
         }
         below = {name for names in self.sections.values() for name in names}
         first = [name for name in records if name not in below]
