@@ -23,6 +23,9 @@ async def test_pool_whose_members_crash_shows_their_last_line(home: Playground) 
         )
         assert shown["message"].endswith('container "main" ended with exit code 3 (Error): "boom module missing"')
         assert "boom module missing" in home.works("why", "pool", "crashing")
+        said = home.fails("pool", "scale", "crashing", "2", "--wait", "5s")
+        told = [line for line in said.splitlines() if line.startswith("pool crashing is not ready yet: ")]
+        assert any("boom module missing" in line for line in told), said
 
 
 async def test_claimed_sandbox_that_dies_shows_its_last_line(home: Playground) -> None:

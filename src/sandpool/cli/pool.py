@@ -13,6 +13,7 @@ from sandpool.api.printable import one_line
 from sandpool.cli.execution import parse_duration
 from sandpool.cli.option_groups import GroupedCommand, option
 from sandpool.cli.output import Column, age, output_option, show
+from sandpool.cli.pool_choice import not_starting
 from sandpool.cli.progress import Progress, steps
 from sandpool.cli.sessions import Target, target_options
 
@@ -206,8 +207,12 @@ def _progress(pool: Pool) -> str:
 async def _filled(service: Service, name: str, count: int, wait: float | None) -> None:
     if wait is not None:
         with steps() as progress:
-            show = partial(_filling, progress, count)
-            await service.pools.wait_ready(name, count, wait, show)
+
+            def failing(why: str) -> None:
+                progress.clear()
+                click.echo(not_starting(name, why), err=True)
+
+            await service.pools.wait_ready(name, count, wait, partial(_filling, progress, count), failing)
         click.echo(f"{count} {_sandboxes(count)} ready")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from sandpool.api.printable import one_line
 from sandpool.cli.console import OWN_CONSOLE, Console
 from sandpool.cli.execution import parse_duration
 from sandpool.cli.option_groups import option
@@ -56,7 +57,7 @@ async def choose_pool(
             return fitting[0].name
         made = await service.pools.create(template, template, 1)
         console.say(f"made pool {made.name} with 1 warm sandbox; remove it with: sandpool pool rm {made.name}")
-        await service.pools.wait_ready(made.name, 1, wait)
+        await _first_sandbox(service, made.name, wait, console)
         return made.name
     names = [each.name for each in pools]
     if not names:
@@ -87,5 +88,14 @@ async def ensure_default_pool(service: Service) -> None:
 async def _make_default_pool(service: Service, wait: float, console: Console) -> str:
     await ensure_default_pool(service)
     console.say(f"made template and pool {DEFAULT_POOL}; waiting for its first warm sandbox ...")
-    await service.pools.wait_ready(DEFAULT_POOL, 1, wait)
+    await _first_sandbox(service, DEFAULT_POOL, wait, console)
     return DEFAULT_POOL
+
+
+async def _first_sandbox(service: Service, pool: str, wait: float, console: Console) -> None:
+    await service.pools.wait_ready(pool, 1, wait, failing=lambda why: console.say(not_starting(pool, why)))
+
+
+def not_starting(pool: str, why: str) -> str:
+    """A line for a user who waits for a pool of which a sandbox does not start."""
+    return f"pool {pool} is not ready yet: {one_line(why)}"

@@ -178,24 +178,34 @@ class Pools:
                 version = None
 
     async def wait_ready(
-        self, name: str, count: int, timeout: float, progress: Callable[[int], None] = lambda ready: None
+        self,
+        name: str,
+        count: int,
+        timeout: float,
+        progress: Callable[[int], None] = lambda ready: None,
+        failing: Callable[[str], None] = lambda message: None,
     ) -> Pool:
-        """Wait until ``count`` sandboxes of a pool are ready. ``progress`` receives how many are, after each change.
+        """Wait until ``count`` sandboxes of a pool are ready. ``progress`` receives how many are, after each change;
+        ``failing`` why one does not start, as soon as that is known: it may still start, as after a pull that failed.
         Raises ``PoolStuck`` and ``NotReadyInTime``."""
         last: Pool | None = None
+        told = ""
         try:
             async with asyncio.timeout(timeout), aclosing(cast("Any", self.states(name))) as states:
                 async for last in states:
                     progress(last.ready)
                     if last.ready >= count:
                         return last
+                    if last.failure not in ("", told):
+                        told = last.failure
+                        failing(told)
                     if last.problem:
                         raise PoolStuck(f'pool "{name}" makes no progress: {last.problem}', _why(name))
         except TimeoutError:
             ready = 0 if last is None else last.ready
             message = f'pool "{name}" had {ready} of {count} sandboxes ready after {timeout:g} s'
-            if last is not None and last.message:
-                message = f"{message} ({last.message})"
+            if last is not None and (reason := last.failure or last.message):
+                message = f"{message} ({reason})"
             raise NotReadyInTime(message, _why(name)) from None
         raise PoolStuck(f'pool "{name}" was deleted while it was waited for')
 
