@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator
 from math import inf
 from pathlib import Path
 from random import Random
+from typing import get_args
 
 import pytest
 
-from sandpool.api.kinds import CONFIG_MAP, LEASE, POD, SANDBOX_CLAIM
+from sandpool.api.kinds import CONFIG_MAP, LEASE, POD, SANDBOX_CLAIM, SANDBOX_TEMPLATE
 from sandpool.api.labels import CLAIM_UID, VOLUME_STAMP
+from sandpool.api.resource import Object
 from sandpool.engine.clock import SystemClock
 from sandpool.install import names
 from sandpool.install.errors import InstallError
@@ -26,6 +28,7 @@ from sandpool.server.aggregated.volume_record import VolumeRecord
 from sandpool.testing.objects import new
 from tests.install.moving_world import NS, Dying, Killed, MovingWorld
 from tests.support.api_objects import owner_reference
+from tests.support.shared_template import NAME, change_shared_template, create_shared_template
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -128,6 +131,25 @@ async def test_server_killed_at_every_request_finishes_its_part(world: MovingWor
         assert not await world.unowned()
         await world.claim(f"after-{to}")
         await world.filled()
+
+
+async def test_fields_keep_their_managers(world: MovingWorld) -> None:
+    await create_shared_template(world.client, NS)
+    for number, to in enumerate(get_args(Direction)):
+        before = await managers(world)
+        await world.mover().move(to)
+        assert await managers(world) == before
+        await change_shared_template(world.client, NS, f"after-{number}")
+
+
+async def managers(world: MovingWorld) -> list[tuple[str, str, Object]]:
+    """Which fields of the shared template belong to its two writers."""
+    metadata = (await world.client.get(SANDBOX_TEMPLATE, NAME, NS))["metadata"]
+    return [
+        (each["manager"], each["operation"], each["fieldsV1"])
+        for each in metadata["managedFields"]
+        if each["manager"] in ("alice", "bob")
+    ]
 
 
 async def test_dry_run_says_what_would_happen_and_changes_nothing(world: MovingWorld) -> None:

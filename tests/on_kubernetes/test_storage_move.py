@@ -37,6 +37,7 @@ from tests.support.control_plane import ControlPlane, aggregation_flags
 from tests.support.installed_cluster import account_token
 from tests.support.permissions import use_of
 from tests.support.persistent_clients import PersistentClients
+from tests.support.shared_template import change_shared_template, create_shared_template
 from tests.support.users import ADMIN, USERS
 
 pytestmark = [
@@ -135,6 +136,7 @@ async def test_live_pods_survive_moves_that_are_killed_at_many_steps(
     try:
         suspended = f"{clients.namespace}-suspended"
         await suspend_one(client, suspended)
+        await create_shared_template(client, suspended)
         await clients.filled()
         await clients.claim(["a", "b"])
         await clients.served(2)
@@ -165,6 +167,7 @@ async def test_live_pods_survive_moves_that_are_killed_at_many_steps(
             assert after[:2] == (pods, held)
             assert (after[2] == uids) is (to == "aggregated")
             assert await attached(client, suspended) == others
+            await change_shared_template(client, suspended, f"after-{to}")
             await clients.claim([f"after-{to}"])
             await clients.served(2 + number)
             await clients.filled()

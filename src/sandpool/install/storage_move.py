@@ -48,7 +48,7 @@ from sandpool.api.kinds import (
     SERVICE,
     STATEFUL_SET,
 )
-from sandpool.api.labels import CLAIM_UID, VOLUME_RECORD, VOLUME_STAMP
+from sandpool.api.labels import CLAIM_UID, SANDBOX_FIELD_MANAGER, VOLUME_RECORD, VOLUME_STAMP
 from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.engine.clock import Clock, within
 from sandpool.install import names
@@ -89,6 +89,8 @@ DEPENDENTS: Final = (POD, SERVICE, PERSISTENT_VOLUME_CLAIM, NETWORK_POLICY, CONF
 _GROUPS: Final = frozenset(type.group for type in SANDPOOL)
 # The label of APIServices that kube-apiserver keeps as the definitions have them.
 _AUTOMANAGED: Final = "kube-aggregator.kubernetes.io/automanaged"
+# The field managers of the controllers.
+_CONTROLLERS: Final = ("sandpool", SANDBOX_FIELD_MANAGER)
 _NEW: Final = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink")
 _GOING: Final = ("deletionTimestamp", "deletionGracePeriodSeconds")
 _UID: Final = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -357,7 +359,7 @@ class StorageMover:
         metadata = object["metadata"]
         name, namespace, uid = metadata["name"], metadata["namespace"], metadata["uid"]
         body: Object = orjson.loads(_replaced(orjson.dumps(object), uids))
-        status = body.pop("status", None)
+        status, managers = body.pop("status", None), body["metadata"].get("managedFields") or []
         kept = {key: value for key, value in body["metadata"].items() if key not in (*_NEW, *_GOING)}
         kept["annotations"] = {**(kept.get("annotations") or {}), COPY_OF: uid}
         # The collector may look at copies already, and their owners are not where it looks for them.
@@ -376,6 +378,11 @@ class StorageMover:
                 copy = await self.client.create(there, body, namespace)
         if status is not None and "status" in type.subresources:
             await self.client.patch(there, name, MergePatch({"status": status}), namespace, subresource="status")
+        if any(each.get("manager") not in _CONTROLLERS for each in managers):
+            # An API adds what a write changes to the fields of its writer. This one changes nothing else. Objects that
+            # only the controllers have written are most of them, and do without it.
+            owned = MergePatch({"metadata": {"managedFields": managers}})
+            await self.client.patch(there, name, owned, namespace)
         if "deletionTimestamp" in metadata and "deletionTimestamp" not in copy["metadata"]:
             with suppress(NotFound):
                 await self.client.delete(there, name, namespace, propagation_policy=_policy(metadata))
