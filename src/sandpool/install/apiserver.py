@@ -32,9 +32,11 @@ from sandpool.install.names import (
 )
 from sandpool.server.aggregated.storage_move import RECORD
 
-#: Room for about a million sandboxes; a sandbox with its claim takes some 10 KB.
+#: A sandbox with its claim takes some 10 KB. A restore keeps the former database beside the new one, so half of this is
+#: room for more objects than the memory limit allows.
 VOLUME_SIZE: Final = "10Gi"
-# The store keeps all objects in memory, about 10 KB for a sandbox with its claim.
+# The store keeps all objects in memory, about 10 KB for a sandbox with its claim, and the caches of the controllers
+# have a part of each again. So this is the tighter bound: fewer than 200,000 sandboxes with claims.
 _RESOURCES: Final[Object] = {
     "requests": {"cpu": "250m", "memory": "512Mi"},
     "limits": {"memory": "2Gi"},
