@@ -33,6 +33,10 @@ from sandpool.engine.background import BackgroundGate
 from sandpool.engine.cache import reflector
 from sandpool.engine.cache.store import Cache, version_of
 from sandpool.kube.errors import ApiError
+from sandpool.kube.group_router import GroupRouter
+from sandpool.server.aggregated import kinds_server
+from sandpool.server.controllers.garbage_collector import GarbageCollector
+from sandpool.server.store.store import Store
 from sandpool.testing.simulation.profile import Profile
 from sandpool.testing.simulation.simulation import Scenario
 from tests.support.simulation.late_adoptions import late_adoptions
@@ -209,9 +213,41 @@ def refill_yields_without_bound(patch: Patch) -> None:
     patch.setattr(BackgroundGate, "__init__", unbounded)
 
 
-def with_profile(profile: Profile, *, actions: int | None = None) -> Worlds:
+def own_collector_finishes_deletions(patch: Patch) -> None:
+    """The collector of our API, which cannot see pods, finishes foreground deletions."""
+
+    def complete(*arguments: Any, partial: bool) -> GarbageCollector:
+        return GarbageCollector(*arguments)
+
+    patch.setattr(kinds_server, "GarbageCollector", complete)
+
+
+def writes_are_visible_before_they_are_durable(patch: Patch) -> None:
+    """The store publishes and acknowledges writes that a crash takes back."""
+    original = Store._sync
+
+    def sync(self: Store) -> None:
+        if self._syncing or not self._filling:
+            return
+        original(self)
+        self._synced(None)
+
+    patch.setattr(Store, "_sync", sync)
+
+
+def some_of_our_kinds_go_to_kube_apiserver(patch: Patch) -> None:
+    """The controllers ask the wrong API for the kinds of one of our groups."""
+    original = GroupRouter.__init__
+
+    def without_one(self: GroupRouter, groups: Any, *sides: Any) -> None:
+        original(self, groups[:1], *sides)
+
+    patch.setattr(GroupRouter, "__init__", without_one)
+
+
+def with_profile(profile: Profile, *, actions: int | None = None, aggregated: bool = False) -> Worlds:
     """Worlds of a profile. A mutation that needs a rare coincidence is found sooner in worlds with many actions."""
-    return lambda seed: UserSimulation(seed, Scenario(profile=profile), actions=actions)
+    return lambda seed: UserSimulation(seed, Scenario(profile=profile, aggregated=aggregated), actions=actions)
 
 
 def with_scenario(scenario: Callable[[int], Scenario]) -> Worlds:
@@ -239,4 +275,18 @@ MUTATIONS: Final[tuple[tuple[Callable[[Patch], None], Worlds, int], ...]] = (
     (watch_gaps_are_ignored, with_profile(FAULTY_NETWORK), 0),
     (sandboxes_ignore_pod_status, with_profile(ORDINARY), 0),
     (refill_yields_without_bound, with_scenario(steady_load), 0),
+)
+
+# Mutations that worlds with an aggregated API expose. Those that need a network between the controllers and our kinds,
+# or a cache of them that lags, cannot show there.
+AGGREGATED: Final[tuple[tuple[Callable[[Patch], None], Worlds, int], ...]] = (
+    (terminating_members_do_not_count, with_profile(DISRUPTIVE_USERS, aggregated=True), 0),
+    (claims_ignore_sandbox_changes, with_profile(ORDINARY, aggregated=True), 0),
+    (metrics_are_recorded_twice, with_profile(ORDINARY, aggregated=True), 0),
+    (owned_sandboxes_are_not_listed, with_profile(FREQUENT_CRASHES, aggregated=True), 0),
+    (rollouts_ignore_max_unavailable, with_profile(ROLLOUTS, aggregated=True), 0),
+    (sandboxes_ignore_pod_status, with_profile(ORDINARY, aggregated=True), 0),
+    (own_collector_finishes_deletions, with_profile(DISRUPTIVE_USERS, actions=30, aggregated=True), 15),
+    (writes_are_visible_before_they_are_durable, with_profile(FREQUENT_CRASHES, aggregated=True), 0),
+    (some_of_our_kinds_go_to_kube_apiserver, with_profile(ORDINARY, aggregated=True), 0),
 )

@@ -20,10 +20,9 @@ SEED = 31
 ACTIONS = 4
 
 
-def run(crashes: tuple[Crash, ...]) -> Outcome:
-    outcome = UserSimulation(
-        SEED, Scenario(crashes=crashes, faults=NetworkFaults(Random(SEED), lag=0.01)), actions=ACTIONS
-    ).run()
+def run(crashes: tuple[Crash, ...], *, aggregated: bool = False) -> Outcome:
+    scenario = Scenario(crashes=crashes, faults=NetworkFaults(Random(SEED), lag=0.01), aggregated=aggregated)
+    outcome = UserSimulation(SEED, scenario, actions=ACTIONS).run()
     outcome.check("tests/simulation/test_crashes.py")
     return outcome
 
@@ -34,6 +33,15 @@ def test_successor_recovers_from_a_crash_at_every_write(point: CrashPoint) -> No
     assert writes > 20
     for write in range(1, writes + 1):
         run((Crash(write, point),))
+    gc.collect()
+
+
+def test_successor_recovers_when_its_api_crashes_at_every_write() -> None:
+    """Our kinds are in the process that is killed, and the write is on the volume or lost."""
+    writes = run((), aggregated=True).writes
+    assert writes > 20
+    for write in range(1, writes + 1):
+        run((Crash(write, CrashPoint.SENT),), aggregated=True)
     gc.collect()
 
 

@@ -27,7 +27,9 @@ Patch = pytest.MonkeyPatch
 
 
 def run(seed: int) -> LateBindingSimulation:
-    simulation = LateBindingSimulation(seed, Scenario(profile=PROFILES[seed % len(PROFILES)]))
+    profile = PROFILES[seed % len(PROFILES)]
+    # Half of the worlds of each profile have our kinds in an aggregated API.
+    simulation = LateBindingSimulation(seed, Scenario(profile=profile, aggregated=seed // len(PROFILES) % 2 == 1))
     simulation.run().check("tests/simulation/test_late_binding.py")
     return simulation
 

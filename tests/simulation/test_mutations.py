@@ -19,6 +19,9 @@ Mutation = Callable[[pytest.MonkeyPatch], None]
 Worlds = Callable[[int], UserSimulation]
 
 
+Case = tuple[Mutation, Worlds, int]
+
+
 def load() -> ModuleType:
     """Load the mutations; their module is not part of a package."""
     spec = util.spec_from_file_location("mutations", Path(__file__).parent / "mutations.py")
@@ -28,11 +31,19 @@ def load() -> ModuleType:
     return module
 
 
-MUTATIONS: tuple[tuple[Mutation, Worlds, int], ...] = load().MUTATIONS
+_loaded = load()
+MUTATIONS: tuple[Case, ...] = _loaded.MUTATIONS
+AGGREGATED: tuple[Case, ...] = _loaded.AGGREGATED
 
 
 @pytest.mark.parametrize(
-    ("mutation", "world", "first"), MUTATIONS, ids=[f"mutation-{each[0].__name__}" for each in MUTATIONS]
+    ("mutation", "world", "first"),
+    (*MUTATIONS, *AGGREGATED),
+    ids=[
+        f"mutation-{mutation.__name__}{suffix}"
+        for suffix, cases in (("", MUTATIONS), ("-aggregated", AGGREGATED))
+        for mutation, _, _ in cases
+    ],
 )
 def test_simulation_finds_mutation(mutation: Mutation, world: Worlds, first: int) -> None:
     worlds = range(first, first + WORLDS)

@@ -1,4 +1,5 @@
-"""The controllers in two thousand simulated worlds, the same ones in every run.
+"""The controllers in two thousand simulated worlds, the same ones in every run. In every second one our kinds are in
+an aggregated API.
 
 A failure prints its seed. ``SANDPOOL_SEED=123 .venv/bin/pytest tests/simulation/test_seeds.py -m "not long"`` replays
 that world.
@@ -14,7 +15,7 @@ from random import SystemRandom
 
 import pytest
 
-from sandpool.testing.simulation.simulation import Outcome
+from sandpool.testing.simulation.simulation import Outcome, Scenario
 from tests.support.simulation.users import UserSimulation
 
 WORLDS = 2000
@@ -36,8 +37,10 @@ def chunks() -> Iterator[range]:
         yield range(first, first + CHUNK)
 
 
-def run(seed: int) -> Outcome:
-    outcome = UserSimulation(seed).run()
+def run(seed: int, *, aggregated: bool | None = None) -> Outcome:
+    """Run a world. ``aggregated`` is by default decided by the seed."""
+    aggregated = seed % 2 == 1 if aggregated is None else aggregated
+    outcome = UserSimulation(seed, Scenario(aggregated=aggregated)).run()
     outcome.check()
     return outcome
 
@@ -52,7 +55,7 @@ def test_seeds(seeds: range, record_property: Callable[[str, object], None]) -> 
 
 @pytest.mark.parametrize("seed", FOUND)
 def test_seeds_that_once_found_bugs(seed: int) -> None:
-    run(seed)
+    run(seed, aggregated=False)
 
 
 def test_at_least_two_thousand_seeds_run() -> None:

@@ -17,8 +17,8 @@ from sandpool.engine.clock import Clock, timestamp
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError
 from sandpool.node.simulated import Fate
-from sandpool.server.store.store import Store
 from sandpool.testing.objects import new
+from sandpool.testing.simulation.api import ObjectStore
 from sandpool.testing.simulation.network_faults import NetworkFaults
 from sandpool.testing.simulation.nodes import Nodes
 from sandpool.testing.simulation.profile import RELIABLE_NETWORK, Profile
@@ -60,8 +60,11 @@ class UserSimulation(Simulation):
     async def play(self) -> None:
         if self.scenario.story is not None:
             return await super().play()
+        if self.scenario.aggregated:  # the process of the controllers is the API of these objects
+            self.start_controllers()
         await self.users.create_initial_objects()
-        self.start_controllers()
+        if not self.scenario.aggregated:
+            self.start_controllers()
         if self.rng.choice(self.profile.starts_full):
             await asyncio.sleep(_UNTIL_FILLED)
         return await self.users.run(self.rng.randint(2, 10) if self.actions is None else self.actions)
@@ -73,7 +76,7 @@ class SimulatedUsers:
     def __init__(
         self,
         client: Client,
-        store: Store,
+        store: ObjectStore,
         nodes: Nodes,
         faults: NetworkFaults,
         profile: Profile,

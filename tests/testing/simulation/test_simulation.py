@@ -10,20 +10,27 @@ from pathlib import Path
 import pytest
 
 from sandpool.controllers.claim.reporter import StatusReporter
-from sandpool.testing.simulation.simulation import SimulationFailure
+from sandpool.testing.simulation.simulation import Outcome, Scenario, SimulationFailure
 from tests.support.simulation.users import UserSimulation
 
 ROOT = Path(__file__).parents[3]
 SEEDS = (1, 7, 12)
 DIGESTS = f"""
+from sandpool.testing.simulation.simulation import Scenario
 from tests.support.simulation.users import UserSimulation
-print(*[UserSimulation(seed).run().digest for seed in {SEEDS}])
+worlds = [UserSimulation(seed, Scenario(aggregated=aggregated)) for seed in {SEEDS} for aggregated in (False, True)]
+print(*[world.run().digest for world in worlds])
 """
 
 
-def test_seed_replays_the_same_run() -> None:
+def run(seed: int, *, aggregated: bool) -> Outcome:
+    return UserSimulation(seed, Scenario(aggregated=aggregated)).run()
+
+
+@pytest.mark.parametrize("aggregated", [False, True], ids=["single", "aggregated"])
+def test_seed_replays_the_same_run(aggregated: bool) -> None:
     for seed in SEEDS:
-        first, second = UserSimulation(seed).run(), UserSimulation(seed).run()
+        first, second = run(seed, aggregated=aggregated), run(seed, aggregated=aggregated)
         assert (first.digest, first.steps, first.commits) == (second.digest, second.steps, second.commits)
 
 
@@ -37,7 +44,9 @@ def test_seed_replays_the_same_run_in_any_process() -> None:
         assert done.returncode == 0, done.stderr
         digests.add(done.stdout)
     assert len(digests) == 1
-    assert next(iter(digests)).split() == [UserSimulation(seed).run().digest for seed in SEEDS]
+    assert next(iter(digests)).split() == [
+        run(seed, aggregated=aggregated).digest for seed in SEEDS for aggregated in (False, True)
+    ]
 
 
 def test_failure_reports_the_invariant_the_trace_and_the_replay_command(monkeypatch: pytest.MonkeyPatch) -> None:

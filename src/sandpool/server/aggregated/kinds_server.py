@@ -59,7 +59,7 @@ class KindsServer:
         self.clock = clock
         self.audit = audit
         self.ready = False
-        resources = ResourceTable()
+        resources = self.resources = ResourceTable()
         for type in SANDPOOL:
             for resource in from_crd(crd(type)):
                 resources.add(resource)

@@ -8,13 +8,13 @@ simulation, so servers share the compiled resources.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import orjson
 
@@ -24,8 +24,8 @@ from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
 from sandpool.server.api_server import ApiServer
-from sandpool.server.resources import Resource
-from sandpool.server.store.entry import Change
+from sandpool.server.resources import Resource, ResourceTable
+from sandpool.server.store.entry import Change, Entry
 from sandpool.server.store.journal import Row
 from sandpool.server.store.store import Store, Write
 from sandpool.testing.simulation.event_loop import LoopClock, SimulationLoop
@@ -48,7 +48,8 @@ class AttributedStore(Store):
         super().__init__(journal)
         for resource in self.resources():
             for entry in self.scan(resource):
-                entry.keep(decoded[entry.encoded])
+                if (known := decoded.get(entry.encoded)) is not None:
+                    entry.keep(known)
         self._writers: dict[Change, str] = {}  # of uncommitted changes
 
     def put(self, resource: str, key: Key, object: Object) -> Write:
@@ -64,6 +65,16 @@ class AttributedStore(Store):
     def add_write_observer(self, observer: WriteObserver) -> None:
         """Call ``observer`` with every change that is committed from now on."""
         self.observe(lambda resource, change: observer(resource, change, self._writers.pop(change, "")))
+
+
+class ObjectStore(Protocol):
+    """The objects of a simulation."""
+
+    def scan(self, resource: str, namespace: str | None = None) -> Iterator[Entry]: ...
+
+    def count(self, resource: str, namespace: str | None = None) -> int: ...
+
+    def add_write_observer(self, observer: WriteObserver) -> None: ...
 
 
 class _InitialState(NamedTuple):
@@ -101,16 +112,19 @@ def _path(resource: Resource) -> tuple[str, str, str]:
     return resource.type.group, resource.type.version, resource.type.plural
 
 
-def _share(server: ApiServer, served: dict[tuple[str, str, str], Resource]) -> None:
+def share_compiled_resources(resources: ResourceTable) -> None:
     """Copy the compiled validators of an earlier server to a new one."""
-    for resource in server.resources:
+    served = _initial_state().served
+    for resource in resources:
         other = served[_path(resource)]
         for name in _COMPILED:
             resource.__dict__[name] = getattr(other, name)
 
 
-async def start_server(clock: Clock, rng: Random, delay: Callable[[], float]) -> tuple[ApiServer, AttributedStore]:
-    """Start a server; ``delay`` draws the duration of a commit."""
+async def start_server(
+    clock: Clock, rng: Random, delay: Callable[[], float], make: Callable[..., ApiServer] = ApiServer
+) -> tuple[ApiServer, AttributedStore]:
+    """Start a server that ``make`` returns; ``delay`` draws the duration of a commit."""
     initial = _initial_state()
     journal = MemoryJournal(delay, initial.rows, initial.revision)
     stores: list[AttributedStore] = []
@@ -119,9 +133,9 @@ async def start_server(clock: Clock, rng: Random, delay: Callable[[], float]) ->
         stores.append(AttributedStore(journal, initial.decoded))
         return stores[0]
 
-    server = ApiServer(Path(initial.directory.name), clock=clock, rng=rng, open_store=open_store)
+    server = make(Path(initial.directory.name), clock=clock, rng=rng, open_store=open_store)
     await server.start()
-    _share(server, initial.served)
+    share_compiled_resources(server.resources)
     return server, stores[0]
 
 

@@ -8,18 +8,18 @@ from sandpool.api.kinds import SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.metrics import CLAIM_CONTROLLER_STARTUP_LATENCY, CLAIM_CREATIONS, Metric
 from sandpool.api.resource import Key
 from sandpool.controllers.manager import ControllerManager
-from sandpool.server.store.store import Store
+from sandpool.testing.simulation.api import ObjectStore
 from sandpool.testing.simulation.invariants import Violation
 from sandpool.testing.simulation.object_facts import is_deleting, is_ready, owner_uid, uid_of
 
 
-def check_controller_state(controllers: ControllerManager, store: Store) -> None:
+def check_controller_state(controllers: ControllerManager, store: ObjectStore) -> None:
     for check in (_caches, _assigner, _pools, _queues):
         for complaint in check(controllers, store):
             raise Violation("controller state matches the API at quiescence", complaint)
 
 
-def _caches(controllers: ControllerManager, store: Store) -> Iterator[str]:
+def _caches(controllers: ControllerManager, store: ObjectStore) -> Iterator[str]:
     for type, cache in controllers.caches:
         held = {entry.key: str(entry.revision) for entry in store.scan(type.group_resource)}
         known = {Key(view.namespace, view.name): cache.version(Key(view.namespace, view.name)) for view in cache}
@@ -28,7 +28,7 @@ def _caches(controllers: ControllerManager, store: Store) -> Iterator[str]:
             yield f"the cache of {type.plural} differs from the API: {wrong[:4]}"
 
 
-def _assigner(controllers: ControllerManager, store: Store) -> Iterator[str]:
+def _assigner(controllers: ControllerManager, store: ObjectStore) -> Iterator[str]:
     assigner = controllers.claims.assigner
     if assigner._leases:
         yield f"leases not returned: {sorted(assigner._leases)}"
@@ -52,13 +52,13 @@ def _assigner(controllers: ControllerManager, store: Store) -> Iterator[str]:
         yield f"the assigner has {sorted(known)}, but {sorted(free)} are free"
 
 
-def _pools(controllers: ControllerManager, store: Store) -> Iterator[str]:
+def _pools(controllers: ControllerManager, store: ObjectStore) -> Iterator[str]:
     outstanding = controllers.warm_pools.member_writer.expectations._outstanding
     if outstanding:
         yield f"expectations never fulfilled: {outstanding}"
 
 
-def _queues(controllers: ControllerManager, store: Store) -> Iterator[str]:
+def _queues(controllers: ControllerManager, store: ObjectStore) -> Iterator[str]:
     for controller in controllers._controllers:
         if len(controller.queue) or controller.queue.processing:
             yield f"{controller.name} still has keys in its work queue"

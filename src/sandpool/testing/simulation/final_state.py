@@ -22,7 +22,7 @@ from sandpool.api.kinds import (
 )
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.warmpool import ON_REPLENISH
-from sandpool.server.store.store import Store
+from sandpool.testing.simulation.api import ObjectStore
 from sandpool.testing.simulation.invariants import Violation
 from sandpool.testing.simulation.object_facts import condition, image, is_deleting, is_ready, name_of, owner_uid, uid_of
 
@@ -35,7 +35,7 @@ _TYPES = (
 class FinalState:
     """The objects of the world's namespace at quiescence."""
 
-    def __init__(self, store: Store, namespace: str, now: datetime) -> None:
+    def __init__(self, store: ObjectStore, namespace: str, now: datetime) -> None:
         self.now = now
         self._objects: dict[ResourceType, list[Object]] = {
             type: [entry.decode() for entry in store.scan(type.group_resource, namespace)] for type in _TYPES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import Context
 
 from sandpool.server.store.journal import Batch, Row
 
@@ -17,14 +18,30 @@ class MemoryJournal:
         self.revision = revision
         self.rows = len(self.objects)
         self.written = 0.0
+        self._committing: tuple[asyncio.TimerHandle, Batch, Callable[[Exception | None], object]] | None = None
+        self._is_closed = False
 
     def load(self) -> Iterator[Row]:
         return iter(self.objects.values())
 
     def commit(self, batch: Batch, done: Callable[[Exception | None], object]) -> None:
-        asyncio.get_running_loop().call_later(self.delay(), self._finish, batch, done)
+        if not self._is_closed:
+            timer = asyncio.get_running_loop().call_later(self.delay(), self._finish, batch, done)
+            self._committing = timer, batch, done
+
+    def crash(self, *, is_committed: bool) -> MemoryJournal:
+        """End with the process that writes, and return what its successor finds. ``is_committed`` tells whether the
+        batch of this moment is part of that. If so, the observers of the store learn it."""
+        self._is_closed = True
+        if self._committing is not None:
+            timer, batch, done = self._committing
+            timer.cancel()
+            if is_committed:
+                Context().run(self._finish, batch, done)  # not in the context of the process, where nothing runs now
+        return MemoryJournal(self.delay, self.objects.values(), self.revision)
 
     def _finish(self, batch: Batch, done: Callable[[Exception | None], object]) -> None:
+        self._committing = None
         for row in batch.deletes:
             self.objects.pop(row, None)
         self.objects.update(batch.puts)

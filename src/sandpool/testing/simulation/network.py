@@ -8,10 +8,10 @@ behind each other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 from contextvars import Context
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from sandpool.engine.logging import _context
 from sandpool.kube.errors import ApiError, Forbidden
@@ -33,15 +33,27 @@ class SimulatedTransport:
         self.sent: Callable[[Request], None] = lambda request: None  # called when a write is in flight
         self.before: Callable[[str, Request], None] = lambda writer, request: None  # called before a write is sent
         self.after: Callable[[str, Request], None] = lambda writer, request: None  # called when the outcome is known
-        self.under_way: dict[asyncio.Task[Any], Request] = {}  # writes that are neither committed nor lost yet
+        self._under_way: dict[asyncio.Task[Any], Request] = {}  # writes that are neither committed nor lost yet
         self.writes = 0  # sent so far
         self.is_closed = False  # the process is gone: it sends and receives nothing
         self._forwarders: dict[asyncio.Task[None], None] = {}
 
+    @property
+    def under_way(self) -> Iterable[Request]:
+        return self._under_way.values()
+
+    def watch_writes(
+        self,
+        before: Callable[[str, Request], None],
+        sent: Callable[[Request], None],
+        after: Callable[[str, Request], None],
+    ) -> None:
+        self.before, self.sent, self.after = before, sent, after
+
     async def request(self, request: Request) -> Any:
         if self.is_closed:
             await _wait_forever()
-        writer = self._writer()
+        writer = _writer(self.owner)
         is_write = request.method != "GET"
         if is_write:
             self.writes += 1
@@ -54,8 +66,8 @@ class SimulatedTransport:
         outside.run(WRITER.set, writer)
         delivery = asyncio.get_running_loop().create_task(self._deliver(writer, request, answer), context=outside)
         if is_write:
-            self.under_way[delivery] = request
-            delivery.add_done_callback(lambda task: self.under_way.pop(task, None))
+            self._under_way[delivery] = request
+            delivery.add_done_callback(lambda task: self._under_way.pop(task, None))
             self.sent(request)
         return await answer
 
@@ -139,9 +151,102 @@ class SimulatedTransport:
     async def close(self) -> None:
         self.disconnect()
 
-    def _writer(self) -> str:
-        about = _context.get()
-        return f"{about.get('controller')} {about.get('key')}" if about else self.owner
+
+class LocalTransport:
+    """A transport to an API in the same process: without delays and faults, and what it sends ends with the process.
+
+    ``duration`` draws about how long a write takes, for a kill while it is under way.
+    """
+
+    def __init__(self, transport: Transport, trace: Trace, owner: str, duration: Callable[[], float]) -> None:
+        self.transport = transport
+        self.trace = trace
+        self.owner = owner
+        self.duration = duration
+        self.sent: Callable[[Request], None] = lambda request: None
+        self.before: Callable[[str, Request], None] = lambda writer, request: None
+        self.after: Callable[[str, Request], None] = lambda writer, request: None
+        self.writes = 0
+        self.is_closed = False
+
+    def watch_writes(
+        self,
+        before: Callable[[str, Request], None],
+        sent: Callable[[Request], None],
+        after: Callable[[str, Request], None],
+    ) -> None:
+        self.before, self.sent, self.after = before, sent, after
+
+    async def request(self, request: Request) -> Any:
+        if request.method == "GET":
+            return await self.transport.request(request)
+        writer = _writer(self.owner)
+        self.writes += 1
+        self.before(writer, request)
+        if self.is_closed:
+            await _wait_forever()
+        self.trace.note(writer, f"-> {describe(request)}")
+        asyncio.get_running_loop().call_later(self.duration(), self.sent, request, context=Context())
+        token = WRITER.set(writer)
+        result: Any = None
+        error: ApiError | None = None
+        try:
+            result = await self.transport.request(request)
+        except ApiError as refused:
+            error = refused
+        finally:
+            WRITER.reset(token)
+        self.after(writer, request)
+        if self.is_closed:
+            await _wait_forever()
+        outcome = _version(result) if error is None else f"{type(error).__name__} {error}"
+        self.trace.note(writer, f"<- {describe(request)}: {outcome}")
+        if error is not None:
+            raise error
+        return result
+
+    def stream(self, request: Request) -> AsyncIterator[WatchEvent]:
+        return self.transport.stream(request)
+
+    def disconnect(self) -> None:
+        """Disconnect a killed process."""
+        self.is_closed = True
+
+    async def close(self) -> None:
+        self.disconnect()
+
+
+class ControllerTransport(Transport, Protocol):
+    """The transport of one process of the controllers."""
+
+    @property
+    def writes(self) -> int:
+        """The writes sent so far."""
+        ...
+
+    @property
+    def under_way(self) -> Iterable[Request]:
+        """Writes that are sent, and neither committed nor lost yet. They outlive the process."""
+        ...
+
+    def watch_writes(
+        self,
+        before: Callable[[str, Request], None],
+        sent: Callable[[Request], None],
+        after: Callable[[str, Request], None],
+    ) -> None:
+        """Set what is called before a write is sent, while it is in flight, and when its outcome is known."""
+        ...
+
+    def disconnect(self) -> None:
+        """Disconnect a killed process."""
+        ...
+
+
+def _writer(owner: str) -> str:
+    """The writer of the current task: ``owner``, unless the log context names a controller."""
+    about = _context.get()
+    return f"{about.get('controller')} {about.get('key')}" if about else owner
 
 
 def describe(request: Request) -> str:

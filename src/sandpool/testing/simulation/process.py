@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from random import Random
 
 from sandpool.controllers.manager import ControllerManager
@@ -14,7 +14,7 @@ from sandpool.kube.transport import Request
 from sandpool.testing.simulation.crash import Crash, CrashPoint
 from sandpool.testing.simulation.event_loop import Process
 from sandpool.testing.simulation.invariants import Violation
-from sandpool.testing.simulation.network import SimulatedTransport
+from sandpool.testing.simulation.network import ControllerTransport
 from sandpool.testing.simulation.request_rules import RequestRules
 
 #: Few workers, so that they contend.
@@ -24,12 +24,13 @@ SMALL = ControllerOptions(
 
 
 class ControllerProcess:
-    """``on_crash`` is called after a kill, ``on_violation`` when a request breaks a rule."""
+    """Awaits ``serve`` first. ``on_crash`` is called after a kill, ``on_violation`` when a request breaks a rule."""
 
     def __init__(
         self,
-        number: int,
-        transport: SimulatedTransport,
+        process: Process,
+        transport: ControllerTransport,
+        serve: Callable[[], Awaitable[None]],
         clock: Clock,
         rng: Random,
         crash: Crash | None,
@@ -41,18 +42,18 @@ class ControllerProcess:
         self.crash = crash
         self.on_crash = on_crash
         self.on_violation = on_violation
-        self.process = Process(f"controllers {number}")
+        self.process = process
+        self.serve = serve
         self.controllers = ControllerManager(Client(transport), clock, rng, SMALL, binder=binder)
         self.is_working = False
         self._rules = RequestRules(self.controllers, clock.monotonic)
         self._counted = 0  # writes of the kind that counts towards the crash
         self._crash_request: Request | None = None
-        transport.before = self._before
-        transport.sent = self._sent
-        transport.after = self._after
+        transport.watch_writes(self._before, self._sent, self._after)
 
     async def run(self) -> None:
         """Run until stopped; raises if a controller fails."""
+        await self.serve()
         await self.controllers.start()
         self.is_working = True
         await self.controllers.wait()

@@ -14,9 +14,12 @@ from typing import Any
 
 from sandpool.api.kinds import SANDPOOL
 from sandpool.kube.client import Client
+from sandpool.kube.transport import Transport
 from sandpool.node.simulated import Fate
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.simulated_binder import SimulatedBinder
-from sandpool.testing.simulation.api import start_server
+from sandpool.testing.simulation.aggregated import AggregatedApi
+from sandpool.testing.simulation.api import AttributedStore, ObjectStore, start_server
 from sandpool.testing.simulation.controller_state import (
     check_controller_state,
     ready_claims_observed,
@@ -27,7 +30,7 @@ from sandpool.testing.simulation.crash import Crash
 from sandpool.testing.simulation.event_loop import LoopClock, Process, SimulationLoop
 from sandpool.testing.simulation.final_state import FinalState
 from sandpool.testing.simulation.invariants import Invariants, Violation
-from sandpool.testing.simulation.network import SimulatedTransport
+from sandpool.testing.simulation.network import ControllerTransport, SimulatedTransport
 from sandpool.testing.simulation.network_faults import NetworkFaults
 from sandpool.testing.simulation.nodes import Nodes
 from sandpool.testing.simulation.process import ControllerProcess
@@ -56,6 +59,7 @@ class Scenario:
     crashes: tuple[Crash, ...] | None = None
     faults: NetworkFaults | None = None
     story: Callable[[World], Awaitable[None]] | None = None
+    aggregated: bool = False  # our kinds are in the controllers' process, and all others behind a kube-apiserver
 
 
 @dataclass(slots=True)
@@ -77,6 +81,37 @@ class Outcome:
         raise SimulationFailure(
             f"seed {self.seed} violates the invariant {self.violation}\n\n{trace}{again}"
         ) from self.violation.__cause__
+
+
+class SingleApi:
+    """One API for all kinds, which outlives the processes of the controllers."""
+
+    def __init__(self, server: ApiServer, store: AttributedStore) -> None:
+        self.server = server
+        self.store = store
+        self._processes = 0
+
+    def transport(self, name: str) -> Transport:
+        return self.server.client(name=name).transport
+
+    def controllers(self, process: Process, faults: NetworkFaults, trace: Trace) -> ControllerTransport:
+        transport = SimulatedTransport(self.transport("controllers"), faults, trace, "controllers")
+        # Every second process writes metadata and status in one commit, the others as behind kube-apiserver.
+        transport.stores_metadata_with_status = self._processes % 2 == 1
+        self._processes += 1
+        return transport
+
+    async def serve(self) -> None:
+        """The API serves already."""
+
+    def crash(self) -> None:
+        """The end of a process of the controllers does not affect the API."""
+
+    def observe_violations(self, time: Callable[[], float], on_violation: Callable[[Violation], None]) -> None:
+        """One API adds no invariants."""
+
+    def check(self) -> None:
+        """One API adds no invariants of the final state."""
 
 
 class Simulation:
@@ -145,7 +180,8 @@ class Simulation:
         rng = self.rng
         self._failed: asyncio.Future[None] = self.loop.create_future()
         speed = rng.choice((0.001, 0.01))
-        self.server, self.store = await start_server(self.clock, rng, lambda: rng.random() * speed)
+        self.api = await self._start_api(lambda: rng.random() * speed)
+        self.store: ObjectStore = self.api.store
         gentle = NetworkFaults(rng, lag=rng.choice((0.0, 0.01)))
         self.nodes = Nodes(
             self._client("nodes", gentle),
@@ -157,12 +193,18 @@ class Simulation:
         self.prepare(self._client("users", gentle))
         self.store.add_write_observer(self.invariants.observe_write)
         self.store.add_write_observer(self.nodes.observe_write)
+        self.api.observe_violations(self.loop.time, self._fail)
         story = asyncio.create_task(self._story(), name="story")
         await asyncio.wait((story, self._failed), return_when=asyncio.FIRST_COMPLETED)
         if story.done():
             story.result()
         if self._failed.done():
             self._failed.result()
+
+    async def _start_api(self, delay: Callable[[], float]) -> SingleApi | AggregatedApi:
+        if self.scenario.aggregated:
+            return await AggregatedApi.start(self.clock, self.rng, self.trace, delay)
+        return SingleApi(*await start_server(self.clock, self.rng, delay))
 
     async def _story(self) -> None:
         await self.play()
@@ -176,6 +218,7 @@ class Simulation:
             raise Violation("controllers keep running", "the controllers have not started")
         FinalState(self.store, NAMESPACE, self.clock.now()).check()
         check_controller_state(self.processes[-1].controllers, self.store)
+        self.api.check()
         self._check_metrics()
 
     async def _quiet(self) -> None:
@@ -223,15 +266,12 @@ class Simulation:
 
     def start_controllers(self) -> None:
         number = len(self.processes)
-        transport = SimulatedTransport(
-            self.server.client(name="controllers").transport, self.faults, self.trace, "controllers"
-        )
-        # Every second process writes metadata and status in one commit, the others as behind kube-apiserver.
-        transport.stores_metadata_with_status = number % 2 == 1
+        host = Process(f"controllers {number}")
+        transport = self.api.controllers(host, self.faults, self.trace)
         crash = self._crashes.pop(0) if self._crashes else None
         self.trace.note("world", f"controllers {number} start, to crash at {crash}")
         process = ControllerProcess(
-            number, transport, self.clock, self.rng, crash, self._on_crash, self._fail, self.binder
+            host, transport, self.api.serve, self.clock, self.rng, crash, self._on_crash, self._fail, self.binder
         )
         self.processes.append(process)
         life = process.process.run(process.run())
@@ -239,20 +279,25 @@ class Simulation:
 
     def _on_crash(self) -> None:
         process = self.processes[-1]
-        late = process.transport.under_way.values()
+        self.api.crash()
+        late = list(process.transport.under_way)
         for request in late:
             self.invariants.expect_late_write(request)
         self.trace.note("world", f"controllers {len(self.processes) - 1} crash, {len(late)} writes in flight")
         self.loop.call_later(self.rng.choice(self.profile.restart_delay), self.start_controllers, context=Context())
 
     def _on_exit(self, life: asyncio.Task[None]) -> None:
-        if not life.cancelled() and (error := life.exception()) is not None:
+        if life.cancelled() or (error := life.exception()) is None:
+            return
+        if isinstance(error, Violation):
+            self._fail(error)
+        else:
             self._fail(Violation("controllers keep running", f"the controllers ended with {error!r}"))
 
     # --- failures -----------------------------------------------------------------------------------------------------
 
     def _client(self, name: str, faults: NetworkFaults) -> Client:
-        transport = SimulatedTransport(self.server.client(name=name).transport, faults, self.trace, name)
+        transport = SimulatedTransport(self.api.transport(name), faults, self.trace, name)
         return Client(transport, field_manager=name)
 
     def _fail(self, violation: Violation) -> None:
