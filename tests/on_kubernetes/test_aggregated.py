@@ -25,10 +25,11 @@ from sandpool.api.kinds import (
     ROLE_BINDING,
     SANDBOX,
     SANDBOX_CLAIM,
+    SANDBOX_WARM_POOL,
     SANDPOOL,
     SERVICE,
 )
-from sandpool.api.resource import Object, SharedObject
+from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.bench.child_process import Component
 from sandpool.cli.install import chosen
 from sandpool.engine.clock import SystemClock
@@ -64,6 +65,11 @@ pytestmark = [
 ]
 
 SIZE: Final = 3  # of the pool
+AUTOSCALER: Final = ResourceType("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
+CPU: Final[Object] = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}},
+}
 _TIMEOUT: Final = 90.0  # seconds until a controller of the cluster has done its part on a loaded machine
 
 
@@ -73,7 +79,9 @@ def aggregating(
 ) -> Iterator[ControlPlane]:
     """A control plane with an aggregation layer and without our CustomResourceDefinitions."""
     flags = aggregation_flags(Authority(tmp_path_factory.mktemp("front-proxy"), SystemClock()))
-    with ControlPlane(kubernetes_assets, fsync=False, users=USERS, audit=(ACCOUNT,), apiserver_flags=flags) as plane:
+    with ControlPlane(
+        kubernetes_assets, fsync=False, users=USERS, audit=(ACCOUNT,), apiserver_flags=flags, controllers=(AUTOSCALER,)
+    ) as plane:
         yield plane
         # Refused while a test has removed the installation, and until a new one is known.
         use_of(pytestconfig, ACCOUNT).note(plane.audit_log, refusals=False)
@@ -186,6 +194,39 @@ async def test_kubectl_works_unmodified(kubectl: Kubectl, clients: PersistentCli
     misspelt = template("bad").replace("podTemplate", "podTemplat")
     assert 'unknown field "spec.podTemplat"' in kubectl.fails("create", "-f", "-", stdin=misspelt)
     assert "deleted" in await run("delete", "sandboxclaim", "mine")
+
+
+async def test_horizontal_pod_autoscaler_scales_a_pool(clients: PersistentClients, client: Client) -> None:
+    """The controller reads and writes the scale. Without metrics it keeps the number of replicas within its bounds."""
+    await clients.filled()
+    target = {"apiVersion": SANDBOX_WARM_POOL.api_version, "kind": SANDBOX_WARM_POOL.kind, "name": POOL}
+    bounds = {"minReplicas": SIZE + 2, "maxReplicas": SIZE + 4}
+    spec = {"scaleTargetRef": target, **bounds, "metrics": [CPU]}
+    await client.create(AUTOSCALER, new(AUTOSCALER, POOL, spec=spec), clients.namespace)
+
+    async def scaled(size: int) -> None:
+        async def has_size() -> bool:
+            pool = await client.get(SANDBOX_WARM_POOL, POOL, clients.namespace)
+            found = await client.get(AUTOSCALER, POOL, clients.namespace)
+            conditions = {each["type"]: each for each in (found.get("status") or {}).get("conditions") or ()}
+            able = conditions.get("AbleToScale", {})
+            return (
+                (able.get("status"), able.get("reason")) == ("True", "SucceededGetScale")
+                and found["status"].get("currentReplicas") == size
+                and pool["spec"]["replicas"] == size
+                and (pool.get("status") or {}).get("readyReplicas") == size
+            )
+
+        await until(has_size, within=_TIMEOUT)
+
+    await scaled(SIZE + 2)
+    lower = MergePatch({"spec": {"minReplicas": 1, "maxReplicas": SIZE}})
+    await client.patch(AUTOSCALER, POOL, lower, clients.namespace)
+    await scaled(SIZE)
+    scale = await client.get(SANDBOX_WARM_POOL, POOL, clients.namespace, subresource="scale")
+    pods = await client.list(POD, clients.namespace, label_selector=scale["status"]["selector"])
+    assert len(pods["items"]) == SIZE, "what it would count the metrics of"
+    await client.delete(AUTOSCALER, POOL, clients.namespace)
 
 
 async def test_claim_gets_a_warm_sandbox_and_its_deletion_leaves_nothing(

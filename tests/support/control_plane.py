@@ -41,6 +41,8 @@ NODE_CONTROLLERS: Final = (
     "persistentvolume-protection-controller",
     "persistentvolumeclaim-protection-controller",
 )
+#: Scales what a HorizontalPodAutoscaler names, without metrics.
+AUTOSCALER: Final = "horizontal-pod-autoscaler-controller"
 
 
 def kubelet_flags(authority: Authority) -> tuple[str, ...]:
@@ -278,6 +280,7 @@ class ControlPlane(Rig):
             # Tests create and delete hundreds of objects; the default of 20 requests per second would slow them down.
             "--kube-api-qps=500",
             "--kube-api-burst=1000",
+            *(("--horizontal-pod-autoscaler-sync-period=1s",) if AUTOSCALER in self.controllers else ()),
         ]
 
     # Readiness
