@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,9 +18,11 @@ import pytest
 from sandpool.bench.child_process import Component
 from sandpool.engine.clock import SystemClock
 from sandpool.explain.audit import Audit, request_of_kubernetes
+from sandpool.install import names
 from sandpool.node.simulated import SimulatedNode
 from sandpool.server.serving.pki import Authority
-from tests.on_kubernetes.test_outages import BURST, SHORT, burst, tcp_proxy, through
+from sandpool.testing.waiting import until
+from tests.on_kubernetes.test_outages import BURST, LONG, SHORT, burst, nothing, past, starved, tcp_proxy, through
 from tests.support.aggregated_backend import ACCOUNT
 from tests.support.aggregated_cluster import AggregatedApi
 from tests.support.api_access import HttpEndpoint
@@ -139,6 +143,71 @@ async def test_claims_are_served_when_connections_are_cut_in_a_burst(
         await burst(clients, cut)
         assert proxy.passages > passages + BURST // 3, "new connections were made"
         assert deployed.restarts == 0
+
+
+async def test_compacted_history_causes_a_relist_of_pods(cluster: Cluster, api: AggregatedApi, tmp_path: Path) -> None:
+    """The process hears nothing of pods while claims come, and kube-apiserver forgets what it would have told it: 410.
+    Our kinds are in the process, which never lists them there."""
+    plane, audit = cluster.plane, cluster.audit
+    async with (
+        tcp_proxy(cluster) as proxy,
+        DeployedApi(cluster, tmp_path, api, server=through(proxy), options=LONG) as deployed,
+        users_of(deployed) as clients,
+    ):
+        proxy.hold()
+        await clients.claim(f"a-{number}" for number in range(BURST))
+        plane.compact()
+        plane.restart(plane.apiserver)
+        asked = len(audit)
+        proxy.open()
+        await clients.served(BURST)
+        await clients.filled()
+        await clients.check()
+        assert "too old resource version" in deployed.said()
+
+        def listed() -> set[str]:
+            return {each.resource for each in audit.requests(since=asked, user=ACCOUNT) if each.verb == "list"}
+
+        async def is_listed() -> bool:
+            return "pods" in listed()
+
+        await until(is_listed)
+        assert not {"sandboxclaims", "sandboxes", "sandboxwarmpools", "sandboxtemplates"} & listed()
+        assert deployed.restarts == 0
+
+
+async def test_claims_are_served_when_kube_apiserver_rejects_most_requests(
+    cluster: Cluster, api: AggregatedApi, tmp_path: Path
+) -> None:
+    """kube-apiserver answers the process 429 beyond a handful of concurrent requests. It keeps its lease."""
+    async with DeployedApi(cluster, tmp_path, api, options=LONG) as deployed, users_of(deployed) as clients:
+        asked = len(cluster.audit)
+        async with starved(cluster.client, names.APISERVER):
+            await burst(clients, nothing)
+        refused = Counter(each.code for each in cluster.audit.requests(since=asked, user=ACCOUNT))[429]
+        assert refused > BURST, "the storm was one"
+        assert deployed.restarts == 0
+
+
+async def test_claims_are_served_when_etcd_stops_for_30_seconds(
+    cluster: Cluster, api: AggregatedApi, tmp_path: Path
+) -> None:
+    """Longer than the lease: the process cannot renew it, ends, and serves again when it has it again."""
+    plane = cluster.plane
+    async with DeployedApi(cluster, tmp_path, api) as deployed, users_of(deployed) as clients:
+
+        async def stop() -> None:
+            mark, end = deployed.mark(), time.monotonic() + 30
+            plane.etcd.pause()
+            try:
+                await clients.eventually(lambda: past(end))
+            finally:
+                plane.etcd.resume()
+            await deployed.leading(mark)
+
+        await burst(clients, stop)
+        assert "lost the leader lease" in deployed.said()
+        assert deployed.restarts >= 1
 
 
 async def test_copy_on_another_volume_never_serves(cluster: Cluster, api: AggregatedApi, tmp_path: Path) -> None:

@@ -156,8 +156,8 @@ async def test_claims_are_served_when_the_api_rejects_most_requests(
         await clients.filled()
         asked = len(cluster.audit)
 
-        async with _starved(cluster.client, names.CONTROLLER):
-            await burst(clients, _nothing)
+        async with starved(cluster.client, names.CONTROLLER):
+            await burst(clients, nothing)
         refused = Counter(each.code for each in cluster.audit.requests(since=asked))[429]
         assert refused > BURST, "the storm was one"
         assert deployed.restarts == 0
@@ -177,7 +177,7 @@ async def test_claims_are_served_when_etcd_stops_for_30_seconds(
             mark, end = deployed.mark(), time.monotonic() + 30
             plane.etcd.pause()
             try:
-                await clients.eventually(lambda: _past(end))
+                await clients.eventually(lambda: past(end))
             finally:
                 plane.etcd.resume()
             await deployed.leading(mark)
@@ -188,12 +188,12 @@ async def test_claims_are_served_when_etcd_stops_for_30_seconds(
         await clients.leave()
 
 
-async def _nothing() -> None:
+async def nothing() -> None:
     pass
 
 
 @asynccontextmanager
-async def _starved(client: Client, account: str) -> AsyncIterator[None]:
+async def starved(client: Client, account: str) -> AsyncIterator[None]:
     """A service account gets one share of what the API can do at a time, and what is more is refused."""
     limited = {
         "nominalConcurrencyShares": 1,
@@ -218,7 +218,7 @@ async def _starved(client: Client, account: str) -> AsyncIterator[None]:
         await client.delete(_LEVEL, "starved")
 
 
-async def _past(end: float) -> bool:
+async def past(end: float) -> bool:
     return time.monotonic() > end
 
 
