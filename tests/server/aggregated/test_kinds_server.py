@@ -18,7 +18,7 @@ from sandpool.server.aggregated.kinds_server import GROUPS, KindsServer
 from sandpool.server.store.journal import Journal
 from sandpool.server.store.store import Store
 from sandpool.testing.objects import new, pod_template
-from sandpool.testing.waiting import until
+from sandpool.testing.waiting import take, until
 from tests.support.api_objects import owner_reference
 
 ACTIVE: Object = {"status": {"phase": "Active"}}
@@ -90,6 +90,21 @@ async def test_create_needs_an_active_namespace_of_the_other_api(client: Client)
         await client.create(SANDBOX, sandbox("a"), "ending")
     with pytest.raises(NotFound, match='namespaces "other" not found'):
         await client.patch(SANDBOX, "a", ApplyPatch(sandbox("a")), "other")
+
+
+async def test_watch_from_the_list_of_an_empty_store_misses_nothing(tmp_path: Path) -> None:
+    """Its version is not "0", which means any version: the watch would begin with the objects of that moment."""
+    await closed(await opened(tmp_path))
+    server = await opened(tmp_path)
+    client = Client(server.transport("test"))
+    version = (await client.list(SANDBOX, "ns"))["metadata"]["resourceVersion"]
+    assert version == "1"
+    await client.create(SANDBOX, sandbox("a"), "ns")
+    await client.delete(SANDBOX, "a", "ns")
+    events = await take(client.watch(SANDBOX, "ns", resource_version=version), 2)
+    assert [event.type for event in events] == ["ADDED", "DELETED"]
+    assert int(events[0].object["metadata"]["resourceVersion"]) > 1
+    await closed(server)
 
 
 async def test_dependents_of_our_own_kinds_are_collected(server: KindsServer, client: Client) -> None:

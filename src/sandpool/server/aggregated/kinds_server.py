@@ -81,6 +81,7 @@ class KindsServer:
         self._collecting: asyncio.Task[None] | None = None
 
     async def start(self, *, collecting: bool = True) -> None:
+        self.store.ensure_revision()
         self.collector.start()
         self.store.observe(self._notice)
         if collecting:

@@ -232,6 +232,12 @@ class Store:
         for resource in self.resources():
             self.compact(resource)
 
+    def ensure_revision(self) -> None:
+        """Give a store that was never written the revision 1. A list must not have the version "0": a watch from there
+        begins with the objects of that moment, and misses what was deleted since the list."""
+        if not self._head_revision:
+            self.revision = self._head_revision = 1
+
     def expire_watches(self) -> None:
         """End all watches with the error that makes a client list again."""
         for resource_store in self._resource_stores.values():
