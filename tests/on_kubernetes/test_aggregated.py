@@ -51,7 +51,7 @@ from tests.support.api_access import HttpEndpoint
 from tests.support.api_objects import owner_reference
 from tests.support.assets import Assets
 from tests.support.cluster_collector import collected_something, is_gone
-from tests.support.control_plane import ControlPlane, aggregation_flags
+from tests.support.control_plane import AUTOSCALER, ControlPlane, aggregation_flags
 from tests.support.kubectl import OLDEST_MINOR, Kubectl, find_kubectls
 from tests.support.permissions import use_of
 from tests.support.persistent_clients import POOL, PersistentClients

@@ -82,10 +82,10 @@ async def test_users_take_turns(worker: OffloadWorker) -> None:
 
 
 async def test_cancelled_work_gives_its_turn_to_the_next(worker: OffloadWorker) -> None:
-    gate = threading.Event()
-    closed = threading.Event()
+    gate, begun, closed = threading.Event(), threading.Event(), threading.Event()
 
     async def work() -> None:
+        begun.set()
         gate.wait(20)
         try:
             await rejoin_loop()
@@ -96,6 +96,7 @@ async def test_cancelled_work_gives_its_turn_to_the_next(worker: OffloadWorker) 
     await asyncio.sleep(0)
     waiting = asyncio.ensure_future(worker.call("a", lambda: None))
     await asyncio.sleep(0)
+    begun.wait()  # work that has not begun has nothing to close
     running.cancel()
     waiting.cancel()
     await asyncio.gather(running, waiting, return_exceptions=True)
