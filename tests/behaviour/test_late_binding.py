@@ -320,6 +320,25 @@ async def test_restarted_sandbox_is_bound_again_before_its_claim_is_ready(world:
     assert len(world.binder.deliveries) == 2
 
 
+async def test_resumed_sandbox_is_bound_again_also_within_the_second(world: World) -> None:
+    """The times of conditions have whole seconds, so the times of both runs can be the same."""
+    await template(world)
+    await world.pool(1)
+    await world.claim("mine", env=ENV)
+    box = await served(world)
+    before = await world.get(POD, box["metadata"]["name"])
+    await world.patch(SANDBOX, box["metadata"]["name"], {"spec": {"operatingMode": "Suspended"}})
+    await world.until(lambda: gone(world, before))
+    await world.patch(SANDBOX, box["metadata"]["name"], {"spec": {"operatingMode": "Running"}})
+    box = await served(world)
+    assert (await world.get(POD, box["metadata"]["name"]))["metadata"]["uid"] != before["metadata"]["uid"]
+    assert await given(world, box) == VALUES
+
+
+async def gone(world: World, pod: SharedObject) -> bool:
+    return not await world.exists(POD, pod["metadata"]["name"])
+
+
 async def test_used_sandbox_that_does_not_acknowledge_is_kept_and_asked_again(world: World) -> None:
     await template(world)
     await world.pool(1)

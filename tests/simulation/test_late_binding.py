@@ -42,7 +42,7 @@ def test_variables_are_delivered_once_to_the_sandbox_of_their_claim(first: int) 
 
 
 def nothing_is_handed_over(patch: Patch) -> None:
-    patch.setattr(late_binding, "due", lambda claim, sandbox, bound: None)
+    patch.setattr(late_binding, "due", lambda claim, sandbox, pod, bound: None)
 
 
 def failures_are_ignored(patch: Patch) -> None:
@@ -59,8 +59,8 @@ def restarted_sandboxes_stay_bound(patch: Patch) -> None:
     """What a sandbox has taken is believed to outlive its processes."""
     original = late_binding.due
 
-    def due(claim: Any, sandbox: Any, bound: Any) -> Any:
-        return None if bound is not None or claim.ready else original(claim, sandbox, bound)
+    def due(claim: Any, sandbox: Any, pod: Any, bound: Any) -> Any:
+        return None if bound is not None or claim.ready else original(claim, sandbox, pod, bound)
 
     patch.setattr(late_binding, "due", due)
 

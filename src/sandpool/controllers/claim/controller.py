@@ -402,14 +402,14 @@ class ClaimController:
     async def _bind(self, state: ClaimState, observed: Observed, sandbox: SandboxView) -> BindingOutcome | None:
         """Hand the claim's variables to its warm sandbox, if that has yet to be done. Returns a failure."""
         claim = observed.claim
-        if (incarnation := late_binding.due(claim, sandbox, state.bound)) is None:
+        if (incarnation := late_binding.due(claim, sandbox, self._pod_of(sandbox), state.bound)) is None:
             return None
         if sandbox.deleting:
             return late_binding.not_possible("the sandbox is being deleted")
         if refusal := handover_refusal(observed, sandbox):
             return late_binding.not_possible(refusal)
         try:
-            await within(self.clock, self.options.binding_timeout, self._hand_over(claim, sandbox))
+            pod = await within(self.clock, self.options.binding_timeout, self._hand_over(claim, sandbox))
         except TimeoutError:
             seconds = f"{self.options.binding_timeout:g} s"
             return BindingOutcome(False, BINDING_TIMED_OUT, f"the sandbox did not answer within {seconds}")
@@ -419,24 +419,28 @@ class ClaimController:
             return BindingOutcome(False, BINDING_UNAVAILABLE, f"nothing in the sandbox takes them: {error}")
         except BindingRefused as error:
             return BindingOutcome(False, BINDING_REFUSED, f"the sandbox did not take them: {error}")
-        state.bound, state.binding = incarnation, late_binding.acknowledged(claim)
+        state.bound, state.binding = incarnation._replace(pod=pod.uid), late_binding.acknowledged(claim)
         return None
 
-    async def _hand_over(self, claim: ClaimView, sandbox: SandboxView) -> None:
-        """Ask until the sandbox acknowledges. An answer that is lost may have been an acknowledgement, and a sandbox
-        that takes no variables yet may still be starting."""
+    def _pod_of(self, sandbox: SandboxView) -> PodView | None:
+        pod = self.caches.pods.get(Key(sandbox.namespace, sandbox.pod_name))
+        # A pod of this name may be another user's.
+        return None if pod is None or pod.deleting or not pod.controlled_by(sandbox) else pod
+
+    async def _hand_over(self, claim: ClaimView, sandbox: SandboxView) -> PodView:
+        """Ask until the sandbox acknowledges, and return its pod. An answer that is lost may have been an
+        acknowledgement, and a sandbox that takes no variables yet may still be starting."""
         if self.binder is None:
             raise BindingUnavailable("this controller cannot connect to sandboxes")
         patient_until = self.clock.monotonic() + _UNAVAILABLE_SECONDS
         pauses: Backoff[None] = Backoff(self._rng, first=0.02, longest=0.5)
         while True:
             try:
-                pod = self.caches.pods.get(Key(sandbox.namespace, sandbox.pod_name))
-                # A pod of this name may be another user's.
-                if pod is None or pod.deleting or not pod.controlled_by(sandbox):
+                pod = self._pod_of(sandbox)
+                if pod is None:
                     raise BindingUnavailable("it has no pod")
                 await self.binder.bind(BindRequest(_reference(pod), claim.uid, late_binding.values(claim)))
-                return
+                return pod
             except BindingForbidden:
                 raise
             except BindingUnavailable:

@@ -9,10 +9,10 @@ have acknowledged the variables before the claim is Ready. So whichever process 
 objects alone that it has to ask, and asking again is harmless: sandboxd acknowledges the same claim every time.
 
 **Once per incarnation.** A sandbox that lost its processes has lost the variables, too. ``due`` therefore compares the
-incarnation that was bound with the present one: the time of its last transition to Ready, and that of its last loss of
-state. A claim whose status is Ready for the same incarnation has been bound, so a successor does not ask for every
-claim. Every incarnation is given only what the template allows then: the claim or the template may have changed since
-(``plan.handover_refusal``).
+incarnation that was bound with the present one: its pod, the time of its last transition to Ready, and that of its last
+loss of state. The times have whole seconds, in which a sandbox can be suspended and resumed. A claim whose status is
+Ready for the same incarnation has been bound, so a successor does not ask for every claim. Every incarnation is given
+only what the template allows then: the claim or the template may have changed since (``plan.handover_refusal``).
 
 **Failure.** If the claim was never Ready, the sandbox is deleted, because variables may have reached it, and the claim
 gets a sandbox of its own. The condition EnvironmentBound says why, and keeps later reconciles from trying again. If the
@@ -37,7 +37,7 @@ from sandpool.api.conditions import (
     environment_bound_message,
 )
 from sandpool.api.resource import Key
-from sandpool.api.views import ClaimView, SandboxView, TemplateView
+from sandpool.api.views import ClaimView, PodView, SandboxView, TemplateView
 from sandpool.engine.clock import Clock
 
 #: Longest variable and longest sum of all, in bytes. The kernel refuses longer ones at every command.
@@ -51,8 +51,14 @@ class SandboxIncarnation(NamedTuple):
     """One set of processes of a sandbox, from one transition to Ready or loss of state to the next."""
 
     sandbox: str  # UID
+    pod: str  # UID; empty if the cache does not have the pod
     ready_since: str
     lost_at: str
+
+    def is_after(self, bound: SandboxIncarnation) -> bool:
+        """Whether this one has processes that the bound one, of the same sandbox, did not have."""
+        is_another_pod = self.pod not in ("", bound.pod)
+        return is_another_pod or (self.ready_since, self.lost_at) != (bound.ready_since, bound.lost_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,25 +109,26 @@ def values(claim: ClaimView) -> Mapping[str, str]:
     return {variable["name"]: variable["value"] for variable in claim.env}
 
 
-def due(claim: ClaimView, sandbox: SandboxView, bound: SandboxIncarnation | None) -> SandboxIncarnation | None:
-    """The incarnation of the claim's sandbox that has yet to be bound.
+def due(
+    claim: ClaimView, sandbox: SandboxView, pod: PodView | None, bound: SandboxIncarnation | None
+) -> SandboxIncarnation | None:
+    """The incarnation of the claim's sandbox, and of its ``pod``, that has yet to be bound.
 
     None if it is bound, or not late-bound, or not ready. ``bound`` is the incarnation that this process has bound last.
     """
     if sandbox.annotations.get(labels.LATE_BOUND) != "true" or not sandbox.ready:
         return None
-    incarnation = incarnation_of(sandbox)
+    incarnation = incarnation_of(sandbox, pod)
     if bound is not None and bound.sandbox == sandbox.uid:
-        return None if bound == incarnation else incarnation
-    is_reported = (
-        claim.ready and claim.sandbox_name == sandbox.name and _times(claim) == (incarnation[1], incarnation[2])
-    )
+        return incarnation if incarnation.is_after(bound) else None
+    times = (incarnation.ready_since, incarnation.lost_at)
+    is_reported = claim.ready and claim.sandbox_name == sandbox.name and _times(claim) == times
     return None if is_reported else incarnation
 
 
-def incarnation_of(sandbox: SandboxView) -> SandboxIncarnation:
+def incarnation_of(sandbox: SandboxView, pod: PodView | None) -> SandboxIncarnation:
     ready, lost = sandbox.status.condition(READY), sandbox.status.condition(STATE_LOST)
-    return SandboxIncarnation(sandbox.uid, _since(ready), _since(lost))
+    return SandboxIncarnation(sandbox.uid, "" if pod is None else pod.uid, _since(ready), _since(lost))
 
 
 def _times(claim: ClaimView) -> tuple[str, str]:
