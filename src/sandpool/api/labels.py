@@ -87,7 +87,8 @@ MAX_WARM_SANDBOXES: Final = "sandpool.dev/max-warm-sandboxes"
 #: On SandboxTemplate: "true" lets a claim with variables have a warm sandbox, to which they are handed before the claim
 #: is Ready. Processes that the template starts do not see them.
 LATE_BINDING: Final = "sandpool.dev/late-binding"
-#: On Sandbox: "true" if the variables of its claim are handed over and are not in its pod.
+#: On Sandbox, and on pods that are created for it later: "true" if the variables of its claim are handed over and are
+#: not in its pod.
 LATE_BOUND: Final = "sandpool.dev/late-bound"
 #: With the storage ``aggregated``. On the leader lease: the volume of the sandboxes, and how far it was written. On a
 #: Pod, Service or PVC: the volume, and its revision when the object was created.

@@ -13,7 +13,6 @@ import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Final
 
 from sandpool.api.resource import Object, SharedObject
@@ -23,6 +22,7 @@ from sandpool.node.agent import NodeAgent
 from sandpool.node.descriptors import readable, writable
 from sandpool.node.logs.manager import LogManager
 from sandpool.node.logs.reader import LogOptions
+from sandpool.node.pods.binding import NotBound
 from sandpool.node.pods.worker import PodWorker
 from sandpool.node.runtimes import stdin_once
 from sandpool.node.runtimes.runtime import Command, Container, NoSuchCommand, Process, RuntimeFailure, Stdio
@@ -119,7 +119,11 @@ class NodePodAccess:
 
     async def _dial(self, worker: PodWorker, pod: SharedObject, port: int) -> socket.socket:
         if port == late_binding.PORT:
-            return await worker.binding.connection(worker.first_run, partial(self._dial_loopback, pod, port))
+            return await worker.binding.connection(worker.first_run, worker.dial_sandboxd)
+        try:
+            await worker.variables()  # what the program behind the port starts has them
+        except NotBound as error:
+            raise PodAccessError(str(error)) from error
         # First as a process of the pod would, so that ports of its loopback interface can be forwarded too.
         try:
             return await self._dial_loopback(pod, port)
@@ -130,11 +134,12 @@ class NodePodAccess:
         return await self.agent.parts.network.dial(pod["metadata"]["uid"], port, "127.0.0.1")
 
     async def _variables(self, pod: SharedObject, container: str) -> Mapping[str, str]:
-        """The variables of the pod's claim. Only its first container has them, as a claim's variables do by default."""
+        """The variables of the pod's claim. Only its first container has them, as a claim's variables do by default.
+        Raises ``NotBound``."""
         worker = self._worker(pod)
         if container != worker.first_container:
             return {}
-        return await worker.binding.values(worker.first_run, partial(self._dial_loopback, pod, late_binding.PORT))
+        return await worker.variables()
 
     def logs(self, pod: SharedObject, query: LogQuery) -> AsyncIterator[bytes]:
         worker = self._worker(pod)

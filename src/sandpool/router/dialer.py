@@ -7,6 +7,7 @@ import socket
 
 from sandpool.kube.pod_access import PodAsleep
 from sandpool.node.agent import NodeAgent
+from sandpool.node.pods.binding import NotBound
 from sandpool.node.sleep.suspension import sandbox_of
 from sandpool.router.broker import not_here
 from sandpool.router.targets import SandboxAsleep, Target
@@ -48,4 +49,8 @@ class NodeDialer:
                 if owner is None:
                     raise not_here(target.pod) from error
                 raise SandboxAsleep(*owner) from error
+            try:
+                await worker.variables()  # what the program behind the port starts has them
+            except NotBound as error:
+                raise TimeoutError(f"pod {target.pod}: {error}") from error
             return await self.agent.parts.network.dial(target.uid, port)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
-from sandpool.api.labels import ASLEEP_SINCE, is_reserved_annotation, is_reserved_label
+from sandpool.api.labels import ASLEEP_SINCE, LATE_BOUND, is_reserved_annotation, is_reserved_label
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import PodView, SandboxView, controller_reference
@@ -371,6 +371,17 @@ def test_new_pod_has_the_metadata_of_the_template_and_lists_their_keys() -> None
         "annotations": {"note": "3", LABELS: "a,b", ANNOTATIONS: "note"},
         "ownerReferences": [controller_reference(SANDBOX, SandboxView.from_object(sandbox))],
     }
+
+
+@pytest.mark.parametrize(
+    ("owner", "mark", "expected"),
+    [(SANDBOX_CLAIM, "true", True), (SANDBOX_CLAIM, "false", False), (SANDBOX_WARM_POOL, "true", False)],
+)
+def test_new_pod_of_a_late_bound_sandbox_is_marked(owner: ResourceType, mark: str, expected: bool) -> None:
+    """A user's mark on a sandbox that no claim has would keep its commands waiting."""
+    sandbox = labelled_box(owner=owner)
+    sandbox["metadata"]["annotations"] = {LATE_BOUND: mark}
+    assert new(sandbox).get("annotations", {}) == ({LATE_BOUND: "true"} if expected else {})
 
 
 def test_new_pod_has_no_empty_key_lists() -> None:

@@ -12,7 +12,7 @@ import pytest
 from sandpool.api.resource import Object
 from sandpool.kube.byte_stream import AsyncioByteStream
 from sandpool.kube.late_binding import exchange
-from sandpool.node.pods.binding import PodBinding
+from sandpool.node.pods.binding import NotBound, PodBinding
 from sandpool.sandboxd import binding
 
 
@@ -116,15 +116,40 @@ def _only_file(directory: Path) -> tuple[str, int]:
     return path.read_text(), path.stat().st_mode
 
 
-async def test_restarted_container_is_not_bound_and_can_be_bound_again(tmp_path: Path, inside: Inside) -> None:
+async def test_commands_in_a_restarted_container_wait_until_it_is_bound_again(tmp_path: Path, inside: Inside) -> None:
     pod = PodBinding(tmp_path, "u1")
     await ask(pod, inside, request({"A": "1"}))
     inside.stop()
     inside.start()
-    assert await pod.values("run-2", inside.connect) == {}
+    command = asyncio.create_task(pod.values("run-2", inside.connect))
+    await asyncio.sleep(0)
     assert await ask(pod, inside, request({"A": "1"}), "run-2") == {"claim": "claim-1", "first": True}
-    assert await pod.values("run-2", inside.connect) == {"A": "1"}
+    assert await command == await pod.values("run-2", inside.connect) == {"A": "1"}
     assert await PodBinding(tmp_path, "u1").values("run-2", inside.connect) == {"A": "1"}
+
+
+async def test_commands_of_a_pod_that_a_claim_will_bind_wait_for_it(tmp_path: Path, inside: Inside) -> None:
+    pod = PodBinding(tmp_path, "u1", expected=True)
+    commands = [asyncio.create_task(pod.values("run-1", inside.connect)) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert (await ask(pod, inside, request({"A": "1"}, pod="u0")))["error"] == "WrongPod"
+    assert not any(command.done() for command in commands)
+    await ask(pod, inside, request({"A": "1"}))
+    assert await asyncio.gather(*commands) == [{"A": "1"}] * 3
+
+
+async def test_commands_fail_if_the_claim_does_not_bind_the_pod_in_time(tmp_path: Path, inside: Inside) -> None:
+    pod = PodBinding(tmp_path, "u1", expected=True, patience=0.01)
+    with pytest.raises(NotBound, match=r"not handed over within 0.01 s; the condition Ready of the claim says why"):
+        await pod.values("run-1", inside.connect)
+    await ask(pod, inside, request({"A": "1"}))
+    assert await pod.values("run-1", inside.connect) == {"A": "1"}
+
+
+async def test_next_agent_waits_for_a_restarted_container_to_be_bound(tmp_path: Path, inside: Inside) -> None:
+    await ask(PodBinding(tmp_path, "u1"), inside, request({"A": "1"}))
+    with pytest.raises(NotBound):
+        await PodBinding(tmp_path, "u1", patience=0.01).values("run-2", inside.connect)
 
 
 async def test_commands_run_without_the_variables_if_sandboxd_is_gone(tmp_path: Path, inside: Inside) -> None:

@@ -36,7 +36,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sandpool.api import labels
-from sandpool.api.kinds import EXTENSIONS_GROUP, POD, SANDBOX, SANDBOX_WARM_POOL
+from sandpool.api.kinds import EXTENSIONS_GROUP, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, SharedObject
 from sandpool.api.small_requests import requests_within
 from sandpool.api.views import PodView, SandboxView, adopted_by, controller_reference
@@ -163,6 +163,8 @@ def new_metadata(sandbox: SandboxView) -> Object:
         labels.PROPAGATED_ANNOTATIONS: author.listed_annotations,
     }
     annotations = {**author.annotations, **{key: value for key, value in lists.items() if value}}
+    if _is_late_bound(sandbox):
+        annotations[labels.LATE_BOUND] = "true"  # its clients wait for the variables
     metadata: Object = {
         "name": sandbox.name,
         "namespace": sandbox.namespace,
@@ -256,6 +258,12 @@ def _extension_labels(sandbox: SandboxView) -> dict[str, str | None]:
         labels.WARM_POOL: (sandbox.labels.get(labels.WARM_POOL) or None) if pooled else None,
         labels.TEMPLATE_REF_HASH: (sandbox.labels.get(labels.TEMPLATE_REF_HASH) or None) if extended else None,
     }
+
+
+def _is_late_bound(sandbox: SandboxView) -> bool:
+    """Whether its claim hands its variables to each of its pods."""
+    claimed = sandbox.owner is not None and sandbox.owner.type is SANDBOX_CLAIM
+    return claimed and sandbox.annotations.get(labels.LATE_BOUND) == "true"
 
 
 def _pool_annotations(sandbox: SandboxView) -> dict[str, str]:

@@ -5,6 +5,9 @@ sandboxd in the pod takes the variables (see ``sandpool.sandboxd.binding``), and
 own pod access. It checks that the pod is the one that is meant, lets sandboxd decide, and remembers what sandboxd has
 acknowledged.
 
+A pod that was created for a late-bound sandbox because the sandbox was resumed, and a container that was restarted, are
+bound by the controller soon. Their clients wait for that, so that no command runs without the variables.
+
 The values are kept in memory only. A file in the pod's directory, which only root can read, has a key with which the
 next agent recalls them from sandboxd. Values belong to one run of the container: a restarted container is not bound,
 and the controller binds it again.
@@ -27,12 +30,15 @@ import msgspec
 from sandpool.api.resource import Object
 from sandpool.kube.byte_stream import AsyncioByteStream
 from sandpool.kube.late_binding import LineStream, decode, exchange, read_line
+from sandpool.node.runtimes.runtime import RuntimeFailure
 
 _log = logging.getLogger(__name__)
 
 _FILE: Final = "binding.json"
 #: Seconds within which sandboxd must answer.
 _SECONDS: Final = 5.0
+#: Seconds that clients wait for a run to be bound: two attempts of the controller.
+PATIENCE: Final = 10.0
 
 #: Connects to sandboxd's port for bindings on the loopback interface of the pod. Raises ``OSError``.
 Connect = Callable[[], Awaitable[socket.socket]]
@@ -45,23 +51,52 @@ class _Key(msgspec.Struct):
     key: str
 
 
-class PodBinding:
-    """``run`` arguments identify the current run of the container in which sandboxd is."""
+class NotBound(RuntimeFailure):
+    """The variables of the claim have not been handed to the pod."""
 
-    def __init__(self, directory: Path, uid: str) -> None:
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"the variables of its claim were not handed over within {seconds:g} s; the condition Ready of the claim"
+            " says why"
+        )
+
+
+class PodBinding:
+    """``run`` arguments identify the current run of the container in which sandboxd is. ``expected`` says that the
+    controller will bind the pod."""
+
+    def __init__(self, directory: Path, uid: str, *, expected: bool = False, patience: float = PATIENCE) -> None:
         self.uid = uid
+        self.expected = expected
+        self.patience = patience
         self._path = directory / _FILE
         self._run: str | None = None  # of ``_values``; None before the first question
-        self._values: Mapping[str, str] = {}
+        self._values: Mapping[str, str] | None = None  # None: no claim has bound this run
+        self._acknowledged = asyncio.Event()  # set, and replaced, by each acknowledgement
         self._recalling = asyncio.Lock()
         self._serving: set[asyncio.Task[None]] = set()
 
     async def values(self, run: str, connect: Connect) -> Mapping[str, str]:
-        """The variables of the claim; empty if none has bound this run."""
+        """The variables of the claim; empty if no claim binds the pod. Waits for a claim that will. Raises
+        ``NotBound``."""
+        values = await self._known(run, connect)
+        if values is None and self.expected:
+            try:
+                async with asyncio.timeout(self.patience):
+                    while (values := await self._known(run, connect)) is None:
+                        await self._acknowledged.wait()
+            except TimeoutError:
+                raise NotBound(self.patience) from None
+        return values or {}
+
+    async def _known(self, run: str, connect: Connect) -> Mapping[str, str] | None:
+        """The variables of a run; None if no claim has bound it."""
         if self._run != run:
             async with self._recalling:
                 if self._run != run:
-                    self._values, self._run = await self._recalled(run, connect), run
+                    recalled = await self._recalled(run, connect)
+                    if self._run != run:  # no claim has bound it meanwhile
+                        self._values, self._run = recalled, run
         return self._values
 
     async def connection(self, run: str, connect: Connect) -> socket.socket:
@@ -102,17 +137,22 @@ class PodBinding:
                 self._values, self._run = _variables(request.get("values")), run
             else:  # the values of the first request stay
                 self._run = None
+            self._acknowledged.set()
+            self._acknowledged = asyncio.Event()
         return answer
 
-    async def _recalled(self, run: str, connect: Connect) -> Mapping[str, str]:
+    async def _recalled(self, run: str, connect: Connect) -> Mapping[str, str] | None:
+        """What sandboxd has of the claim's variables; None if no claim has bound this run."""
         known = self._read()
         if known is None or known.run != run:
-            return {}
+            self.expected = self.expected or known is not None  # an earlier run was bound
+            return None
         stream: AsyncioByteStream | None = None
         try:
             async with asyncio.timeout(_SECONDS):
                 stream = AsyncioByteStream(*await asyncio.open_connection(sock=await connect()))
-                return _variables((await exchange(stream, {"recall": known.key})).get("values"))
+                answer = await exchange(stream, {"recall": known.key})
+                return None if "error" in answer else _variables(answer.get("values"))
         except (OSError, TimeoutError) as error:
             _log.warning("commands in pod %s run without the variables of its claim: %s", self.uid, error)
             return {}
@@ -125,6 +165,7 @@ class PodBinding:
         known = self._read()
         if known is not None and known.run == run:
             return known.key
+        self.expected = self.expected or known is not None
         key = _Key(run, secrets.token_hex(16))
         draft = self._path.with_name(f".{_FILE}")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Final
 
 from sandpool.api.kinds import POD
-from sandpool.api.labels import WARM_POOL
+from sandpool.api.labels import LATE_BOUND, WARM_POOL
 from sandpool.api.resource import Key, Object, SharedObject
 from sandpool.api.sleep import AWAKE, SleepSettings, read_sleep_settings
 from sandpool.api.views.times import parse_time
@@ -130,6 +130,11 @@ class Pod:
     def is_warm(self) -> bool:
         """Whether a warm pool owns its sandbox, so no client waits for it."""
         return bool((self.object["metadata"].get("labels") or {}).get(WARM_POOL))
+
+    @property
+    def is_late_bound(self) -> bool:
+        """Whether a claim hands its variables to each run of its first container."""
+        return (self.object["metadata"].get("annotations") or {}).get(LATE_BOUND) == "true"
 
     @property
     def every(self) -> tuple[Container, ...]:

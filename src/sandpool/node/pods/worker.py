@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+import socket
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -17,6 +18,7 @@ from typing import Any, Final
 from sandpool.api.events import EventSpec
 from sandpool.api.resource import SharedObject
 from sandpool.engine.clock import within
+from sandpool.kube import late_binding
 from sandpool.kube.errors import ApiError
 from sandpool.node.pods import events
 from sandpool.node.pods.actions import (
@@ -61,7 +63,7 @@ class PodWorker:
         self.state = state
         self.context = context
         self.resources = PodResources(context, state.pod)
-        self.binding = PodBinding(self.resources.directory, state.pod.uid)
+        self.binding = PodBinding(self.resources.directory, state.pod.uid, expected=state.pod.is_late_bound)
         self.clients = ClientActivity(context.clock)
         self.prober = Prober(state.pod.uid, context.network, context.clock)
         self.stopped = asyncio.Event()  # no container runs and all resources are released
@@ -79,6 +81,14 @@ class PodWorker:
     def first_run(self) -> str:
         """Identifies the current or last run of the first container."""
         return self.state[self.first_container].container_id
+
+    async def variables(self) -> Mapping[str, str]:
+        """The variables that a claim hands to the pod, once it has. Raises ``NotBound``."""
+        return await self.binding.values(self.first_run, self.dial_sandboxd)
+
+    async def dial_sandboxd(self) -> socket.socket:
+        """Connect to the port at which sandboxd takes variables. Raises ``OSError``."""
+        return await self.context.network.dial(self.state.pod.uid, late_binding.PORT, "127.0.0.1")
 
     # -- observations from outside ---------------------------------------------------------------------------------
 
