@@ -41,11 +41,33 @@ class Rig:
         assert found.asleep
         return found.object
 
+    async def token_by_command(self, name: str) -> str:
+        done = await self.service.commands.run(await self.service.sandboxes.find(name), Command("echo $TOKEN"))
+        return done.stdout.decode().strip()
+
+    async def token_by_request(self, name: str) -> str:
+        sandbox = (await self.service.sandboxes.find(name)).name
+        return await _execute(self.router, {"X-Sandbox-ID": sandbox})
+
+    async def token_by_forwarded_port(self, name: str) -> str:
+        async with self.service.ports.forward(await self.service.sandboxes.find(name), 8888) as port:
+            return await _execute(f"http://127.0.0.1:{port}", {})
+
     async def get(self, name: str) -> tuple[int, str]:
         sandbox = (await self.service.sandboxes.find(name)).name
         headers = {"X-Sandbox-ID": sandbox}
         async with aiohttp.ClientSession() as session, session.get(self.router, headers=headers) as answer:
             return answer.status, await answer.text()
+
+
+async def _execute(server: str, headers: dict[str, str]) -> str:
+    """Run a command through the server in a sandbox, as the published SDK does."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{server}/execute", json={"command": "sh -c 'echo $TOKEN'"}, headers=headers) as answer,
+    ):
+        found: str = (await answer.json())["stdout"]
+        return found.strip()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -152,5 +174,8 @@ async def test_background_job_is_never_suspended(rig: Rig, box: str) -> None:
     await rig.asleep(box)
 
 
-async def test_sandbox_with_late_bound_variables_falls_asleep(rig: Rig, bound: str) -> None:
-    await rig.asleep(bound)
+async def test_sandbox_with_late_bound_variables_has_them_again_when_it_is_woken(rig: Rig, bound: str) -> None:
+    for wake in (rig.token_by_command, rig.token_by_request, rig.token_by_forwarded_port):
+        await rig.asleep(bound)
+        seen = await asyncio.gather(*(wake(bound) for _ in range(8)))
+        assert set(seen) == {"yellow"}

@@ -11,9 +11,9 @@ import pytest
 import pytest_asyncio
 
 from sandpool.api import conditions as api
-from sandpool.api.kinds import SANDBOX
-from sandpool.api.labels import ASLEEP_SINCE
-from sandpool.api.resource import SharedObject
+from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
+from sandpool.api.labels import ASLEEP_SINCE, LATE_BOUND
+from sandpool.api.resource import Object, SharedObject
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.transport import Request
 from sandpool.server.api_server import ApiServer
@@ -21,8 +21,15 @@ from sandpool.service.waking import SuspendedByUser, WakeFailed, Waker
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.faulty_transport import FaultyTransport
 from sandpool.testing.objects import new, pod_template
+from tests.support.api_objects import owner_reference
 
 SINCE = "2026-01-01T00:00:00Z"
+LATER = "2026-01-01T00:00:05Z"
+
+
+def condition(type: str, value: bool, reason: str, message: str, since: str) -> Object:
+    status = "True" if value else "False"
+    return {"type": type, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
 
 
 class Rig:
@@ -40,26 +47,29 @@ class Rig:
         self.results.append(succeeded)
         self.durations.append(seconds)
 
-    async def create(self, *, mode: str = "Suspended", asleep: bool = True) -> None:
+    async def create(self, *, mode: str = "Suspended", asleep: bool = True, late_bound: bool = False) -> None:
+        """``late_bound`` creates a claim called ``mine`` that hands its variables to the sandbox."""
         made = new(SANDBOX, "box", spec={"podTemplate": pod_template(), "operatingMode": mode})
         if asleep:
             made["metadata"]["annotations"] = {ASLEEP_SINCE: SINCE}
+        if late_bound:
+            wanted = new(SANDBOX_CLAIM, "mine", spec={"warmPoolRef": {"name": "python"}})
+            claim = await self.client.create(SANDBOX_CLAIM, wanted, "default")
+            made["metadata"].setdefault("annotations", {})[LATE_BOUND] = "true"
+            made["metadata"]["ownerReferences"] = [owner_reference(claim, controller=True, block=True)]
         await self.client.create(SANDBOX, made, "default")
 
-    async def status(self, *, suspended: bool, ready: bool, reason: str = "Reason", message: str = "message") -> None:
+    async def status(
+        self, *, suspended: bool, ready: bool, reason: str = "Reason", message: str = "message", since: str = SINCE
+    ) -> None:
         values = {api.SUSPENDED: suspended, api.READY: ready}
-        found = [
-            {
-                "type": type,
-                "status": "True" if value else "False",
-                "reason": reason,
-                "message": message,
-                "lastTransitionTime": SINCE,
-            }
-            for type, value in values.items()
-        ]
+        found = [condition(type, value, reason, message, since) for type, value in values.items()]
         body = MergePatch({"status": {"conditions": found}})
         await self.client.patch(SANDBOX, "box", body, "default", subresource="status")
+
+    async def claim_status(self, *, ready: bool, reason: str = "Reason", message: str = "message", since: str) -> None:
+        body = MergePatch({"status": {"conditions": [condition(api.READY, ready, reason, message, since)]}})
+        await self.client.patch(SANDBOX_CLAIM, "mine", body, "default", subresource="status")
 
     async def get(self) -> SharedObject:
         return await self.client.get(SANDBOX, "box", "default")
@@ -226,3 +236,48 @@ async def test_failure_is_not_remembered(rig: Rig) -> None:
     await rig.status(suspended=False, ready=True)
     await rig.waker.wake("default", "box")
     assert rig.results == [False, True]
+
+
+async def test_late_bound_sandbox_is_awake_when_its_claim_has_handed_over_the_variables(rig: Rig) -> None:
+    await rig.create(late_bound=True)
+    await rig.status(suspended=True, ready=False)
+    await rig.claim_status(ready=True, since=SINCE)  # of the run before; no controller has seen that it sleeps
+    waiting = asyncio.create_task(rig.waker.wake("default", "box"))
+    await rig.resumed()
+    await rig.status(suspended=False, ready=True, since=LATER)
+    await asyncio.wait([waiting], timeout=0.1)
+    assert not waiting.done()
+    await rig.claim_status(ready=True, since=LATER)
+    await waiting
+
+
+async def test_sandbox_whose_variables_are_refused_is_an_error_with_the_reason(rig: Rig) -> None:
+    await rig.create(late_bound=True)
+    await rig.status(suspended=True, ready=False)
+    await rig.claim_status(ready=False, since=SINCE)
+    waiting = asyncio.create_task(rig.waker.wake("default", "box"))
+    await rig.resumed()
+    await rig.status(suspended=False, ready=True, since=LATER)
+    await rig.claim_status(ready=False, reason=api.ENVIRONMENT_NOT_BOUND, message="the template is gone", since=SINCE)
+    with pytest.raises(WakeFailed, match=r"without the variables of its claim: the template is gone.*\n.*why mine"):
+        await waiting
+    assert rig.results == [False]
+
+
+async def test_claim_that_is_late_is_named_with_its_state(rig: Rig) -> None:
+    await rig.create(mode="Running", asleep=False, late_bound=True)
+    await rig.status(suspended=False, ready=True, since=LATER)
+    await rig.claim_status(ready=False, message="the claim is looked at", since=SINCE)
+    rig.waker.seconds = 0.05
+    with pytest.raises(WakeFailed, match="the claim is looked at"):
+        await rig.waker.wake("default", "box")
+
+
+async def test_claim_that_is_gone_is_not_waited_for(rig: Rig) -> None:
+    await rig.create(mode="Running", asleep=False, late_bound=True)
+    await rig.status(suspended=False, ready=True, since=LATER)
+    await rig.claim_status(ready=False, since=SINCE)
+    waiting = asyncio.create_task(rig.waker.wake("default", "box"))
+    await asyncio.wait([waiting], timeout=0.05)
+    await rig.client.delete(SANDBOX_CLAIM, "mine", "default")
+    await waiting

@@ -9,12 +9,14 @@ from typing import Any, Final, NamedTuple, Self, cast
 
 from sandpool.api import conditions as api
 from sandpool.api import labels
+from sandpool.api.conditions import condition_of
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
-from sandpool.api.resource import Object, SharedObject
+from sandpool.api.resource import Key, Object, SharedObject
 from sandpool.kube.client import Client, MergePatch
-from sandpool.kube.errors import ApiError, BadRequest, Expired, NotFound, ServiceUnavailable
+from sandpool.kube.errors import ApiError, BadRequest, NotFound, ServiceUnavailable
 from sandpool.kube.pod_client import LogOptions, PodClient
 from sandpool.service.errors import NotReadyInTime, NotRunning, UnknownName, unknown_name
+from sandpool.service.handover import states, until_handed_over
 
 _SUSPENDED: Final = "Suspended"
 _RUNNING: Final = "Running"
@@ -142,37 +144,39 @@ class Sandboxes:
         return await self._set_mode(name, _RUNNING)
 
     async def wait(self, name: str, *, suspended: bool, timeout: float) -> Sandbox:
-        """Wait until a sandbox (by its own name) is suspended, or ready."""
+        """Wait until a sandbox (by its own name) is suspended, or is ready and has the variables of its claim. Raises
+        ``NotReadyInTime`` and ``NotHandedOver``."""
         last: Sandbox | None = None
+        message = ""
+
+        def note(claim: SharedObject) -> None:
+            nonlocal message
+            message = (condition_of(claim, api.READY) or {}).get("message", "")
+
         try:
             async with asyncio.timeout(timeout):
                 async for last in self._states(name):
                     condition = api.find_condition(last.object.get("status", {}).get("conditions", []), api.SUSPENDED)
                     is_suspended = condition is not None and condition["status"] == api.TRUE
-                    if is_suspended if suspended else last.ready and not is_suspended:
+                    message = last.message
+                    if suspended and is_suspended:
+                        return last
+                    if not suspended and last.ready and not is_suspended:
+                        await until_handed_over(self.client, last.object, note)
                         return last
         except TimeoutError:
             pass
-        state = f": {last.message}" if last is not None and last.message else ""
+        state = f": {message}" if message else ""
         wanted = "suspended" if suspended else "ready"
         raise NotReadyInTime(f'sandbox "{name}" was not {wanted} within {timeout:g} s{state}')
 
     async def _states(self, name: str) -> AsyncIterator[Sandbox]:
-        version: str | None = None
-        while True:
-            events = self.client.watch(
-                SANDBOX, self.namespace, field_selector=f"metadata.name={name}", resource_version=version
-            )
-            try:
-                async with aclosing(cast("Any", events)) as stream:
-                    async for event in stream:
-                        if event.type == "DELETED":
-                            raise NotRunning(f'sandbox "{name}" was deleted while it was waited for')
-                        if event.type != "BOOKMARK":
-                            version = event.object["metadata"]["resourceVersion"]
-                            yield Sandbox.from_object(event.object)
-            except Expired:
-                version = None
+        following = states(self.client, SANDBOX, Key(self.namespace, name), None)
+        async with aclosing(cast("Any", following)) as stream:
+            async for each in stream:
+                if each is None:
+                    raise NotRunning(f'sandbox "{name}" was deleted while it was waited for')
+                yield Sandbox.from_object(each)
 
     async def _set_mode(self, name: str, mode: str) -> Sandbox:
         sandbox = await self.find(name)

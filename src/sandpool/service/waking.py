@@ -4,6 +4,8 @@ Only a sandbox that was suspended because it was not used is resumed (``labels.A
 removed by the write that resumes it, with its resourceVersion as a precondition: a user who suspends the sandbox at the
 same moment wins. Many requests for one sandbox share one attempt.
 
+A late-bound sandbox is given the variables of its claim again, and its requests wait for that, too.
+
 A sandbox that is still falling asleep first gets there: its old pod is deleted in any case, and Ready of the sandbox
 describes that pod until then.
 """
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any, Final, cast
 
@@ -22,8 +24,9 @@ from sandpool.api.conditions import condition_of
 from sandpool.api.kinds import SANDBOX
 from sandpool.api.resource import Key, SharedObject
 from sandpool.kube.client import Client, MergePatch
-from sandpool.kube.errors import ApiError, Conflict, Expired, NotFound
+from sandpool.kube.errors import ApiError, Conflict, NotFound
 from sandpool.service.errors import ServiceError
+from sandpool.service.handover import NotHandedOver, states, until_handed_over
 
 #: Seconds until a sandbox must be ready.
 WAKE_SECONDS: Final = 60.0
@@ -86,6 +89,7 @@ class Waker:
         try:
             async with asyncio.timeout(self.seconds):
                 ready = await self._wake(key, last)
+                await until_handed_over(self.client, ready, last.append)
             succeeded = True
             return ready
         except TimeoutError:
@@ -94,6 +98,8 @@ class Waker:
             raise WakeFailed(
                 f'sandbox "{key.name}" was not ready {self.seconds:g} s after it was woken{state}'
             ) from None
+        except NotHandedOver as error:
+            raise WakeFailed(error.message, error.advice) from error
         except (ApiError, OSError) as error:
             raise WakeFailed(f'sandbox "{key.name}" cannot be resumed: {error}') from error
         finally:
@@ -136,8 +142,9 @@ class Waker:
         if reached(sandbox):
             return sandbox
         uid = sandbox["metadata"]["uid"]
-        async with aclosing(cast("Any", self._states(key, sandbox))) as states:
-            async for each in states:
+        following = states(self.client, SANDBOX, key, sandbox["metadata"]["resourceVersion"])
+        async with aclosing(cast("Any", following)) as stream:
+            async for each in stream:
                 if each is None or each["metadata"]["uid"] != uid or each["metadata"].get("deletionTimestamp"):
                     raise WakeFailed(f'sandbox "{key.name}" was deleted while it was resumed')
                 last.append(each)
@@ -145,22 +152,6 @@ class Waker:
                     return cast("SharedObject", each)
                 _check(key, each)
         raise WakeFailed(f'sandbox "{key.name}" cannot be watched')
-
-    async def _states(self, key: Key, sandbox: SharedObject) -> AsyncIterator[SharedObject | None]:
-        """Yield the states of a sandbox after the given one; None when it is deleted."""
-        version: str | None = sandbox["metadata"]["resourceVersion"]
-        while True:
-            selector = f"metadata.name={key.name}"
-            events = self.client.watch(SANDBOX, key.namespace, field_selector=selector, resource_version=version)
-            try:
-                async with aclosing(cast("Any", events)) as stream:
-                    async for event in stream:
-                        if event.type == "BOOKMARK":
-                            continue
-                        version = event.object["metadata"]["resourceVersion"]
-                        yield None if event.type == "DELETED" else event.object
-            except Expired:
-                version = None
 
 
 def _is_true(sandbox: SharedObject, type: str) -> bool:
