@@ -8,13 +8,17 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sandpool import PoolExhausted, SandboxLost, ServiceUnavailable, TaskError
-from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM
+from sandpool.api.conditions import FINISHED, STATE_LOST, condition_of
+from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE
 from sandpool.api.labels import IDLE_FREEZE_AFTER, IDLE_SUSPEND_AFTER, MAX_CLAIMS
+from sandpool.api.resource import SharedObject
 from sandpool.kube.client import MergePatch
+from sandpool.kube.errors import InternalError, NotFound
 from sandpool.sdk.client import CLIENT_LABEL, AsyncClient
-from sandpool.sdk.errors import Refused
+from sandpool.sdk.errors import Refused, SandpoolError
 from sandpool.sdk.results import Output
-from sandpool.service.errors import NameTaken, UnknownName
+from sandpool.sdk.sandbox import AsyncSandbox
+from sandpool.service.errors import NameTaken, NotReadyInTime, UnknownName
 from sandpool.service.service import Service
 from sandpool.testing.world import World
 from tests.support.fake_pod_client import FakePodClient
@@ -314,6 +318,103 @@ async def test_state_loss_is_reported_once(world: World, client: AsyncClient) ->
             await sandbox.run("exit 137")
         assert caught.value.reason == "OOMKilled"
         assert (await sandbox.run("exit 0")).ok
+
+
+async def pod_of(world: World, sandbox: AsyncSandbox) -> SharedObject:
+    return await world.get(POD, sandbox._sandbox.pod)
+
+
+async def shows(world: World, sandbox: AsyncSandbox, type: str) -> bool:
+    return condition_of(await world.get(SANDBOX, sandbox._sandbox.name), type) is not None
+
+
+async def test_eviction_of_its_pod_is_the_loss_of_a_sandbox(
+    world: World, client: AsyncClient, pods: FakePodClient
+) -> None:
+    await filled_pool(world)
+    async with client.sandbox() as sandbox:
+        evicted = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
+        await world.patch(POD, sandbox._sandbox.pod, {"status": evicted}, "status")
+        await world.until(lambda: shows(world, sandbox, STATE_LOST))
+        pods.refusal = NotFound("the container is gone")
+        with pytest.raises(SandboxLost, match="low on resource: memory") as caught:
+            await sandbox.run("true")
+        assert (caught.value.reason, caught.value.retryable) == ("Evicted", True)
+
+
+async def test_pod_that_ended_because_it_was_deleted_is_replaced_and_did_not_succeed(
+    world: World, client: AsyncClient
+) -> None:
+    """An evicted pod whose processes end at once with exit code 0 is shown as succeeded until it is replaced."""
+    await filled_pool(world)
+    world.node.termination = 0.3
+    async with client.sandbox() as sandbox:
+        name = sandbox._sandbox.pod
+        await world.client.delete(POD, name, world.namespace)
+        await world.patch(POD, name, {"status": {"phase": "Succeeded"}}, "status")
+        await world.until(lambda: shows(world, sandbox, FINISHED))
+        with pytest.raises(SandboxLost, match="another one replaced it") as caught:
+            await sandbox.run("exit 137")
+        assert caught.value.reason == "PodReplaced"
+
+
+async def test_failed_node_is_unavailable_until_its_pods_are_replaced(
+    world: World, client: AsyncClient, pods: FakePodClient
+) -> None:
+    """A node that is silent for a moment keeps its sandboxes: they are lost when others replace them."""
+    await filled_pool(world)
+    async with client.sandbox() as sandbox:
+        pods.refusal = InternalError("error dialing backend: no route to host")
+        with pytest.raises(ServiceUnavailable, match="no route to host") as caught:
+            await sandbox.run("true")
+        assert caught.value.retryable
+        lost = await pod_of(world, sandbox)
+        await world.client.delete(POD, lost["metadata"]["name"], world.namespace, grace_period_seconds=0)
+
+        async def is_replaced() -> bool:
+            found = [each for each in await world.all(POD) if each["metadata"]["name"] == lost["metadata"]["name"]]
+            return [each for each in found if each["metadata"]["uid"] != lost["metadata"]["uid"]] != []
+
+        await world.until(is_replaced)
+        with pytest.raises(SandboxLost, match="another one replaced it") as gone:
+            await sandbox.run("true")
+        assert (gone.value.reason, gone.value.retryable) == ("PodReplaced", True)
+        pods.refusal = None
+        assert (await sandbox.run("true")).ok, "told once"
+
+
+async def test_resumed_sandbox_has_the_variables_of_its_claim(world: World, client: AsyncClient) -> None:
+    await client.template("tasks", image="image:1", late_binding=True)
+    await client.pool("tasks", template="tasks", size=1)
+    await world.filled(1)
+    async with client.sandbox("tasks", env={"TASK": "42"}) as sandbox:
+        before = await pod_of(world, sandbox)
+        await sandbox.suspend()
+        assert not await world.exists(POD, before["metadata"]["name"])
+        await sandbox.resume()
+        after = await pod_of(world, sandbox)
+        assert after["metadata"]["uid"] != before["metadata"]["uid"]
+        assert world.binder.environments[after["metadata"]["uid"]] == {"TASK": "42"}
+        assert (await sandbox.run("true")).ok, "a suspension is no loss"
+
+
+async def test_resume_tells_why_the_variables_are_refused(world: World, client: AsyncClient) -> None:
+    await client.template("tasks", image="image:1", late_binding=True)
+    await client.pool("tasks", template="tasks", size=1)
+    await world.filled(1)
+    async with client.sandbox("tasks", env={"TASK": "42"}) as sandbox:
+        await sandbox.suspend()
+        await world.patch(SANDBOX_TEMPLATE, "tasks", {"spec": {"envVarsInjectionPolicy": "Disallowed"}})
+        with pytest.raises(SandpoolError, match=r"runs without the variables of its claim: .*not allow"):
+            await sandbox.resume()
+
+
+async def test_suspension_that_takes_too_long_is_an_error(world: World, client: AsyncClient) -> None:
+    await filled_pool(world)
+    async with client.sandbox() as sandbox:
+        world.node.termination = 60.0
+        with pytest.raises(NotReadyInTime, match=r"was not suspended within 0.1 s"):
+            await sandbox.suspend(timeout=0.1)
 
 
 async def test_client_marks_its_claims(world: World, client: AsyncClient) -> None:

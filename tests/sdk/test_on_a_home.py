@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -15,8 +16,12 @@ from urllib.parse import urlsplit
 import pytest
 
 import sandpool
-from sandpool import Client
+from sandpool import Client, SandboxLost
+from sandpool.api.kinds import POD
+from sandpool.kube import kubeconfig
 from sandpool.sdk.blocking import Sandbox, Shell
+from sandpool.sdk.errors import SandpoolError
+from sandpool.service.service import Service
 from tests.support.playground import Playground, playground
 
 pytestmark = pytest.mark.isolation
@@ -163,6 +168,57 @@ def test_url_of_a_port_without_a_server_says_what_to_do(sb: Sandbox, caplog: pyt
         assert b" has to listen on port 8765 of 0.0.0.0\n" in said
     assert [record.name for record in caplog.records] == ["sandpool.sdk"]
     assert f"{caplog.messages[0]}\n".encode() == said
+
+
+def test_suspended_sandbox_keeps_its_claim_and_its_variables(client: Client) -> None:
+    client.template("bound", image="sandpool.local/python", late_binding=True)
+    client.pool("bound", template="bound", size=1).wait_ready(1, timeout=60)
+    with client.sandbox("bound", env={"TOKEN": "yellow"}) as sandbox:
+        assert sandbox.launch == "warm"
+        for _ in range(3):
+            sandbox.start("sleep 1000", id="gone")
+            sandbox.suspend()
+            with pytest.raises(SandpoolError, match="is suspended"):
+                sandbox.run("true")
+            sandbox.resume()
+            assert sandbox.run("echo $TOKEN").stdout == "yellow\n"
+            with sandbox.code.session() as session:
+                assert session.run("import os; print(os.environ['TOKEN'])").stdout == "yellow\n"
+            assert sandbox.processes() == []
+    client.pool("bound").delete()
+    client.template("bound").delete()
+
+
+def test_sandbox_that_ran_out_of_memory_is_lost(client: Client) -> None:
+    client.template("small", image="sandpool.local/python", memory="96Mi")
+    client.pool("small", template="small", size=1).wait_ready(1, timeout=60)
+    with client.sandbox("small") as sandbox:
+        with pytest.raises(SandboxLost, match="ran out of memory") as caught:
+            sandbox.run(["python3", "-c", "hog = [bytearray(16 << 20) for _ in range(64)]"])
+        assert (caught.value.reason, caught.value.retryable) == ("OOMKilled", True)
+    client.pool("small").delete()
+    client.template("small").delete()
+
+
+def test_sandbox_whose_pod_was_evicted_is_lost(client: Client, home: Playground, sb: Sandbox) -> None:
+    running = sb.run("echo begun; sleep 1000", stream=True)
+    assert running.read(timeout=20) is not None
+    evict(home, sb.name)
+    with pytest.raises(SandboxLost) as caught:
+        running.wait()
+    assert (caught.value.reason, caught.value.retryable) == ("PodReplaced", True)
+
+
+def evict(home: Playground, claim: str) -> None:
+    """Evict the pod of a claim, as a drain of its node does."""
+
+    async def evict() -> None:
+        async with Service.connect(kubeconfig.load(home.kubeconfig)) as service:
+            sandbox = await service.sandboxes.find(claim)
+            eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": sandbox.pod}}
+            await service.client.create(POD, eviction, sandbox.namespace, name=sandbox.pod, subresource="eviction")
+
+    asyncio.run(evict())
 
 
 def test_client_ends_its_sandboxes_and_leaves_kept_ones(client: Client, home: Playground) -> None:

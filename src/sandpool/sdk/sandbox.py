@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar, overload
 from weakref import WeakSet
 
 from sandpool.api import conditions as api
-from sandpool.api.kinds import SANDBOX
-from sandpool.kube.errors import BadRequest, NotFound
+from sandpool.api.kinds import POD, SANDBOX
+from sandpool.kube.errors import BadRequest, Forbidden, NotFound
 from sandpool.kube.retry import backoff_delay
 from sandpool.sdk.attached import ERROR_OUTPUT, AsyncCommand, AsyncShell
 from sandpool.sdk.code import AsyncCode, CodeSessionEnded
@@ -283,6 +283,15 @@ class AsyncSandbox:
             attempts += 1
             await asyncio.sleep(backoff_delay(attempts, first=0.05, longest=wait))
 
+    async def _is_pod_deleted(self) -> bool:
+        try:
+            pod = await self._service.client.get(POD, self._sandbox.pod, self._sandbox.namespace)
+        except NotFound:
+            return True
+        except Forbidden:
+            return False
+        return "deletionTimestamp" in pod["metadata"]
+
     async def _check_loss(self) -> None:
         known = self._sandbox.object
         try:
@@ -297,5 +306,7 @@ class AsyncSandbox:
         for kind in (api.STATE_LOST, api.FINISHED):
             found = api.find_condition(conditions, kind)
             if found is not None and found["status"] == api.TRUE and found != before:
+                if kind == api.FINISHED and await self._is_pod_deleted():
+                    continue  # it has ended because it was stopped; the pod that replaces it shows the loss
                 self._sandbox = type(self._sandbox).from_object(current)  # told once
                 raise SandboxLost(f'sandbox "{self.name}" lost its state: {found["message"]}', found["reason"])
