@@ -29,6 +29,19 @@ from tests.support.real_node import IMAGE, RealNode, real_node
 
 pytestmark = [pytest.mark.isolation, pytest.mark.asyncio(loop_scope="module")]
 
+#: Serves port 8080, and wakes up two hundred times a second, which is less than the CPU of a sandbox that is in use.
+_TICKING_SERVER = """
+import http.server, threading, time
+
+def tick():
+    while True:
+        time.sleep(0.005)
+
+threading.Thread(target=tick, daemon=True).start()
+http.server.test(http.server.SimpleHTTPRequestHandler, port=8080)
+"""
+_TICKS_NANOSECONDS = 2_000_000
+
 
 class Output:
     """The client of a command that only has output."""
@@ -51,10 +64,23 @@ class Output:
 
 @dataclass
 class Rig:
-    """A node with a router, and the sandbox ``box`` with a web server that says in each answer how often it ticked."""
+    """A node with a router, and the sandbox ``box`` with a web server that ticks. The pod ``awake`` ticks as well, and
+    never sleeps."""
 
     node: RealNode
     port: int
+
+    async def awake_one_has_ticked(self) -> None:
+        """Wait until the pod that never sleeps has used the CPU time of many ticks."""
+        worker = self.node.node.agent.find("default", "awake")
+        container = None if worker is None else worker.resources.running("main")
+        assert container is not None
+        before = (await container.usage()).cpu_nanoseconds
+
+        async def has_ticked() -> bool:
+            return (await container.usage()).cpu_nanoseconds - before > _TICKS_NANOSECONDS
+
+        await until(has_ticked)
 
     @property
     def worker(self) -> PodWorker:
@@ -105,8 +131,10 @@ class Rig:
 async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
     async with real_node(tmp_path_factory.mktemp("sleep")) as node:
         box = await node.client.create(SANDBOX, new(SANDBOX, "box", spec={"podTemplate": pod_template()}), "default")
-        await node.client.create(POD, _pod(box), "default")
-        await node.ready("box")
+        await node.client.create(POD, _pod("box", owner=box), "default")
+        await node.client.create(POD, _pod("awake"), "default")
+        for name in ("box", "awake"):
+            await node.ready(name)
         agent = node.node.agent
         plane = LocalDataPlane(
             node.server.client(name="router"), NodeDialer(agent), SystemClock(), Random(), MetricsRegistry()
@@ -121,18 +149,17 @@ async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
                 await plane.stop(0)
 
 
-def _pod(box: SharedObject) -> Object:
+def _pod(name: str, *, owner: SharedObject | None = None) -> Object:
     main = {
         "name": "main",
         "image": IMAGE,
-        "command": ["python3", "-m", "http.server", "8080", "--directory", "/tmp"],
+        "command": ["python3", "-c", _TICKING_SERVER],
         "readinessProbe": {"tcpSocket": {"port": 8080}},
     }
-    metadata = {
-        "name": "box",
-        "annotations": {IDLE_FREEZE_AFTER: "1s"},
-        "ownerReferences": [owner_reference(box, controller=True)],
-    }
+    metadata: Object = {"name": name}
+    if owner is not None:
+        metadata["annotations"] = {IDLE_FREEZE_AFTER: "1s"}
+        metadata["ownerReferences"] = [owner_reference(owner, controller=True)]
     spec = {"containers": [main], "terminationGracePeriodSeconds": 1}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
@@ -165,6 +192,8 @@ async def test_storm_of_requests_wakes_it_once(rig: Rig) -> None:
 async def test_command_wakes_a_frozen_sandbox_that_uses_no_cpu(rig: Rig) -> None:
     await rig.asleep()
     before = (await rig.container.usage()).cpu_nanoseconds
+    await rig.awake_one_has_ticked()
+    assert rig.worker.state.frozen
     assert (await rig.container.usage()).cpu_nanoseconds == before
     assert await rig.execute("echo", "awake") == "awake\n"
 
