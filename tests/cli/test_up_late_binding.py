@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import Self
 
 import pytest
 import pytest_asyncio
 
 from sandpool.api.conditions import condition_of, is_ready
-from sandpool.api.kinds import EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
+from sandpool.api.kinds import BUILT_IN, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import LATE_BINDING, LAUNCH_TYPE
 from sandpool.api.resource import Object, SharedObject
 from sandpool.bench.server_process import ServerProcess
@@ -26,6 +30,7 @@ from sandpool.node.network.netns import NetworkNamespace
 from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
 from tests.support.node_command import SeparateNode
+from tests.support.playground import Playground
 
 pytestmark = [pytest.mark.isolation, pytest.mark.asyncio(loop_scope="module")]
 
@@ -96,10 +101,10 @@ async def test_sandbox_on_a_node_of_another_process_is_bound_through_its_kubelet
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     own = tmp_path_factory.mktemp("node")
-    options = ("--no-node", "--metrics-bind-address", "0", "--router-bind-address", "0")
+    options = ("--no-node", "--metrics-bind-address", "0", "--router-bind-address", "0", "--log-level", "debug")
     with (
         ServerProcess("up", options=options, data_dir=tmp_path / "api") as server,
-        SeparateNode(server.kubeconfig, own) as node,
+        SeparateNode(server.kubeconfig, own, options=("--log-level", "debug")) as node,
     ):
         rig = Home(server, node.process.log)
         rig.connect()
@@ -109,7 +114,9 @@ async def test_sandbox_on_a_node_of_another_process_is_bound_through_its_kubelet
         assert box["metadata"]["labels"][LAUNCH_TYPE] == "warm"
         assert await rig.run(box, "printenv", "TOKEN") == token
         assert await rig.run(box, "python3", "-c", EXECUTE) == token
-        assert token not in node.process.log.read_text()
+        for log in (node.process.log, server.process.log):
+            assert (written := log.read_text())
+            assert token not in written
         await rig.client.delete(SANDBOX_WARM_POOL, "late", "default")
         await rig.client.delete(SANDBOX_CLAIM, "mine", "default")
 
@@ -120,15 +127,55 @@ async def test_sandbox_on_a_node_of_another_process_is_bound_through_its_kubelet
         await rig.client.close()
 
 
+class SpanCollector:
+    """Keeps what a process exports by OTLP over HTTP. The encoding has texts as they are."""
+
+    def __init__(self) -> None:
+        self.exported = b""
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                collector.exported += self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *arguments: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+    def __enter__(self) -> Self:
+        self.thread = Thread(target=self.server.serve_forever)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+@pytest.fixture(scope="module")
+def spans() -> Iterator[SpanCollector]:
+    """Receives the spans of ``home``."""
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra otel is not installed")
+    with SpanCollector() as collector, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{collector.server.server_port}")
+        patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")  # milliseconds
+        yield collector
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Home]:
+async def home(tmp_path_factory: pytest.TempPathFactory, spans: SpanCollector) -> AsyncIterator[Home]:
     tmp_path = tmp_path_factory.mktemp("home")
     os.chmod(tmp_path, 0o755)
     host, _ = NetworkNamespace.make(tmp_path / "host", lambda: None)
     audit_log = tmp_path / "audit.log"
     options = ("--host-netns", str(host.path), "--metrics-bind-address", "0", "--audit-log", str(audit_log))
+    verbose = ("--log-level", "debug", "--enable-tracing", "true")
     try:
-        with ServerProcess("up", options=(*options, "--log-level", "debug"), data_dir=tmp_path / "data") as server:
+        with ServerProcess("up", options=(*options, *verbose), data_dir=tmp_path / "data") as server:
             rig = Home(server, audit_log)
             rig.connect()
             await rig.prepare()
@@ -159,17 +206,31 @@ def processes_with(text: str) -> Iterator[str]:
                 yield str(file)
 
 
-async def test_values_reach_a_warm_sandbox_and_nothing_else(home: Home) -> None:
+async def test_values_reach_a_warm_sandbox_and_nothing_else(home: Home, spans: SpanCollector, tmp_path: Path) -> None:
     token = secrets.token_hex(16)
     box = await home.claim("mine", {"TOKEN": token})
     assert box["metadata"]["labels"][LAUNCH_TYPE] == "warm"
     assert await home.run(box, "printenv", "TOKEN") == token
     assert await home.run(box, "python3", "-c", EXECUTE) == token
 
-    for kind in (SANDBOX, POD, EVENT, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL):
-        assert token not in json.dumps(await home.client.list(kind, "default"))
-    status = (await home.client.get(SANDBOX_CLAIM, "mine", "default"))["status"]
-    assert token not in json.dumps(status)
+    for kind in (*BUILT_IN, SANDBOX, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL):
+        if not kind.kind.endswith("Review"):
+            assert token not in json.dumps(await home.client.list(kind))
+    claim = await home.client.get(SANDBOX_CLAIM, "mine", "default")
+    assert token not in json.dumps(claim["status"])
+    assert token in json.dumps(claim["spec"].pop("env"))
+    assert token not in json.dumps(claim), "nor in its metadata"
+    user = Playground(home.server.kubeconfig, tmp_path)
+    trace = ("trace", "claim", "--audit-log", str(home.audit_log))
+    for command in (("why", "mine"), ("ls", "-a"), ("logs", "mine"), (*trace, "mine")):
+        assert token not in (shown := await asyncio.to_thread(user.works, *command)), command
+        assert shown
+
+    async def exported() -> bool:
+        return b"ReconcileSandboxClaim" in spans.exported and b"mine" in spans.exported
+
+    await until(exported)
+    assert token.encode() not in spans.exported
     assert list(processes_with(token)) == []
     assert home.server.data_dir is not None
     assert files_with(token, home.server.data_dir / "node") == []
