@@ -87,12 +87,45 @@ async def use_a_terminal(client: AsyncClient) -> None:
         await shell.wait()
 
 
+async def share_one(client: AsyncClient) -> None:
+    async with client.sandbox(key="job"):
+        pass
+
+
+async def use_files(client: AsyncClient) -> None:
+    async with client.sandbox() as sandbox:
+        await sandbox.files.write("a/b", "text")
+        assert await sandbox.files.read_text("a/b") == "text"
+        assert b"".join([piece async for piece in sandbox.files.stream("a/b")]) == b"text"
+        await sandbox.files.upload(__file__, "a/c")
+        assert await sandbox.files.list("a") == ["b", "c"]
+        await sandbox.files.remove("a")
+
+
+async def use_a_background_process(client: AsyncClient) -> None:
+    async with client.sandbox() as sandbox:
+        process = await sandbox.start("echo hello")
+        await process.wait()
+
+
+async def suspend_and_resume(client: AsyncClient) -> None:
+    async with client.sandbox() as sandbox:
+        await sandbox.suspend()
+        await sandbox.resume()
+
+
 async def keep_one(client: AsyncClient) -> None:
     """Cancelled before the program knows the sandbox, it must not stay."""
     await client.sandbox(keep=True)
 
 
-@pytest.mark.parametrize("use", [hold, hold_by_hand, run_a_command, run_code, use_a_terminal, keep_one])
+@pytest.mark.parametrize(
+    "use",
+    [
+        *(hold, hold_by_hand, share_one, keep_one, suspend_and_resume),
+        *(run_a_command, run_code, use_a_terminal, use_files, use_a_background_process),
+    ],
+)
 async def test_cancelled_at_every_await_a_program_leaves_no_claim(
     world: World, client: AsyncClient, pods: FakePodClient, use: Callable[[AsyncClient], Coroutine[Any, Any, None]]
 ) -> None:
@@ -106,6 +139,25 @@ async def test_cancelled_at_every_await_a_program_leaves_no_claim(
         assert not client.leases._held
         number += 1
     assert number > 3, "the work waits more often than that"
+
+
+async def test_cancelled_use_of_a_kept_sandbox_leaves_it(
+    world: World, client: AsyncClient, pods: FakePodClient
+) -> None:
+    await world.template(name="python")
+    await world.pool(replicas=1, name="python", template="python")
+    kept = await client.sandbox(keep=True)
+
+    async def use() -> None:
+        await (await client.connect(kept.name)).run("echo hello")
+
+    number = 1
+    while await cancelled(use(), number):
+        assert [each["metadata"]["name"] for each in await world.all(SANDBOX_CLAIM)] == [kept.name]
+        assert all(session.closed for session in pods.sessions)
+        number += 1
+    assert number > 3
+    await kept.release()
 
 
 async def test_cancelled_map_leaves_no_claim(world: World, client: AsyncClient) -> None:
