@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any
-
 import aiohttp
 
 from sandpool.e2b.endpoint import Endpoint
@@ -13,33 +10,10 @@ from sandpool.e2b.listener import listening
 from sandpool.e2b.options import EndpointOptions
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client
-from sandpool.kube.transport import Request, Transport, WatchEvent
-from sandpool.kube.user_agent import current, of_program
 from sandpool.testing.world import World
 from tests.e2b.conftest import Api, Guest, Tenant
 from tests.support.fake_pod_client import FakePodClient
-
-
-class AgentsOfRequests:
-    """A transport that remembers the User-Agent with which a request would be sent."""
-
-    def __init__(self, transport: Transport) -> None:
-        self.transport = transport
-        self.seen: list[tuple[str, str]] = []
-
-    async def request(self, request: Request) -> Any:
-        resource = request.path.rpartition("/namespaces/")[2].split("/")[1:2]
-        self.seen.append((" ".join([request.method, *resource]), current(of_program("e2b"))))
-        return await self.transport.request(request)
-
-    def stream(self, request: Request) -> AsyncIterator[WatchEvent]:
-        return self.transport.stream(request)
-
-    async def close(self) -> None: ...
-
-    def keys(self, what: str) -> set[str]:
-        """The IDs of the keys on whose behalf such requests were sent."""
-        return {agent.partition(" key/")[2] for each, agent in self.seen if each == what}
+from tests.support.request_agents import AgentsOfRequests
 
 
 async def test_requests_name_the_key_that_they_are_for(
@@ -47,7 +21,7 @@ async def test_requests_name_the_key_that_they_are_for(
 ) -> None:
     await world.template(name="python")
     await world.pool(replicas=2, name="python")
-    transport = AgentsOfRequests(world.client.transport)
+    transport = AgentsOfRequests(world.client.transport, "e2b")
     made = [await keys.create(world.namespace) for _ in range(2)]
     first, second = (key.id for _, key in made)
     async with (
@@ -57,10 +31,14 @@ async def test_requests_name_the_key_that_they_are_for(
     ):
         api = Api(session, f"http://127.0.0.1:{port}")
         guests: list[Guest] = [await Tenant(api, key).create(envVars={"A": "b"}) for key, _ in made]
-        assert transport.keys("POST sandboxclaims") == transport.keys("POST secrets") == {first, second}
+        assert (
+            transport.clients("POST sandboxclaims")
+            == transport.clients("POST secrets")
+            == {f"key/{first}", f"key/{second}"}
+        )
         transport.seen.clear()
         assert (await api.request("GET", "/health", guests[1].headers)).status == 204
         assert (await api.request("GET", "/files?path=none", guests[1].headers)).status == 404
-        assert transport.keys("GET sandboxes") == {second}
+        assert transport.clients("GET sandboxes") == {f"key/{second}"}
         assert (await Tenant(api, made[0][0])("DELETE", f"/sandboxes/{guests[0].id}")).status == 204
-        assert transport.keys("DELETE sandboxclaims") == {first}
+        assert transport.clients("DELETE sandboxclaims") == {f"key/{first}"}

@@ -17,7 +17,7 @@ from sandpool.kube.connection import Connection
 from sandpool.kube.credentials import RequestAuth
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.http_stream import open_stream
-from sandpool.kube.user_agent import on_behalf_of_key
+from sandpool.kube.user_agent import on_behalf_of_key, on_behalf_of_session, shared_context
 
 
 @pytest.fixture
@@ -81,6 +81,16 @@ def test_key_cannot_change_the_header(key: str) -> None:
         raise AssertionError("not reached")
 
 
+async def test_tasks_that_all_clients_share_are_on_behalf_of_none() -> None:
+    async def agent() -> str:
+        return user_agent.current("x/1")
+
+    with on_behalf_of_session("4b6f"):
+        assert await asyncio.create_task(agent()) == "x/1 session/4b6f"
+        assert await asyncio.create_task(agent(), context=shared_context()) == "x/1"
+        assert await agent() == "x/1 session/4b6f"
+
+
 def test_claims_without_a_key_have_no_key() -> None:
     with on_behalf_of_key("a"), on_behalf_of_key(""):
         assert user_agent.current("x/1") == "x/1"
@@ -92,6 +102,7 @@ def test_claims_without_a_key_have_no_key() -> None:
         ("sandpool/0.1.0", "sandpool"),
         ("sandpool-dashboard/0.1.0", "sandpool-dashboard"),
         ("sandpool-e2b/0.1.0 key/7e9f", "sandpool-e2b, key 7e9f"),
+        ("sandpool-mcp/0.1.0 session/4b6f", "sandpool-mcp, session 4b6f"),
         ("kubectl/v1.36 (linux/amd64) kubernetes/1 key/7e9f", "kubectl"),
         ("", ""),
     ],

@@ -25,6 +25,7 @@ CODE_SECONDS: Final = 3600
 IDLE_SECONDS: Final = 12 * 3600
 SESSION_SECONDS: Final = 7 * 24 * 3600
 _MAX_SESSIONS: Final = 256
+_ID_LETTERS: Final = 12
 _PURPOSE: Final = "sandpool dashboard login"
 #: Clocks of two processes of one machine do not differ, but a code has full milliseconds.
 _ROUNDING_MS: Final = 1
@@ -85,8 +86,9 @@ class LoginCheck:
 
 @dataclass(slots=True)
 class Session:
-    """``csrf`` is the secret that pages read and requests carry in a header."""
+    """``csrf`` is the secret that pages read and requests carry in a header; ``id`` is in the audit log."""
 
+    id: str
     csrf: str
     begun: float
     seen: float
@@ -106,7 +108,8 @@ class Sessions:
         if len(self._sessions) >= _MAX_SESSIONS:
             del self._sessions[min(self._sessions, key=lambda each: self._sessions[each].seen)]
         cookie = secrets.token_urlsafe(32)
-        made = self._sessions[_hashed(cookie)] = Session(secrets.token_urlsafe(32), now, now)
+        hashed = _hashed(cookie)
+        made = self._sessions[hashed] = Session(hashed[:_ID_LETTERS], secrets.token_urlsafe(32), now, now)
         return cookie, made
 
     def find(self, cookie: str) -> Session | None:

@@ -20,6 +20,7 @@ from aiohttp import hdrs, web
 
 from sandpool.dashboard.access import Session, Sessions
 from sandpool.kube.connection import is_loopback
+from sandpool.kube.user_agent import on_behalf_of_session
 
 SESSION_HEADER: Final = "X-Sandpool-Session"
 #: The subprotocol of WebSockets, and the prefix of the one that carries the secret of the session.
@@ -129,7 +130,8 @@ class Guard:
                 return refusal(403, "the request does not come from a page of this dashboard", "Reload the page.")
             if changes and self.options.read_only:
                 return refusal(403, "this dashboard is read-only")
-            return await handler(request)
+            with on_behalf_of_session(session.id):
+                return await handler(request)
 
         return serve
 

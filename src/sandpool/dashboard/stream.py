@@ -11,6 +11,7 @@ import orjson
 from sandpool.dashboard.board import Board
 from sandpool.dashboard.history import INTERVAL, History, UsageSampler
 from sandpool.engine.clock import Clock
+from sandpool.kube.user_agent import shared_context
 
 #: Seconds in which changes are collected to one message.
 _COLLECTED: Final = 0.15
@@ -36,7 +37,8 @@ class LiveStream:
         await self.board.synced()
         self._viewers += 1
         if self._sampling is None:
-            self._sampling = asyncio.create_task(self._sample_usage(), name="dashboard: usage")
+            sampling = self._sample_usage()
+            self._sampling = asyncio.create_task(sampling, name="dashboard: usage", context=shared_context())
         try:
             with self.board.subscribed() as changes:
                 await send(event("rows", {"all": True, "rows": self.board.rows(), "unseen": self.board.unseen}))

@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
+from sandpool.kube.user_agent import on_behalf_of_session
 from sandpool.sdk.client import AsyncClient
 from sandpool.sdk.errors import SandboxLost
 from sandpool.sdk.sandbox import AsyncSandbox
@@ -24,6 +26,7 @@ HTTP_IDLE: Final = 1800.0
 SESSIONLESS_IDLE: Final = 300.0
 #: Seconds to wait for a sandbox.
 READY_TIMEOUT: Final = 180.0
+_ID_LETTERS: Final = 12
 
 #: Chooses the pool for a sandbox of which none was named; makes one if there is none.
 PoolChoice = Callable[[], Awaitable[str]]
@@ -51,13 +54,15 @@ class _Held:
 
 
 class Session:
-    """The sandboxes of one client. ``idle`` is the default of ``create``; ``is_lasting`` tells whether calls without a
-    name share a sandbox. ``releasing`` gets the tasks that release unused sandboxes."""
+    """The sandboxes of one client. ``id`` names it in the audit log of the API. ``idle`` is the default of ``create``;
+    ``is_lasting`` tells whether calls without a name share a sandbox. ``releasing`` gets the tasks that release unused
+    sandboxes."""
 
     def __init__(
         self,
         client: AsyncClient,
         pool: PoolChoice,
+        id: str,  # noqa: A002
         idle: float | None,
         releasing: set[asyncio.Task[None]],
         *,
@@ -65,6 +70,7 @@ class Session:
     ) -> None:
         self._client = client
         self._pool = pool
+        self.id = id
         self._idle = idle
         self._is_lasting = is_lasting
         self._held: dict[str, _Held] = {}
@@ -85,13 +91,14 @@ class Session:
         metadata: Metadata = NO_METADATA,
     ) -> AsyncSandbox:
         """Claim a sandbox that is released when it was not used for ``idle`` seconds."""
-        sandbox = await self._client.sandbox(
-            pool or await self._pool(),
-            timeout=timeout,
-            labels=metadata.labels,
-            pod_labels=metadata.pod_labels,
-            pod_annotations=metadata.pod_annotations,
-        )
+        with on_behalf_of_session(self.id):
+            sandbox = await self._client.sandbox(
+                pool or await self._pool(),
+                timeout=timeout,
+                labels=metadata.labels,
+                pod_labels=metadata.pod_labels,
+                pod_annotations=metadata.pod_annotations,
+            )
         held = self._held[sandbox.name] = _Held(sandbox, self._idle if idle is None else idle)
         self._rest(held)
         return sandbox
@@ -104,28 +111,29 @@ class Session:
         held.uses += 1
         if held.expiry is not None:
             held.expiry.cancel()
-        try:
-            yield held.sandbox
-        except SandboxLost:
-            self._forget(held)
-            await self._client.release(held.sandbox)
-            raise
-        finally:
-            held.uses -= 1
-            self._rest(held)
+        with on_behalf_of_session(self.id):
+            try:
+                yield held.sandbox
+            except SandboxLost:
+                self._forget(held)
+                await self._client.release(held.sandbox)
+                raise
+            finally:
+                held.uses -= 1
+                self._rest(held)
 
     async def release(self, name: str) -> None:
         """Release a sandbox. Raises ``UnknownName``."""
         held = self._get(name)
         self._forget(held)
-        await held.sandbox.release()
+        await self._release(held)
 
     async def close(self) -> None:
         """Release all sandboxes."""
         held = list(self._held.values())
         for each in held:
             self._forget(each)
-        await asyncio.gather(*(each.sandbox.release() for each in held), return_exceptions=True)
+        await asyncio.gather(*map(self._release, held), return_exceptions=True)
 
     def _get(self, name: str) -> _Held:
         if name not in self._held:
@@ -148,6 +156,10 @@ class Session:
         if held.expiry is not None:
             held.expiry.cancel()
 
+    async def _release(self, held: _Held) -> None:
+        with on_behalf_of_session(self.id):
+            await held.sandbox.release()
+
     def _rest(self, held: _Held) -> None:
         """Begin to count the time that a sandbox is not used."""
         if held.idle is not None and not held.uses and held.sandbox.name in self._held:
@@ -155,7 +167,7 @@ class Session:
 
     def _expire(self, held: _Held) -> None:
         self._forget(held)
-        task = asyncio.create_task(_quietly(held.sandbox.release()), name=f"release {held.sandbox.name}")
+        task = asyncio.create_task(_quietly(self._release(held)), name=f"release {held.sandbox.name}")
         self._releasing.add(task)
         task.add_done_callback(self._releasing.discard)
 
@@ -178,7 +190,7 @@ class Sessions:
         self._pool = pool
         self._releasing: set[asyncio.Task[None]] = set()
         self._sessions: WeakValueDictionary[str, Session] = WeakValueDictionary()
-        self._local = Session(client, pool, None, self._releasing, is_lasting=True)
+        self._local = Session(client, pool, client.id, None, self._releasing, is_lasting=True)
 
     def __len__(self) -> int:
         """The number of HTTP sessions that have a sandbox or a call."""
@@ -189,12 +201,13 @@ class Sessions:
         return self._local
 
     def over_http(self, id: str) -> Session:  # noqa: A002
-        """The HTTP session with this ID."""
-        return self._over_http(f"id:{id}", HTTP_IDLE, is_lasting=True)
+        """The HTTP session with this ID, which is a secret: the audit log has a hash of it."""
+        shown = sha256(id.encode()).hexdigest()[:_ID_LETTERS]
+        return self._over_http(f"id:{id}", shown, HTTP_IDLE, is_lasting=True)
 
     def shared(self) -> Session:
         """The session of all HTTP clients that have none."""
-        return self._over_http("shared", SESSIONLESS_IDLE, is_lasting=False)
+        return self._over_http("shared", "shared", SESSIONLESS_IDLE, is_lasting=False)
 
     async def end(self, id: str) -> None:  # noqa: A002
         """Release the sandboxes of an HTTP session that has ended."""
@@ -207,9 +220,9 @@ class Sessions:
         self._sessions.clear()
         await asyncio.gather(*(session.close() for session in sessions), *self._releasing, return_exceptions=True)
 
-    def _over_http(self, key: str, idle: float, *, is_lasting: bool) -> Session:
+    def _over_http(self, key: str, id: str, idle: float, *, is_lasting: bool) -> Session:  # noqa: A002
         session = self._sessions.get(key)
         if session is None:
-            session = Session(self.client, self._pool, idle, self._releasing, is_lasting=is_lasting)
+            session = Session(self.client, self._pool, id, idle, self._releasing, is_lasting=is_lasting)
             self._sessions[key] = session
         return session

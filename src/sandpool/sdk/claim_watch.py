@@ -14,6 +14,7 @@ from sandpool.engine.ratelimit import Backoff
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError, Expired, Forbidden, Unauthorized
 from sandpool.kube.transport import WatchEvent
+from sandpool.kube.user_agent import shared_context
 
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
@@ -44,7 +45,7 @@ class ClaimWatch:
         if self._refusal is not None:
             raise self._refusal
         if self._running is None:
-            self._running = asyncio.create_task(self._run(), name="claim watch")
+            self._running = asyncio.create_task(self._run(), name="claim watch", context=shared_context())
         queue: _Queue = asyncio.Queue()
         latest = self._latest.get(name)
         if latest is not None and latest.object["metadata"]["resourceVersion"] != version:

@@ -23,6 +23,7 @@ from sandpool.api.resource import SharedObject
 from sandpool.api.times import timestamp
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError, Conflict, NotFound
+from sandpool.kube.user_agent import shared_context
 
 #: On SandboxClaim: until when a program needs it. The name after the prefix is that of the program.
 HOLDER_PREFIX: Final = "lease.sandpool.dev/"
@@ -109,7 +110,7 @@ class Leases:
             lease = self._held[claim] = _Lease(uid, shared)
         lease.users += 1
         if self._running is None:
-            self._running = asyncio.create_task(self._run(), name="lease renewal")
+            self._running = asyncio.create_task(self._run(), name="lease renewal", context=shared_context())
 
     def drop(self, claim: str, uid: str) -> None:
         """Stop renewing the lease of a claim, unless another user in this program holds it too."""
