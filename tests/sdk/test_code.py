@@ -325,6 +325,20 @@ async def test_malformed_message_ends_the_session(
         assert (await session.run("1 + 1")).text == "2"
 
 
+async def test_session_that_does_not_start_ends_in_time(pods: FakePodClient, session: AsyncCodeSession) -> None:
+    async def silent(_: PlayedSession) -> int:
+        await asyncio.Event().wait()
+        return 0
+
+    honest, pods.play = pods.play, silent
+    async with session, asyncio.timeout(20):
+        with pytest.raises(CodeSessionEnded, match=r"did not start within 0.01 s"):
+            await session.run("1", timeout=0.01)
+        assert pods.sessions[-1].closed
+        pods.play = honest
+        assert (await session.run("1 + 1")).text == "2"
+
+
 async def test_session_waits_for_the_receiver_of_output(pods: FakePodClient, session: AsyncCodeSession) -> None:
     received: list[str] = []
 

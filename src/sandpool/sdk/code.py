@@ -145,7 +145,8 @@ class AsyncCodeSession:
         ``figures`` are the formats of the pictures of matplotlib. The code may use ``await`` outside of functions.
 
         Code that takes longer than ``timeout`` is interrupted, as by Ctrl-C: the outcome has a KeyboardInterrupt and
-        the session keeps its state. Raises ``CodeSessionEnded`` if it does not stop."""
+        the session keeps its state. Raises ``CodeSessionEnded`` if it does not stop, or if the session does not start
+        in that time."""
         if unknown := set(figures) - set(FIGURE_FORMATS):
             raise Refused(f"figures cannot be in the formats {sorted(unknown)}", "Use png and svg.")
         request = {"code": code, "figures": list(figures), "max_output": max_output}
@@ -158,7 +159,8 @@ class AsyncCodeSession:
     async def interrupt(self) -> None:
         """Interrupt the code that runs now, as by Ctrl-C. The session keeps its state."""
         if self._running is not None and self._pid:
-            await self._commands.run(self._sandbox, Command(("sh", "-c", 'kill -INT "$0"', str(self._pid))))
+            command = Command(("sh", "-c", 'kill -INT "$0"', str(self._pid)))
+            await self._commands.run(self._sandbox, command, timeout=_INTERRUPT_GRACE)
 
     async def close(self) -> None:
         """End the session and its process."""
@@ -173,7 +175,7 @@ class AsyncCodeSession:
             data = _encoded({**request, "id": self._number + 1})
             finished = False
             try:
-                running = await self._start()
+                running = await self._start(timeout)
                 self._number += 1
                 await running.send(data)
                 answering = asyncio.create_task(self._answer(stream, max_output))
@@ -191,7 +193,7 @@ class AsyncCodeSession:
                 if not finished:
                     await self.close()  # its next answer would belong to this request
 
-    async def _start(self) -> RunningCommand:
+    async def _start(self, timeout: float | None) -> RunningCommand:
         if self._running is not None:
             return self._running
         command = Command((*_PYTHON, drivers.source(drivers.CODE)), stdin=True)
@@ -199,7 +201,11 @@ class AsyncCodeSession:
         running = await self._stack.enter_async_context(self._commands.start(self._sandbox, command))
         self._running = running
         self._messages = _messages(running)
-        message = await anext(self._messages)
+        try:
+            async with asyncio.timeout(timeout):
+                message = await anext(self._messages)
+        except TimeoutError:
+            raise CodeSessionEnded(f"python3 did not start within {timeout:g} s") from None
         with _well_formed():
             self._pid = _typed(message["pid"], int)
         return running
