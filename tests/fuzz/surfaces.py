@@ -1,12 +1,14 @@
 """The servers for users and programs, served on loopback, for inputs that only a whole server can judge.
 
 One event loop in a thread serves the dashboard, the E2B endpoint and the MCP server of one in-process world. Commands
-in its sandboxes read their input and do nothing, so no input reaches this machine.
+in its sandboxes read their input and do nothing, so no input reaches this machine. Those of the MCP server say what the
+input says (``SandboxWords``).
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import socket
 import tempfile
 import threading
@@ -33,8 +35,8 @@ from sandpool.engine.clock import SystemClock
 from sandpool.mcp.http import application, serve
 from sandpool.mcp.server import new_server
 from sandpool.mcp.sessions import Sessions
+from sandpool.router.tokens import ALL, TokenScope, TokenSigner
 from sandpool.sdk.client import AsyncClient
-from sandpool.service.errors import ServiceError
 from sandpool.service.service import Service
 from sandpool.testing.backend import InProcessBackend
 from sandpool.testing.world import World
@@ -46,7 +48,18 @@ T = TypeVar("T")
 #: The port at which a server listens in the sandbox.
 PORT: Final = 8000
 MCP_TOKEN: Final = "a-token-for-fuzzing"
+MCP_HEADERS: Final[Mapping[str, str | bytes]] = {
+    "Authorization": f"Bearer {MCP_TOKEN}",
+    "Accept": "application/json, text/event-stream",
+    "Content-Type": "application/json",
+}
+MCP_INITIALIZE: Final = (
+    b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},'
+    b'"clientInfo":{"name":"x","version":"1"}}}'
+)
+_POOL: Final = "python"
 _LOGIN_TOKEN: Final = "t" * 64
+_ROUTER_TOKEN: Final = TokenSigner(b"r" * 32).make(TokenScope(ALL, (ALL,), 1 << 40))
 #: Seconds for an answer. An input that hangs a server is a failure too.
 _TIMEOUT: Final = 30.0
 
@@ -59,6 +72,8 @@ class Served:
     dashboard: int
     e2b: int
     mcp: int
+    mcp_session: dict[str, str | bytes]  # headers of a session of the MCP server
+    words: SandboxWords
     session: dict[str, str]  # headers of a session of the dashboard
     api_key: str
     sandbox: dict[str, str]  # the answer to the creation of a sandbox with E2B
@@ -70,6 +85,42 @@ class FuzzedResponse(NamedTuple):
 
     status: int
     body: bytes
+    head: bytes = b""
+
+    def header(self, name: str) -> str:
+        for line in self.head.split(b"\r\n")[1:]:
+            key, _, value = line.partition(b":")
+            if key.decode().lower() == name:
+                return value.decode().strip()
+        raise KeyError(name)
+
+
+class SandboxWords:
+    """What commands in sandboxes of the MCP server print. With ``driver`` a Python session answers as its driver does,
+    with the words as output and as results; without, its answers are the words."""
+
+    def __init__(self) -> None:
+        self.words = b""
+        self.driver = True
+
+    async def play(self, session: PlayedSession) -> int:
+        if session.options.command[0] != "python3":
+            session.write(self.words)
+            session.write(self.words, stream=2)
+            return 0
+        session.write(b'{"pid":1}\n' if self.driver else self.words + b"\n")
+        while piece := await session.input.get():
+            session.write(self._answer(orjson.loads(piece)["id"]) if self.driver else self.words + b"\n")
+        return 0
+
+    def _answer(self, number: int) -> bytes:
+        shown = self.words.decode(errors="replace")
+        printed = {"stream": "stdout", "data": base64.b64encode(self.words).decode()}
+        results = [{"text": shown}, {"text": "", "png": printed["data"]}, {"text": "", "markdown": shown}]
+        error = {"name": "E", "value": shown, "traceback": shown} if len(self.words) % 2 else None
+        dropped = {"stdout": 0, "stderr": 1, "results": 2}
+        done = {"done": number, "results": results, "error": error, "dropped": dropped}
+        return b"".join(orjson.dumps(message) + b"\n" for message in (printed, done))
 
 
 class Surfaces:
@@ -133,7 +184,7 @@ async def _ask(
             writer.close()
     head, _, content = answer.partition(b"\r\n\r\n")
     words = head.split(b" ")
-    return FuzzedResponse(int(words[1]) if len(words) > 1 else 0, content)
+    return FuzzedResponse(int(words[1]) if len(words) > 1 else 0, content, head)
 
 
 async def _created(port: int, key: str) -> dict[str, str]:
@@ -157,8 +208,13 @@ async def _logged_in(port: int) -> dict[str, str]:
     return {"Origin": url, "Cookie": f"{cookie.key}={cookie.value}", SESSION_HEADER: secret}
 
 
-async def _no_pool() -> str:
-    raise ServiceError("there is no pool")
+async def _mcp_session(port: int) -> dict[str, str | bytes]:
+    begun = await _ask(port, "POST", "/mcp", MCP_HEADERS, MCP_INITIALIZE)
+    assert begun.status == 200, begun
+    headers: dict[str, str | bytes] = {**MCP_HEADERS, "Mcp-Session-Id": begun.header("mcp-session-id")}
+    done = await _ask(port, "POST", "/mcp", headers, b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+    assert done.status == 202, done
+    return headers
 
 
 def _listen() -> socket.socket:
@@ -170,6 +226,10 @@ def _listen() -> socket.socket:
 @cache
 def surfaces() -> Surfaces:
     return Surfaces()
+
+
+async def _pool() -> str:
+    return _POOL
 
 
 async def _play(session: PlayedSession) -> int:
@@ -188,7 +248,7 @@ async def _serving() -> AsyncIterator[Served]:
         await world.start()
         stack.push_async_callback(world.stop)
         await world.template()
-        await world.pool(1, name="python")
+        await world.pool(1, name=_POOL)
         pods = FakePodClient(_play)
         stack.push_async_callback(pods.close)
 
@@ -212,8 +272,15 @@ async def _serving() -> AsyncIterator[Served]:
         stack.push_async_callback(dashboard.stop)
         await dashboard.board.synced()
 
-        client = AsyncClient(service=Service(world.client, pods, world.namespace))
-        sessions = Sessions(client, _no_pool)
+        words = SandboxWords()
+        talking = FakePodClient(words.play)
+        stack.push_async_callback(talking.close)
+        client = AsyncClient(
+            service=Service(world.client, talking, world.namespace),
+            router="http://127.0.0.1:1",
+            router_token=_ROUTER_TOKEN,
+        )
+        sessions = Sessions(client, _pool)
         mcp = _listen()
         app = application(new_server(sessions, over_http=True), sessions, MCP_TOKEN)
         serving = asyncio.create_task(serve(app, mcp))
@@ -223,6 +290,8 @@ async def _serving() -> AsyncIterator[Served]:
             dashboard.port,
             e2b,
             mcp.getsockname()[1],
+            await _mcp_session(mcp.getsockname()[1]),
+            words,
             await _logged_in(dashboard.port),
             key,
             sandbox,

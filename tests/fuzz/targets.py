@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 import random
+import re
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
@@ -56,7 +58,7 @@ from sandpool.server.streams.options import StdStreams
 from sandpool.server.streams.port_forward import forward
 from sandpool.server.streams.remote_command import over_websocket
 from sandpool.server.streams.websocket import WebSocket
-from tests.fuzz.surfaces import MCP_TOKEN, PORT, FuzzedResponse, surfaces
+from tests.fuzz.surfaces import MCP_HEADERS, MCP_INITIALIZE, PORT, FuzzedResponse, surfaces
 from tests.server.apply.conftest import SPEC, STATUS
 from tests.server.http.test_reader import read as read_api_requests
 from tests.server.streams.test_hostile_streams import Dialler, Script, lived, work
@@ -65,11 +67,12 @@ from tests.server.streams.test_hostile_streams import Dialler, Script, lived, wo
 @dataclass(frozen=True, slots=True)
 class Target:
     """``check`` gets an input and randomness for choices that are not part of it, such as the split into reads.
-    ``tokens`` are pieces of the grammar."""
+    ``tokens`` are pieces of the grammar. ``weight`` is its share of the time."""
 
     name: str
     check: Callable[[bytes, random.Random], None]
     tokens: tuple[bytes, ...]
+    weight: int = 1
 
 
 def reads(data: bytes, rng: random.Random) -> Iterator[bytes]:
@@ -698,19 +701,51 @@ def check_mcp(data: bytes, rng: random.Random) -> None:
     """JSON-RPC over HTTP. The server goes on, and without the token there is no answer to anything."""
     servers = surfaces()
     port = servers.served.mcp
-    headers: dict[str, str | bytes] = {
-        "Authorization": f"Bearer {MCP_TOKEN}",
-        "Accept": "application/json, text/event-stream",
-        "Content-Type": "application/json",
-    }
+    headers = MCP_HEADERS
     answer = servers.ask(port, "POST", "/mcp", headers, data)
     assert 200 <= answer.status < 500, answer
     for name in ("Mcp-Session-Id", "Mcp-Protocol-Version", "Accept", "Content-Type", "Origin", "Host"):
         changed = servers.ask(port, "POST", "/mcp", {**headers, name: data}, _MCP_PING)
         assert 200 <= changed.status < 500, (name, changed)
     assert servers.ask(port, "POST", "/mcp", {**headers, "Authorization": data}, data).status in (400, 401)
-    alive = servers.ask(port, "POST", "/mcp", headers, _MCP_INITIALIZE)
+    within = servers.ask(port, "POST", "/mcp", servers.served.mcp_session, data)
+    assert 200 <= within.status < 500, within
+    alive = servers.ask(port, "POST", "/mcp", headers, MCP_INITIALIZE)
     assert alive.status == 200 and b"serverInfo" in alive.body, alive
+
+
+def check_mcp_tools(data: bytes, rng: random.Random) -> None:
+    """Calls of a tool whose arguments have the input, in a sandbox that says the input. The tool answers, and no
+    exception is a surprise to it: the SDK hides the text of those."""
+    servers = surfaces()
+    served = servers.served
+    served.words.words, served.words.driver = data, rng.random() < 0.7
+    text = data.decode(errors=rng.choice(("replace", "surrogateescape")))
+    tool, arguments = rng.choice(
+        (
+            ("create_sandbox", {"warmpool": text}),
+            ("create_sandbox", {"labels": {text: "a"}, "pod_annotations": {"a": text}}),
+            ("create_sandbox", {"pod_labels": {"sandbox.users.io/a": text}}),
+            ("delete_sandbox", {"sandbox_claim_name": text}),
+            ("execute_command", {"command": text, "timeout": 1}),
+            ("run_code", {"code": text, "timeout": 1}),
+            ("upload_file", {"path": text, "content": text, "binary": rng.random() < 0.5, "timeout": 1}),
+            ("download_file", {"path": text, "binary": rng.random() < 0.5, "timeout": 1}),
+            ("list_files", {"path": text, "timeout": 1}),
+            ("file_exists", {"path": text, "timeout": 1}),
+            ("open_port", {"port": len(data), "expires_seconds": 1}),
+            ("execute_command", {"command": "a", "sandbox_claim_name": text}),
+        )
+    )
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+    answer = servers.ask(served.mcp, "POST", "/mcp", served.mcp_session, json.dumps(call).encode())
+    assert answer.status in (200, 400), answer
+    surprise = rb'"Error executing tool \w+"|"code":-32603'
+    assert re.search(surprise, answer.body) is None, (tool, arguments, answer.body)
+    made = re.search(rb'\\"sandbox_claim_name\\":\s*\\"([^"\\]+)', answer.body)
+    if made is not None:
+        gone = {**call, "params": {"name": "delete_sandbox", "arguments": {"sandbox_claim_name": made[1].decode()}}}
+        assert servers.ask(served.mcp, "POST", "/mcp", served.mcp_session, json.dumps(gone).encode()).status == 200
 
 
 def check_e2b_requests(data: bytes, rng: random.Random) -> None:
@@ -760,10 +795,6 @@ _DASHBOARD = (
     *(b"\xff", b"\xc3\xa9", b"none", b"same-origin", b'"columns":80', b'"rows":24', b"{", b"\x04"),
 )
 _MCP_PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
-_MCP_INITIALIZE = (
-    b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},'
-    b'"clientInfo":{"name":"x","version":"1"}}}'
-)
 _MCP = (
     *(b'"jsonrpc":"2.0"', b'"id":1', b'"id":"a"', b'"id":null', b'"id":1.5', b'"method":"ping"', b'"method":', b'"x"'),
     *(b'"tools/list"', b'"tools/call"', b'"resources/read"', b'"params":{', b'"name":"list_sandboxes"', b'"uri":"'),
@@ -784,7 +815,7 @@ _MCP = (
         b"Bearer ",
     ),
     *(b"application/json", b"text/event-stream", b"*/*", b"localhost", b"\xff", b"Bearer ", _MCP_PING),
-    _MCP_INITIALIZE,
+    MCP_INITIALIZE,
 )
 _E2B_REQUESTS = (
     *(b'{"templateID":"none"', b'"timeout":1', b'"metadata":{"a":"b"}', b'"envVars":{"A":"b"}', b'"network":{', b"}"),
@@ -803,6 +834,14 @@ _E2B_REQUESTS = (
     *(b":", b'"', b",", b"[", b"]", b"{", b"null", b"e2b_", b"\x1f\x8b\x08", b"\xc3\xa9"),
 )
 
+#: Paths, names, archives of nothing, and lines of programs in a sandbox.
+_MCP_TOOLS = (
+    *(b"/", b"..", b".", b"-rf", b"\n", b"\0", b"a b", b"'", b'"', b"$(x)", b"python", b"x" * 64, b"sandpool.dev/run"),
+    *(b'{"pid":1}', b'{"done":1}', b'{"stream":"stdout","data":""}', b"aGk=", b"\xff", b"\xc3\xa9", b"\xed\xa0\x80"),
+    *(b"directory\0", b"file\0", b"1\0", b"1700000000\0", b"-1\0", b"1e999", b"{", b"}", b":", b",", b"\x1b[31m"),
+)
+#: Servers take milliseconds for an input, decoders microseconds.
+_SERVER = 4
 _RUN_REQUEST = (b"0.1.0", b"\0", b"\0003\0", b"\0002\0", b"-1", b"0", b"3", b"+1", b"1_0", b" 1", b"run", b"A", b"=")
 _BINDING = (
     *(b'{"bind":{', b'"claim":', b'"uid-of-the-claim"', b'"values":{', b'"A":"b"', b'"key":"k"', b'{"recall":', b'"k"'),
@@ -833,10 +872,11 @@ TARGETS = (
     Target("router-broker", check_router_broker, _BROKER),
     Target("router-metrics", check_router_metrics, _JSON),
     Target("e2b", check_e2b, _E2B),
-    Target("dashboard", check_dashboard, _DASHBOARD),
-    Target("dashboard-terminal", check_dashboard_terminal, _DASHBOARD),
-    Target("mcp", check_mcp, _MCP),
-    Target("e2b-requests", check_e2b_requests, _E2B_REQUESTS),
+    Target("dashboard", check_dashboard, _DASHBOARD, _SERVER),
+    Target("dashboard-terminal", check_dashboard_terminal, _DASHBOARD, _SERVER),
+    Target("mcp", check_mcp, _MCP, _SERVER),
+    Target("mcp-tools", check_mcp_tools, _MCP_TOOLS, _SERVER),
+    Target("e2b-requests", check_e2b_requests, _E2B_REQUESTS, _SERVER),
     Target("run-request", check_run_request, _RUN_REQUEST),
     Target("binding", check_binding, _BINDING),
     Target("tokens", check_tokens, _TOKENS),

@@ -26,7 +26,8 @@ from tests.fuzz.targets import TARGETS, Target
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:aiohttp.multipart")
 
 CORPUS = Path(__file__).parent / "corpus"
-SECONDS = float(os.environ.get("SANDPOOL_FUZZ_SECONDS", "4")) / len(TARGETS)
+# For a target of weight 1.
+SECONDS = float(os.environ.get("SANDPOOL_FUZZ_SECONDS", "4")) / sum(target.weight for target in TARGETS)
 SEED = int(os.environ.get("SANDPOOL_SEED") or os.environ.get("SANDPOOL_FUZZ_SEED") or "0")
 # Processor time of one input of at most 8 KiB. Decoders take milliseconds; quadratic ones would take much longer.
 MAX_SECONDS_PER_INPUT = 5.0
@@ -60,7 +61,7 @@ def test_assembled_inputs_satisfy_the_oracle(target: Target) -> None:
 def test_mutated_inputs_satisfy_the_oracle(target: Target) -> None:
     rng = random.Random(f"{SEED} {target.name}")
     corpus = [path.read_bytes() for path in corpus_of(target)]
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + SECONDS * target.weight
     inputs = 0
     while time.monotonic() < end:
         inputs += 1

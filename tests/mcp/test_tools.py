@@ -249,6 +249,7 @@ async def test_a_directory_is_listed(model: Client, directory: Path) -> None:
         ("download_file", {"path": "large"}, "is larger than 1048576 bytes"),
         ("list_files", {"path": "nope"}, "cannot list nope"),
         ("upload_file", {"path": "x", "content": "!", "binary": True}, "is not base64"),
+        ("upload_file", {"path": "x", "content": "ü", "binary": True}, "is not base64"),
         ("upload_file", {"path": "bytes/x", "content": ""}, "cannot write bytes/x"),
         ("open_port", {"port": 0}, "greater than or equal to 1"),
         ("execute_command", {"command": "true", "timeout": 601}, "less than or equal to 600"),

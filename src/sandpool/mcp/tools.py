@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import posixpath
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
@@ -189,7 +188,7 @@ class Tools:
         """Write a file into a sandbox. Missing directories are made, an existing file is replaced."""
         try:
             data = base64.b64decode(content, validate=True) if binary else content.encode()
-        except (binascii.Error, UnicodeEncodeError) as error:
+        except ValueError as error:
             raise ToolError(f"the content is not {'base64' if binary else 'UTF-8'}: {error}") from None
         async with self._sandbox(ctx, sandbox_claim_name, namespace, timeout) as sandbox:
             await sandbox.files.write(path, data)
