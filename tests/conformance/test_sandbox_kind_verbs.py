@@ -22,7 +22,7 @@ from sandpool.kube.errors import AlreadyExists, ApiError, BadRequest, Conflict, 
 from sandpool.kube.transport import WatchEvent
 from sandpool.testing.objects import new
 from sandpool.testing.waiting import Listener, drain, take, until
-from tests.support.api_access import Endpoint, Raw
+from tests.support.api_access import ApiEndpoint, Raw
 from tests.support.extra_verbs import delete_collection, replace
 
 pytestmark = pytest.mark.usefixtures("sandbox_kinds")
@@ -135,7 +135,7 @@ async def test_initial_events_end_with_a_bookmark_from_which_a_watch_resumes(cli
     ]
 
 
-async def test_watch_from_an_old_version_is_expired(api: Endpoint, raw: Raw, client: Client, namespace: str) -> None:
+async def test_watch_from_an_old_version_is_expired(api: ApiEndpoint, raw: Raw, client: Client, namespace: str) -> None:
     await create(client, namespace, SANDBOX_CLAIM)
     await api.forget_history()
     with pytest.raises(Expired) as refused:
@@ -188,7 +188,7 @@ async def test_pages_honour_a_selector(client: Client, namespace: str) -> None:
 
 
 async def test_expired_continue_token_answers_a_new_one(
-    api: Endpoint, raw: Raw, client: Client, namespace: str
+    api: ApiEndpoint, raw: Raw, client: Client, namespace: str
 ) -> None:
     await fill(client, namespace, SANDBOX_CLAIM, "abcd")
     first = await client.list(SANDBOX_CLAIM, namespace, limit=2)

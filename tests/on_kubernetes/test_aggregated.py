@@ -51,7 +51,8 @@ from tests.support.api_access import HttpEndpoint
 from tests.support.api_objects import owner_reference
 from tests.support.assets import Assets
 from tests.support.cluster_collector import collected_something, is_gone
-from tests.support.control_plane import AUTOSCALER, ControlPlane, aggregation_flags
+from tests.support.control_plane import AUTOSCALER as AUTOSCALER_CONTROLLER
+from tests.support.control_plane import ControlPlane, aggregation_flags
 from tests.support.kubectl import OLDEST_MINOR, Kubectl, find_kubectls
 from tests.support.permissions import use_of
 from tests.support.persistent_clients import POOL, PersistentClients
@@ -80,7 +81,12 @@ def aggregating(
     """A control plane with an aggregation layer and without our CustomResourceDefinitions."""
     flags = aggregation_flags(Authority(tmp_path_factory.mktemp("front-proxy"), SystemClock()))
     with ControlPlane(
-        kubernetes_assets, fsync=False, users=USERS, audit=(ACCOUNT,), apiserver_flags=flags, controllers=(AUTOSCALER,)
+        kubernetes_assets,
+        fsync=False,
+        users=USERS,
+        audit=(ACCOUNT,),
+        apiserver_flags=flags,
+        controllers=(AUTOSCALER_CONTROLLER,),
     ) as plane:
         yield plane
         # Refused while a test has removed the installation, and until a new one is known.
