@@ -7,7 +7,7 @@ import pytest_asyncio
 
 from sandpool.kube import spdy
 from sandpool.kube.spdy import Control, Data, Decoder, Encoder
-from sandpool.kube.spdy_session import SpdySession, SpdyStream
+from sandpool.kube.spdy_session import MOST_STREAMS, SpdySession, SpdyStream
 from sandpool.testing.waiting import WITHIN
 
 
@@ -116,3 +116,37 @@ async def test_unread_stream_stops_the_sender(talk: tuple[Pipe, SpdySession]) ->
     while piece := await stream.receive():
         size += len(piece)
     assert size == 40 * 65536
+
+
+async def test_unread_bytes_of_all_streams_stop_the_sender(talk: tuple[Pipe, SpdySession]) -> None:
+    pipe, session = talk
+    streams = [await opened(pipe, session, number) for number in range(1, 41, 2)]
+    for stream in streams:
+        pipe.say(Data(stream.id, b"x" * 65536), Data(stream.id, b"y" * 65536))
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert 20 < pipe.inward.qsize() < 30
+    for stream in streams:
+        assert await stream.receive() == b"x" * 65536 + b"y" * 65536 or await stream.receive() == b"y" * 65536
+    assert pipe.inward.empty()
+
+
+async def test_further_streams_are_reset_and_leave_the_others_alone(talk: tuple[Pipe, SpdySession]) -> None:
+    pipe, session = talk
+    for number in range(1, 2 * MOST_STREAMS, 2):
+        await opened(pipe, session, number)
+    last = 2 * MOST_STREAMS + 1
+    pipe.say(Control(spdy.SYN_STREAM, last, headers={"streamtype": "data"}))
+    assert await pipe.hear() == Control(spdy.RST_STREAM, last, number=spdy.REFUSED_STREAM)
+    pipe.say(Control(spdy.RST_STREAM, 1, number=spdy.CANCEL))
+    await opened(pipe, session, last)
+
+
+async def test_headers_of_all_streams_are_limited_because_they_are_compressed(talk: tuple[Pipe, SpdySession]) -> None:
+    pipe, _ = talk
+    heard = []
+    for number in range(1, 21, 2):
+        pipe.say(Control(spdy.SYN_STREAM, number, headers={"x": "a" * 60_000}))
+        heard.append(await pipe.hear())
+    kinds = [frame.kind for frame in heard if isinstance(frame, Control)]
+    assert kinds == [spdy.SYN_REPLY] * 4 + [spdy.RST_STREAM] * 6

@@ -21,6 +21,7 @@ GOAWAY: Final = 7
 
 FIN: Final = 1  # flag: the sender sends no more on this stream
 PROTOCOL_ERROR: Final = 1
+REFUSED_STREAM: Final = 3
 CANCEL: Final = 5
 
 _VERSION: Final = 3

@@ -16,7 +16,7 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessa
 
 from sandpool.kube import spdy
 from sandpool.kube.pod_access import Size, StreamClient
-from sandpool.kube.spdy import Control, Data, Encoder
+from sandpool.kube.spdy import Control, Data, Decoder, Encoder
 from sandpool.kube.spdy_session import SpdySession
 from sandpool.server.streams.options import StdStreams
 from sandpool.server.streams.port_forward import forward
@@ -27,18 +27,22 @@ WITHIN = 60.0
 
 
 class Script:
-    """A client that says all it has to say, in pieces, and hangs up or ``stays``. ``sent`` is what it was told."""
+    """A client that says all it has to say, in pieces, and hangs up or ``stays``. ``sent`` is what it was told, and
+    ``heard`` how many bytes of it were read."""
 
     def __init__(self, said: bytes, step: int, *, stays: bool = False) -> None:
         self.stays = stays
         self._pieces = [said[start : start + step] for start in range(0, len(said), step)]
         self.sent = bytearray()
+        self.heard = 0
 
     async def receive(self) -> bytes:
         await asyncio.sleep(0)
         if self.stays and not self._pieces:
             await asyncio.get_running_loop().create_future()
-        return self._pieces.pop(0) if self._pieces else b""
+        piece = self._pieces.pop(0) if self._pieces else b""
+        self.heard += len(piece)
+        return piece
 
     async def send(self, data: bytes) -> None:
         self.sent += data
@@ -117,6 +121,30 @@ class TestExec:
         client = Script(encoded(list(sizes)), 1000, stays=True)
         lived(over_websocket(WebSocket(client), sized, StdStreams(True, stdout=True, stderr=True, terminal=True)))
         assert b"Success" in client.sent
+
+    @pytest.mark.parametrize("pieces", [1, 100])
+    def test_input_that_the_command_does_not_read_is_not_read_either(self, pieces: int) -> None:
+        said = [BytesMessage(b"\0" + bytes((16 << 20) // pieces))] * pieces
+        client = Script(encoded(list[Event](said)), 1 << 16, stays=True)
+        read = []
+
+        async def asleep(_: StreamClient) -> int:
+            for _turn in range(1000):
+                await asyncio.sleep(0)
+            read.append(client.heard)
+            return 0
+
+        lived(over_websocket(WebSocket(client), asleep, StdStreams(True, stdout=True, stderr=True, terminal=False)))
+        assert read[0] < 3 << 20
+
+    def test_message_of_another_channel_has_a_limit(self) -> None:
+        async def waiting(client: StreamClient) -> int:
+            await client.receive()
+            return 0
+
+        client = Script(encoded([BytesMessage(b"\x04" + b" " * 100_000)]), 1 << 16, stays=True)
+        lived(over_websocket(WebSocket(client), waiting, StdStreams(True, stdout=True, stderr=True, terminal=True)))
+        assert client.sent[:1] == b"\x88", "the frame that closes a WebSocket"
 
     def test_sizes_are_not_kept_without_a_terminal(self) -> None:
         seen = []
@@ -212,6 +240,40 @@ class TestForward:
         client = Script(encoded([*events, BytesMessage(data), CloseConnection(1000)]), 50)
         lived(forward(SpdySession(WebSocketByteStream(WebSocket(client))), dial))
         dial.check()
+
+    def test_streams_that_wait_for_their_other_half_make_room(self) -> None:
+        halves = [
+            Control(spdy.SYN_STREAM, number, headers={"streamtype": "data", "requestid": str(number)})
+            for number in range(1, 401, 2)
+        ]
+        client = Script(framed(list[Control | Data](halves)), 4096)
+        lived(forward(SpdySession(client), Dialler()))
+        told = Decoder().feed(bytes(client.sent))
+        reset = [frame.stream for frame in told if isinstance(frame, Control) and frame.kind == spdy.RST_STREAM]
+        assert reset == list(range(1, 145, 2)), "the oldest ones; 128 stay"
+
+    async def test_connection_ends_when_the_client_resets_its_stream(self) -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+
+        async def dial(port: int) -> socket.socket:
+            return ours
+
+        client = Script(
+            framed([*PAIR, Control(spdy.RST_STREAM, PAIR[-1].stream, number=spdy.CANCEL)]), 4096, stays=True
+        )
+        forwarding = asyncio.create_task(forward(SpdySession(client), dial))
+        theirs.setblocking(False)
+        async with asyncio.timeout(WITHIN):
+            assert await asyncio.get_running_loop().sock_recv(theirs, 1) == b""
+            theirs.settimeout(WITHIN)
+            with pytest.raises(BrokenPipeError):
+                while True:  # the other half ends, too
+                    theirs.send(b"x")
+                    await asyncio.sleep(0)
+        forwarding.cancel()
+        await asyncio.gather(forwarding, return_exceptions=True)
+        theirs.close()
 
 
 class TestExecOverSpdy:

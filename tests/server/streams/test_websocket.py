@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, TextMessage
 
-from sandpool.server.streams.websocket import WebSocket, WebSocketByteStream, accept_headers
+from sandpool.server.streams.websocket import Piece, WebSocket, WebSocketByteStream, accept_headers
 
 
 class Client:
@@ -40,11 +40,19 @@ def test_handshake_follows_the_rfc() -> None:
     assert headers["Sec-WebSocket-Protocol"] == "v5.channel.k8s.io"
 
 
-async def test_fragmented_messages_are_assembled() -> None:
+async def test_messages_are_handed_on_in_the_parts_that_arrive() -> None:
     client = Client()
     client.say(BytesMessage(b"ab", message_finished=False), BytesMessage(b"cd"), TextMessage("text"), BytesMessage(b""))
     socket = WebSocket(client)
-    assert [await socket.receive() for _ in range(3)] == [b"abcd", b"text", b""]
+    parts = [Piece(b"ab", False), Piece(b"cd", True), Piece(b"text", True), Piece(b"", True)]
+    assert [await socket.receive() for _ in parts] == parts
+
+
+async def test_part_of_a_message_does_not_wait_for_its_end() -> None:
+    client = Client()
+    client.inward.put_nowait(client.connection.send(BytesMessage(b"x" * 1000))[:500])
+    piece = await WebSocket(client).receive()
+    assert piece is not None and 0 < len(piece.data) < 1000 and not piece.is_last
 
 
 async def test_ping_is_answered() -> None:
@@ -58,7 +66,7 @@ async def test_close_is_answered_and_ends_the_socket() -> None:
     client = Client()
     client.say(BytesMessage(b"x"), CloseConnection(1000))
     socket = WebSocket(client)
-    assert [await socket.receive(), await socket.receive(), await socket.receive()] == [b"x", None, None]
+    assert [await socket.receive(), await socket.receive(), await socket.receive()] == [Piece(b"x", True), None, None]
     assert client.heard == [CloseConnection(1000, "")]
     await socket.send(b"after the end")
 

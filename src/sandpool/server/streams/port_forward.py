@@ -20,6 +20,10 @@ PROTOCOL: Final = "portforward.k8s.io"
 TUNNEL: Final = f"SPDY/3.1+{PROTOCOL}"
 
 _PIECE: Final = 1 << 16
+_KINDS: Final = frozenset({"data", "error"})
+# Of one session: streams whose other half has not come, and connections. Of the first the oldest one is reset.
+_MOST_HALVES: Final = 128
+_MOST_CONNECTIONS: Final = 1024
 
 #: Returns a connected, non-blocking socket to a port. Raises ``OSError`` or ``PodAccessError``.
 Dial = Callable[[int], Awaitable[socket.socket]]
@@ -34,11 +38,19 @@ async def forward(session: SpdySession, dial: Dial) -> None:
         while (stream := await session.opened.get()) is not None:
             # Clients without request IDs open the two streams one after the other.
             key = stream.headers.get("requestid") or f"#{(stream.id - 1) // 4}"
+            if (kind := stream.headers.get("streamtype", "")) not in _KINDS:
+                await stream.reset()
+                continue
             pair = pairs.setdefault(key, {})
-            pair[stream.headers.get("streamtype", "")] = stream
-            if pair.keys() >= {"data", "error"}:
+            pair[kind] = stream
+            if len(pairs) > _MOST_HALVES:
+                for half in pairs.pop(next(iter(pairs))).values():
+                    await half.reset()
+            if pair.keys() == _KINDS:
                 del pairs[key]
-                task = asyncio.create_task(_connect(pair["data"], pair["error"], dial))
+                refused = len(connections) >= _MOST_CONNECTIONS
+                work = _refuse(pair["error"], pair["data"]) if refused else _connect(pair["data"], pair["error"], dial)
+                task = asyncio.create_task(work)
                 connections.add(task)
                 task.add_done_callback(connections.discard)
     finally:
@@ -62,11 +74,17 @@ async def _connect(data: SpdyStream, error: SpdyStream, dial: Dial) -> None:
     with sock:
         await _pump(data, sock)
     await data.close()
+    await error.close()  # also after a reset of the data
+
+
+async def _refuse(error: SpdyStream, data: SpdyStream) -> None:
+    await error.send(f"there are {_MOST_CONNECTIONS} connections already, which is the limit of a session".encode())
     await error.close()
+    await data.reset()
 
 
 async def _pump(stream: SpdyStream, sock: socket.socket) -> None:
-    """Copy in both directions until the pod ends its half or the client disconnects."""
+    """Copy in both directions until the pod ends its half, or the client resets the stream or disconnects."""
     loop = asyncio.get_running_loop()
 
     async def inward() -> None:
@@ -80,9 +98,12 @@ async def _pump(stream: SpdyStream, sock: socket.socket) -> None:
             while data := await loop.sock_recv(sock, _PIECE):
                 await stream.send(data)
 
-    going_in = asyncio.create_task(inward())
+    going_in, going_out = asyncio.create_task(inward()), asyncio.create_task(outward())
     try:
-        await outward()
+        await asyncio.wait((going_in, going_out), return_when=asyncio.FIRST_COMPLETED)
+        if not stream.is_done:
+            await going_out
     finally:
-        going_in.cancel()
-        await asyncio.gather(going_in, return_exceptions=True)
+        for task in (going_in, going_out):
+            task.cancel()
+        await asyncio.gather(going_in, going_out, return_exceptions=True)

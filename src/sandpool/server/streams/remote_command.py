@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import orjson
+from wsproto.frame_protocol import CloseReason
 
 from sandpool.api.resource import Object
 from sandpool.kube.errors import ApiError
@@ -27,6 +28,12 @@ _STDIN, _STDOUT, _STDERR, _STATUS, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
 _LARGEST: Final = 0xFFFF  # columns or rows of a terminal, as the kernel has them
 _OPEN_SECONDS: Final = 30.0  # for a client to open its streams
 
+# Standard input that the command has not taken: pieces, and bytes before the last of them.
+_WAITING_PIECES: Final = 64
+_WAITING_BYTES: Final = 1 << 20
+# Of a message that is no standard input: a size, or the end of a stream.
+_LONGEST: Final = 1 << 12
+
 #: Runs the command and returns its exit code.
 Work = Callable[[StreamClient], Awaitable[int]]
 
@@ -39,7 +46,7 @@ class _Client:
         self.has_stdout = streams.stdout
         self.has_stderr = streams.stderr and not streams.terminal
         self.is_terminal = streams.terminal
-        self._stdin_queue: asyncio.Queue[bytes] = asyncio.Queue(maxsize=64)
+        self._stdin_queue = _Input()
         self._size_queue: asyncio.Queue[Size | None] = asyncio.Queue()
         self._at_end = not streams.stdin
 
@@ -61,7 +68,36 @@ class _Client:
             return
         # Without a terminal sizes are never read and would accumulate.
         if self.is_terminal and max(columns, rows) <= _LARGEST and min(columns, rows) >= 0:
+            while not self._size_queue.empty():
+                self._size_queue.get_nowait()  # only the last size matters
             self._size_queue.put_nowait(Size(columns, rows))
+
+
+class _Input:
+    """Standard input on its way to the command. ``put`` waits while the command does not read."""
+
+    def __init__(self) -> None:
+        self._pieces: asyncio.Queue[bytes] = asyncio.Queue(_WAITING_PIECES)
+        self._size = 0
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+
+    async def put(self, piece: bytes) -> None:
+        await self._has_room.wait()
+        self._count(len(piece))
+        await self._pieces.put(piece)
+
+    async def get(self) -> bytes:
+        piece = await self._pieces.get()
+        self._count(-len(piece))
+        return piece
+
+    def _count(self, change: int) -> None:
+        self._size += change
+        if self._size >= _WAITING_BYTES:
+            self._has_room.clear()
+        else:
+            self._has_room.set()
 
 
 class WebSocketClient(_Client):
@@ -70,16 +106,28 @@ class WebSocketClient(_Client):
         self.socket = socket
 
     async def listen(self) -> None:
-        """Read from the client until it disconnects."""
-        while (message := await self.socket.receive()) is not None:
-            match message[:1]:
-                case b"\x00" if message[1:] and self.has_stdin:
+        """Read from the client until it disconnects. Standard input is passed on as it arrives: a message may be
+        long."""
+        message = b""  # the part of the present one that has arrived; of standard input only its channel
+        while (piece := await self.socket.receive()) is not None:
+            message += piece.data
+            if message[:1] == b"\x00":
+                if message[1:] and self.has_stdin:
                     await self._stdin_queue.put(message[1:])
-                case b"\x04":
-                    self.resized(message[1:])
-                case b"\xff" if message[1:2] == b"\x00":
-                    await self._stdin_queue.put(b"")
+                message = message[:1]
+            if len(message) > _LONGEST:
+                await self.socket.close(CloseReason.MESSAGE_TOO_BIG)
+            elif piece.is_last:
+                await self._received(message)
+                message = b""
         self._size_queue.put_nowait(None)
+
+    async def _received(self, message: bytes) -> None:
+        match message[:1]:
+            case b"\x04":
+                self.resized(message[1:])
+            case b"\xff" if message[1:2] == b"\x00":
+                await self._stdin_queue.put(b"")
 
     async def write(self, data: bytes, *, error: bool = False) -> None:
         if self.has_stderr if error else self.has_stdout:
@@ -156,7 +204,8 @@ async def _opened(session: SpdySession, wanted: set[str]) -> dict[str, SpdyStrea
                 stream = await session.opened.get()
                 if stream is None:
                     return None
-                found[stream.headers.get("streamtype", "")] = stream
+                if (name := stream.headers.get("streamtype", "")) in wanted:
+                    found[name] = stream
     except TimeoutError:
         return None
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Final
+from typing import Final, NamedTuple
 
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Message, Ping, TextMessage
@@ -13,7 +13,6 @@ from wsproto.utilities import LocalProtocolError, RemoteProtocolError, generate_
 
 from sandpool.kube.byte_stream import ByteStream
 
-_LONGEST: Final = 32 << 20  # of a message
 NORMAL: Final = CloseReason.NORMAL_CLOSURE
 
 
@@ -26,20 +25,26 @@ def accept_headers(key: str, protocol: str) -> list[tuple[str, str]]:
     return headers
 
 
+class Piece(NamedTuple):
+    """A part of a message, as it arrived."""
+
+    data: bytes
+    is_last: bool  # of its message
+
+
 class WebSocket:
-    """``receive`` returns whole messages, None at the end. Pings are answered while a receive is pending."""
+    """``receive`` returns messages in the parts in which they arrive, because they may have any length, and None at the
+    end. Pings are answered while a receive is pending."""
 
     def __init__(self, byte_stream: ByteStream) -> None:
         self.byte_stream = byte_stream
         self._connection = Connection(ConnectionType.SERVER)
-        self._messages: deque[bytes] = deque()
-        self._partial: list[bytes] = []
-        self._partial_size = 0
+        self._pieces: deque[Piece] = deque()
         self._closed = False
         self._sending = asyncio.Lock()
 
-    async def receive(self) -> bytes | None:
-        while not self._messages:
+    async def receive(self) -> Piece | None:
+        while not self._pieces:
             if self._closed:
                 return None
             data = await self.byte_stream.receive()
@@ -49,7 +54,7 @@ class WebSocket:
                     await self._take(event)
             except (RemoteProtocolError, LocalProtocolError):
                 await self.close(CloseReason.PROTOCOL_ERROR)
-        return self._messages.popleft()
+        return self._pieces.popleft()
 
     async def send(self, data: bytes) -> None:
         await self._send(BytesMessage(data))
@@ -72,23 +77,14 @@ class WebSocket:
 
     async def _take(self, event: Event) -> None:
         if isinstance(event, Message):
-            await self._take_part(event)
+            part = event.data.encode() if isinstance(event, TextMessage) else bytes(event.data)
+            self._pieces.append(Piece(part, event.message_finished))
         elif isinstance(event, Ping):
             await self._send(event.response())
         elif isinstance(event, CloseConnection):
             if event.code != CloseReason.ABNORMAL_CLOSURE:
                 await self._send(event.response())
             self._closed = True
-
-    async def _take_part(self, event: Message) -> None:  # type: ignore[type-arg]  # texts and bytes alike
-        part = event.data.encode() if isinstance(event, TextMessage) else bytes(event.data)
-        self._partial.append(part)
-        self._partial_size += len(part)
-        if self._partial_size > _LONGEST:
-            await self.close(CloseReason.MESSAGE_TOO_BIG)
-        elif event.message_finished:
-            self._messages.append(b"".join(self._partial))
-            self._partial, self._partial_size = [], 0
 
 
 class WebSocketByteStream:
@@ -99,11 +95,11 @@ class WebSocketByteStream:
 
     async def receive(self) -> bytes:
         while True:
-            message = await self.socket.receive()
-            if message is None:
+            piece = await self.socket.receive()
+            if piece is None:
                 return b""
-            if message:
-                return message
+            if piece.data:
+                return piece.data
 
     async def send(self, data: bytes) -> None:
         await self.socket.send(data)
