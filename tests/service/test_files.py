@@ -319,6 +319,44 @@ async def test_member_that_is_no_file_or_leads_out_is_left_out(
     assert below(outside) == {"into/tree/through", "into/.bashrc"}
 
 
+def directory(name: str) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.mode = tarfile.DIRTYPE, 0o755
+    return info
+
+
+def hard_link(name: str, to: str) -> tarfile.TarInfo:
+    info = member(name, link=to)
+    info.type, info.mode = tarfile.LNKTYPE, 0o755
+    return info
+
+
+async def test_links_through_links_of_the_archive_do_not_lead_out(outside: Path) -> None:
+    (outside / "into").mkdir()
+    (outside / "secret").write_text("mine")
+    (outside / "secret").chmod(0o600)
+    sent = archive(
+        *(directory(f"tree/{name}") for name in ("", "x", "a", "a/b", "a/b/c")),
+        member("tree/a/b/c/far", link="../../../x"),  # leads to a directory that is less deep than it reads
+        member("tree/out", link="a/b/c/far/../../.."),
+        hard_link("tree/taken", "tree/a/b/c/far/../../../secret"),
+        hard_link("tree/../tree/same", "tree/x/../kept"),
+        member("tree/kept"),
+        member("tree/a/up", link="../x"),
+    )
+
+    async def play(session: PlayedSession) -> int:
+        session.write(sent)
+        return 0
+
+    warnings: list[str] = []
+    await Files(Commands(FakePodClient(play))).download(BOX, "tree", outside / "into", warn=warnings.append)
+    status = (outside / "secret").stat()
+    assert (status.st_mode & 0o777, status.st_nlink) == (0o600, 1)
+    assert below(outside) == {"secret", "into/tree/a/b/c/far", "into/tree/a/up", "into/tree/kept"}
+    assert len(warnings) == 3
+
+
 async def test_downloaded_files_have_no_special_bits(outside: Path) -> None:
     info = tarfile.TarInfo("tree/file")
     info.mode, info.uid = 0o6777, 12345

@@ -15,6 +15,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
@@ -292,9 +293,10 @@ def _harmless(member: tarfile.TarInfo, into: Path, top: str) -> tarfile.TarInfo:
     """Return the member to extract, owned by this user and without special bits. Raises ``_Refused``.
 
     A member is refused if a link is on its way: links of an archive, or of an earlier one, lead nowhere. Links must not
-    lead out of ``top``, the requested file or directory. Nothing is resolved: the system resolves overlong paths
-    differently from Python. The filter "data" of tarfile is not used, because it allows links to siblings of ``top``,
-    and because Python 3.11.2 of Debian 12 does not have it.
+    lead out of ``top``, the requested file or directory. In a path with ".." behind a name, that name may be a link
+    too, and the path lead elsewhere than it reads, so such links are refused. Nothing is resolved: the system resolves
+    overlong paths differently from Python. The filter "data" of tarfile is not used, because it allows links to
+    siblings of ``top``, and because Python 3.11.2 of Debian 12 does not have it.
     """
     if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
         raise _Refused("it is a special file")
@@ -302,6 +304,8 @@ def _harmless(member: tarfile.TarInfo, into: Path, top: str) -> tarfile.TarInfo:
     target = into / member.name
     if member.issym() and not _leads_into(top, posixpath.join(posixpath.dirname(member.name), member.linkname)):
         raise _Refused("it is a link that leads out of what was asked for")
+    if (member.issym() or member.islnk()) and _turns_back(member.linkname):
+        raise _Refused("it is a link with .. behind a name, which may lead anywhere")
     if member.islnk():
         if not _leads_into(top, member.linkname):
             raise _Refused("it is a link that leads out of what was asked for")
@@ -333,6 +337,12 @@ def _leads_into(top: str, path: str) -> bool:
     if plain.startswith(("/", "../")) or plain == "..":
         return False
     return not top or plain == top or plain.startswith(f"{top}/")
+
+
+def _turns_back(path: str) -> bool:
+    """Whether a path has ".." behind a name."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    return any(part == ".." != before for before, part in pairwise(parts))
 
 
 class _LongHeaders(tarfile.TarError):
