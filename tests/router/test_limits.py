@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
@@ -214,3 +215,35 @@ async def test_empty_line_before_a_request_may_come_in_pieces(pieces: tuple[byte
             assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
         finally:
             writer.transport.abort()
+
+
+@pytest.mark.parametrize("request_", [b"GET / HTTP/1.1\r\n\r\n", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"])
+async def test_client_that_takes_no_answers_is_not_read_and_then_dropped(request_: bytes) -> None:
+    clock, most = ManualClock(), 16 << 20
+    async with routed(Sandbox(), clock=clock) as router, asyncio.timeout(_LIMIT):
+        with socket.create_connection(("127.0.0.1", router.ports[0])) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+            client.setblocking(False)
+            pieces, sent, waits = request_ * 1000, 0, 0
+            while waits < 500 and sent < most:
+                try:
+                    sent += client.send(pieces[sent % len(request_) :])
+                    waits = 0
+                except BlockingIOError:
+                    waits += 1
+                await asyncio.sleep(0)
+            (connection,) = router.connections
+            assert sent < most, "the kernel keeps some megabytes"
+            assert connection.transport.get_write_buffer_size() < 1 << 17
+            for _ in range(10):
+                await clock.advance(5)
+            await until(lambda: not router.connections)
+
+
+async def test_pipelined_requests_are_answered_in_order_however_many_there_are() -> None:
+    async with routed(Sandbox()) as router, asyncio.timeout(_LIMIT):
+        asked = [b"/healthz" if number % 3 else b"/" for number in range(5000)]
+        requests = b"".join([b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % target for target in asked])
+        answers = await ask(router, requests + b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n")
+        statuses = re.findall(rb"HTTP/1.1 ([0-9]+)", answers)
+        assert statuses == [b"200" if target == b"/healthz" else b"400" for target in asked] + [b"200"]

@@ -26,6 +26,8 @@ from sandpool.router.tokens import ALL
 if TYPE_CHECKING:
     from sandpool.router.router import Router
 
+# Requests that are parsed before the first of them is answered. Further ones wait as bytes.
+_MOST_AHEAD: Final = 16
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 
@@ -63,7 +65,9 @@ class Downstream(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._is_switched = False
         self._closing = False
+        self._rest = b""  # requests that are not parsed yet, because enough others wait
         self.is_writable = True  # the client takes more of a response
+        self._blocked_since: float | None = None  # since when it does not
 
     # --- called by the transport -------------------------------------------------------------------------------------
 
@@ -85,6 +89,12 @@ class Downstream(asyncio.Protocol):
             return
         if self._closing and not self._exchanges:
             return
+        if self._rest:
+            self._rest += data  # was under way when reading paused
+        else:
+            self._receive(data)
+
+    def _receive(self, data: bytes) -> None:
         try:
             self._feed(data)
         except HeadTooLarge as error:
@@ -92,10 +102,16 @@ class Downstream(asyncio.Protocol):
         except MalformedMessage as error:
             self._malformed(RequestRejected(400, f"This is not HTTP: {error}."))
         # Only now, so that the part of the body that has arrived is sent together with the head.
-        if self._exchanges and not self._exchanges[0].has_begun and not self.transport.is_closing():
-            self._exchanges[0].begin()
-        if len(self._exchanges) > 1:
+        self._begin()
+        if len(self._exchanges) > 1 or self._rest:
             self.transport.pause_reading()
+
+    def _begin(self) -> None:
+        """Forward the first request that waits, if the client takes responses: one that only sends would otherwise have
+        the router keep an answer to each request."""
+        may_begin = self.is_writable and not self.transport.is_closing()
+        if self._exchanges and not self._exchanges[0].has_begun and may_begin:
+            self._exchanges[0].begin()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.router.forget(self)
@@ -107,13 +123,15 @@ class Downstream(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.is_writable = False
+        self._blocked_since = self.router.clock.monotonic()
         if self._exchanges:
             self._exchanges[0].client_writable(False)
 
     def resume_writing(self) -> None:
-        self.is_writable = True
+        self.is_writable, self._blocked_since = True, None
         if self._exchanges:
             self._exchanges[0].client_writable(True)
+        self._begin()
 
     # --- called by the exchange --------------------------------------------------------------------------------------
 
@@ -123,11 +141,19 @@ class Downstream(asyncio.Protocol):
         self._idle_since = self.router.clock.monotonic()
         if not keep or not exchange.is_received or (self._closing and not self._exchanges):
             self.transport.close()
-        elif self._exchanges:
+        elif self._exchanges or self._rest:
             # Not from here: thousands of pipelined requests that the router answers itself would nest on the stack.
-            asyncio.get_running_loop().call_soon(self._exchanges[0].begin)
-        if len(self._exchanges) < 2 and not self._closing and not self.transport.is_closing():
+            asyncio.get_running_loop().call_soon(self._continue)
+        if len(self._exchanges) < 2 and not self._rest and not self._closing and not self.transport.is_closing():
             self.transport.resume_reading()
+
+    def _continue(self) -> None:
+        """Go on with requests that have arrived."""
+        self._begin()
+        if self._rest and len(self._exchanges) < _MOST_AHEAD and not self._closing and not self.transport.is_closing():
+            rest, self._rest = self._rest, b""
+            self.transport.resume_reading()
+            self._receive(rest)
 
     def answer_within(self, seconds: float) -> float:
         """Call ``timed_out`` of the exchange in service after this time. Return its deadline."""
@@ -164,7 +190,11 @@ class Downstream(asyncio.Protocol):
     # --- called by the router ----------------------------------------------------------------------------------------
 
     def close_if_expired(self, idle_before: float, head_before: float) -> None:
-        """Close the connection if it is idle since ``idle_before``, or a head is incomplete since ``head_before``."""
+        """Close the connection if it is idle since ``idle_before``, or if since ``head_before`` a head is incomplete or
+        the client takes no answer. A response that has begun has a deadline of its own."""
+        is_answering = bool(self._exchanges) and self._exchanges[0].has_begun
+        if not is_answering and self._blocked_since is not None and self._blocked_since <= head_before:
+            self.transport.abort()
         if self._exchanges:
             return
         if self._head_since is not None and self._head_since <= head_before:
@@ -191,6 +221,9 @@ class Downstream(asyncio.Protocol):
     def _feed(self, data: bytes) -> None:
         start, size = 0, len(data)
         while start < size:
+            if self._body is None and len(self._exchanges) >= _MOST_AHEAD:
+                self._rest = data[start:]
+                return
             if self._body is not None:
                 body, start = self._body.feed(data, start)
                 exchange = self._exchanges[-1]
