@@ -91,8 +91,8 @@ def runs(found: Mapping[str, SharedObject]) -> dict[str, tuple[str, int]]:
 
 
 def exposed_files(directory: Path) -> list[str]:
-    """The files below a directory that other users of the machine could open if they reached the directory. Images are
-    left out: the users of sandboxes read them."""
+    """The files below a directory that other users of the machine could open if they reached the directory. Built-in
+    images are left out: they have nothing that is not in the package."""
     found = []
     device = directory.stat().st_dev
     for entry in directory.iterdir():
@@ -100,7 +100,7 @@ def exposed_files(directory: Path) -> list[str]:
         if stat.S_ISLNK(status.st_mode) or status.st_dev != device:  # mounts: root file systems, namespaces
             continue
         if stat.S_ISDIR(status.st_mode):
-            if status.st_mode & 0o001 and entry.name != "images":
+            if status.st_mode & 0o001 and entry.name != "built-in":
                 found += exposed_files(entry)
         elif status.st_mode & 0o007:
             found.append(f"{entry} {stat.S_IMODE(status.st_mode):o}")

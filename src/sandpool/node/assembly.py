@@ -170,6 +170,7 @@ class Node:
             used=lambda: recorded_roots(self.agent.context.options.pods),
             secrets=lambda name, namespace: self.client.get(SECRET, name, namespace),
         )
+        images.store.close_to_others()
         self.agent = NodeAgent(
             self.client,
             self.clock,

@@ -33,6 +33,19 @@ def test_image_is_found_by_its_name(store: ImageStore) -> None:
     assert store.find(parse("example.com/a:2")) is None
 
 
+def test_other_users_cannot_enter_the_files_of_images(store: ImageStore) -> None:
+    before = add(store, "example.com/a:1")
+    with store.building(), store.incoming() as incoming:
+        (incoming / ROOTFS).mkdir()
+        layer = store.add_layer("key", incoming)
+    closed = [before.layers[0].parents[1], layer.parents[1]]
+    assert [path.stat().st_mode & 0o777 for path in closed] == [0o700, 0o700]
+    for path in closed:
+        path.chmod(0o755)  # as earlier versions made them
+    store.close_to_others()
+    assert [path.stat().st_mode & 0o777 for path in closed] == [0o700, 0o700]
+
+
 def test_names_of_the_same_image_share_it(store: ImageStore) -> None:
     assert add(store, "a").directory == add(store, "b").directory
     assert list(store.names()) == ["a:latest", "b:latest"]

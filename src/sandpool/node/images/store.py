@@ -8,6 +8,9 @@ hold a lock: an image that has no name yet must not be taken for an unused one.
 An image that was built has no files of its own. It consists of layers, which images share, above an imported or a
 built-in image. A layer is named by a digest of everything that went into it, so that the next build finds it. A layer
 of no image is removed with the next image, unless a build is under way.
+
+Other users of the machine cannot enter the directories of files: an image may have programs that run as root whoever
+starts them, and device files. In sandboxes those have no effect.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from sandpool.node.images.reference import Reference
 
 ROOTFS: Final = "rootfs"
 _METADATA: Final = "image.json"
+_PRIVATE: Final = 0o700
 _IF_FREE: Final = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 
@@ -80,6 +84,12 @@ class ImageStore:
         self._incoming = self.directory / "incoming"
         self._layers = self.directory / "layers"
 
+    def close_to_others(self) -> None:
+        """Close the directories of files to other users, also those that an earlier version made."""
+        for directory in (self._images, self._layers):
+            if directory.is_dir():
+                directory.chmod(_PRIVATE)
+
     def find(self, reference: Reference) -> StoredImage | None:
         link = self._link(reference)
         return self._read(link.resolve()) if link.is_symlink() else None
@@ -122,7 +132,7 @@ class ImageStore:
     @contextlib.contextmanager
     def building(self) -> Iterator[None]:
         """Keep layers that belong to no image, until the block ends."""
-        self._layers.mkdir(parents=True, exist_ok=True)
+        _make_private(self._layers)
         with _flock(self._layers, fcntl.LOCK_SH):
             yield
 
@@ -134,7 +144,7 @@ class ImageStore:
     def add_layer(self, key: str, incoming: Path) -> Path:
         """Move a directory with the layer's files in ``rootfs`` into the store."""
         target = self._layers / key
-        target.parent.mkdir(parents=True, exist_ok=True)
+        _make_private(target.parent)
         with contextlib.suppress(FileExistsError, OSError):  # another build may have added the same
             incoming.rename(target)
         return target / ROOTFS
@@ -179,7 +189,7 @@ class ImageStore:
         return lowest[0].parent.name if lowest else ""
 
     def _commit(self, reference: Reference, incoming: Path, target: Path) -> StoredImage:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        _make_private(target.parent)
         if not target.exists():
             incoming.rename(target)
         self._names.mkdir(parents=True, exist_ok=True)
@@ -252,6 +262,11 @@ class ImageStore:
         elif not about.built_in:
             layers = (*layers, directory / ROOTFS)
         return StoredImage(about.id, directory, about.config, about.size, about.source, layers, about.built_in)
+
+
+def _make_private(directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    directory.chmod(_PRIVATE)
 
 
 @contextlib.contextmanager
