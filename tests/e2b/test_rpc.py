@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import base64
-from typing import Any, Final
+from collections.abc import AsyncIterator
+from typing import Any, Final, cast
 
 import orjson
 import pytest
 
 from sandpool.e2b.rpc import END, Code, Envelope, EnvelopeReader, Message, RpcError, end_of_stream, envelope
+from sandpool.e2b.rpc_http import _only_message
 
 
 def test_envelopes_are_read_whatever_the_split() -> None:
@@ -89,3 +91,19 @@ def test_fields_of_the_wrong_type_are_refused(reader: str, value: Any) -> None:
 def test_only_objects_are_messages(data: bytes) -> None:
     with pytest.raises(RpcError):
         Message.decode(data)
+
+
+async def test_request_with_more_than_one_message_is_refused_at_the_second() -> None:
+    class Endless:
+        """The body of a request. Its messages are small, and objects in memory are not."""
+
+        @property
+        def content(self) -> Endless:
+            return self
+
+        async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+            yield bytes(5 * 1000)
+            raise AssertionError("it is read on")
+
+    with pytest.raises(RpcError, match="exactly one message"):
+        await _only_message(cast(Any, Endless()))

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from sandpool.e2b.rpc import RpcError
-from sandpool.e2b.watchers import Change, _translated
+from sandpool.e2b import watchers
+from sandpool.e2b.rpc import Code, RpcError
+from sandpool.e2b.watchers import Change, Watchers, WatchRequest, _translated
 from sandpool.sdk.file_watch import FileEvent
 from tests.e2b.conftest import Guest, Tenant, events
 
@@ -85,3 +88,22 @@ def test_moves_are_reported_at_the_ends_that_are_watched() -> None:
     assert list(_translated(FileEvent("news", "x"), recursive=True)) == []
     with pytest.raises(RpcError, match="too many"):
         list(_translated(FileEvent("overflow", "."), recursive=True))
+
+
+async def test_long_names_that_are_not_fetched_end_a_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = 0
+
+    async def changes(running: object, request: WatchRequest) -> AsyncIterator[Change | None]:
+        nonlocal sent
+        yield None
+        while sent < 1000:
+            sent += 1
+            yield Change("CREATE", "x" * (700 << 10))
+
+    monkeypatch.setattr(watchers, "changes", changes)
+    kept = Watchers(cast(Any, SimpleNamespace(id="box")), 1)
+    watcher = await kept.create(WatchRequest("."))
+    await asyncio.sleep(0)
+    with pytest.raises(RpcError) as refused:
+        kept.events(watcher)
+    assert (refused.value.code, sent) == (Code.RESOURCE_EXHAUSTED, 2)

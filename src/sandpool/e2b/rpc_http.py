@@ -136,10 +136,18 @@ async def _messages(request: web.Request) -> AsyncIterator[Message]:
 
 
 async def _only_message(request: web.Request) -> Message:
-    found = [message async for message in _messages(request)]
-    if len(found) != 1:
-        raise RpcError(Code.INVALID_ARGUMENT, "the request must have exactly one message")
-    return found[0]
+    found: Message | None = None
+    async for message in _messages(request):
+        if found is not None:
+            raise _not_one()  # now, because there may be any number of them
+        found = message
+    if found is None:
+        raise _not_one()
+    return found
+
+
+def _not_one() -> RpcError:
+    return RpcError(Code.INVALID_ARGUMENT, "the request must have exactly one message")
 
 
 async def _body(request: web.Request) -> bytes:

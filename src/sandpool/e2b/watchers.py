@@ -22,8 +22,9 @@ from sandpool.service.filesystem import Entry, EntryType, NotDirectory
 if TYPE_CHECKING:
     from sandpool.e2b.running import RunningSandbox
 
-#: Events that a watcher keeps until they are fetched.
+#: Events that a watcher keeps until they are fetched, and characters of their names. The sandbox sends the names.
 MAX_KEPT: Final = 10_000
+MAX_NAMES: Final = 1 << 20
 _TYPES: Final = {"created": "CREATE", "modified": "WRITE", "removed": "REMOVE"}
 _GONE: Final = frozenset({"REMOVE", "RENAME"})
 
@@ -42,6 +43,13 @@ class Change(NamedTuple):
     type: str
     name: str
     entry: Entry | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of characters that the sandbox has chosen."""
+        entry = self.entry
+        described = () if entry is None else (entry.path, entry.owner, entry.group, entry.link or "")
+        return len(self.name) + sum(map(len, described))
 
 
 async def changes(running: RunningSandbox, request: WatchRequest) -> AsyncIterator[Change | None]:
@@ -110,6 +118,7 @@ class _Watcher:
 
     def __init__(self, running: RunningSandbox, request: WatchRequest) -> None:
         self._kept: list[Change] = []
+        self._names = 0  # characters of the names of those
         self._overflown = False
         self._failure: Exception | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -120,10 +129,8 @@ class _Watcher:
 
     def fetch(self) -> list[Change]:
         if self._overflown:
-            raise RpcError(
-                Code.RESOURCE_EXHAUSTED, f"more than {MAX_KEPT} changes were not fetched: list the directory again"
-            )
-        kept, self._kept = self._kept, []
+            raise RpcError(Code.RESOURCE_EXHAUSTED, "too many changes were not fetched: list the directory again")
+        kept, self._kept, self._names = self._kept, [], 0
         if not kept and self._failure is not None:
             raise RpcError(Code.UNAVAILABLE, f"the watch ended: {self._failure}")
         return kept
@@ -138,11 +145,12 @@ class _Watcher:
                 async for change in found:
                     if change is None:
                         self._ready.set_result(None)
-                    elif len(self._kept) < MAX_KEPT:
-                        self._kept.append(change)
-                    else:
+                        continue
+                    self._names += change.size
+                    if len(self._kept) >= MAX_KEPT or self._names > MAX_NAMES:
                         self._overflown = True
                         return
+                    self._kept.append(change)
             self._failure = FileError("the directory was removed")
         except (ServiceError, ApiError, OSError, RpcError) as error:
             if self._ready.done():
