@@ -9,8 +9,8 @@ An image that was built has no files of its own. It consists of layers, which im
 built-in image. A layer is named by a digest of everything that went into it, so that the next build finds it. A layer
 of no image is removed with the next image, unless a build is under way.
 
-Other users of the machine cannot enter the directories of files: an image may have programs that run as root whoever
-starts them, and device files. In sandboxes those have no effect.
+Other users of the machine cannot enter the directories of files: an image may have device files, and programs that run
+as root for every user. In sandboxes those have no effect.
 """
 
 from __future__ import annotations
