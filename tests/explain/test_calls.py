@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.explain.calls import Call, NotAnAuditLog, read_calls
+from sandpool.explain.calls import Call, NotAnAuditLog, joined, read_calls
 from sandpool.explain.request import AuditedRequest
 from tests.explain.audit_lines import BEGIN, ours, owned, stamp, theirs
 
@@ -125,6 +125,38 @@ def test_memory_does_not_depend_on_the_length_of_a_log() -> None:
 
     short = peak(10_000)
     assert peak(40_000) < 1.5 * short
+
+
+def passed_on(ms: float, name: str, verb: str = "patch", **more: object) -> tuple[bytes, bytes]:
+    """The two lines of a request for a claim."""
+    outer = theirs(ms, verb, "sandboxclaims", name, auditID="x")
+    return outer, ours(ms + 1, verb, "sandboxclaims", name, id="x", **more)
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["theirs first", "ours first"])
+def test_request_that_kube_apiserver_passed_on_is_one_call(turned: bool) -> None:
+    outer, inner = passed_on(5, "c", ready="True", readyReason="Because", owner="Job/j")
+    [call] = joined(read_calls([inner, outer] if turned else [outer, inner]))
+    asked = AuditedRequest(ACCOUNT, "patch", "sandboxclaims", "", "ns", "c", 200, "sandpool/1.0")
+    started = BEGIN + timedelta(milliseconds=5)
+    assert call == Call(asked, started, 0.004, "", "Job/j", "True", "Because"), "with the times of kube-apiserver"
+
+
+def test_create_without_a_name_gets_that_of_our_log() -> None:
+    outer = theirs(5, "create", "sandboxclaims", auditID="x")
+    [call] = joined(read_calls([outer, ours(6, "create", "sandboxclaims", "c", id="x")]))
+    assert call.request.name == "c"
+
+
+def test_requests_with_an_id_that_a_client_chose_are_calls_of_their_own() -> None:
+    lines = [*passed_on(1, "c"), *passed_on(9, "c"), *passed_on(20, "c", "get")]
+    lines += [theirs(30, "patch", "pods", "p", auditID="x"), ours(31, "patch", "sandboxes", "p", id="x")]
+    found = joined(read_calls(lines))
+    asked = [(call.request.verb, call.request.resource) for call in found]
+    claims = "sandboxclaims"
+    assert asked == [("patch", claims), ("patch", claims), ("get", claims), ("patch", "pods"), ("patch", "sandboxes")]
+    assert len(joined(read_calls([ours(n, "get", "pods", "p", id="x") for n in range(3)]))) == 3
+    assert len(joined(read_calls([ours(n, "get", "pods", "p") for n in range(3)]))) == 3
 
 
 def test_times_of_both_formats_are_utc() -> None:

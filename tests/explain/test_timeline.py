@@ -255,6 +255,33 @@ def test_state_of_a_deleted_object_is_not_that_of_the_next_one() -> None:
     ]
 
 
+def test_logs_of_both_apis_are_one_timeline() -> None:
+    """kube-apiserver logs the requests of users for claims, too, and alone those for pods; ours has the controllers."""
+    created = {"code": 201}
+    theirs_of_users = [
+        theirs(0, "create", "sandboxclaims", "mine", auditID="a", responseStatus=created),
+        theirs(40, "patch", "pods", "box"),
+        theirs(60, "patch", "sandboxclaims", "mine", auditID="b"),
+    ]
+    of_both = [
+        ours(2, "create", "sandboxclaims", "mine", id="a", **created),
+        ours(20, "patch", "sandboxes", "box", owner="SandboxClaim/mine"),
+        ours(30, "patch", "sandboxclaims/status", "mine", ready="True"),
+        ours(61, "patch", "sandboxclaims", "mine", id="b"),
+    ]
+    for lines in ([*theirs_of_users, *of_both], [*of_both, *theirs_of_users]):
+        steps = timeline(lines.copy, objects_of_claim(lines.copy, "ns", "mine"))
+        assert [
+            (str(step.entry.request), step.entry.started - BEGIN) for step in steps if isinstance(step.entry, Call)
+        ] == [
+            ("create sandboxclaims", timedelta(0)),
+            ("patch sandboxes", timedelta(milliseconds=20)),
+            ("patch sandboxclaims/status", timedelta(milliseconds=30)),
+            ("patch pods", timedelta(milliseconds=40)),
+            ("patch sandboxclaims", timedelta(milliseconds=60)),
+        ]
+
+
 def test_applied_claim_begins_with_its_patch() -> None:
     lines = [
         ours(0, "create", "sandboxclaims", "mine", code=201),

@@ -4,13 +4,16 @@ kube-controller-manager."""
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import secrets
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
+from click.testing import CliRunner
 
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import (
@@ -32,6 +35,7 @@ from sandpool.api.kinds import (
 from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.bench.child_process import Component
 from sandpool.cli.install import chosen
+from sandpool.cli.main import main
 from sandpool.engine.clock import SystemClock
 from sandpool.install import names
 from sandpool.install.errors import InstallError
@@ -66,6 +70,8 @@ pytestmark = [
 ]
 
 SIZE: Final = 3  # of the pool
+AUDIT_LOG: Final = "audit.log"
+PASS_LOG: Final = "passes.log"
 AUTOSCALER: Final = ResourceType("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
 CPU: Final[Object] = {
     "type": "Resource",
@@ -84,7 +90,7 @@ def aggregating(
         kubernetes_assets,
         fsync=False,
         users=USERS,
-        audit=(ACCOUNT,),
+        audit=(ACCOUNT, ADMIN),
         apiserver_flags=flags,
         controllers=(AUTOSCALER_CONTROLLER,),
     ) as plane:
@@ -96,7 +102,9 @@ def aggregating(
 @pytest.fixture(scope="module")
 def api(aggregating: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AggregatedApi]:
     """The process, one for all tests: the garbage collector takes half a minute to follow one that starts anew."""
-    api = AggregatedApi(aggregating, tmp_path_factory.mktemp("volume"))
+    directory = tmp_path_factory.mktemp("volume")
+    logs = (f"--audit-log={directory / AUDIT_LOG}", f"--pass-log={directory / PASS_LOG}")
+    api = AggregatedApi(aggregating, directory, options=logs)
 
     async def start() -> None:
         endpoint = HttpEndpoint(aggregating.url, aggregating.ca, aggregating.tokens)
@@ -248,6 +256,44 @@ async def test_claim_gets_a_warm_sandbox_and_its_deletion_leaves_nothing(
     await client.delete(SANDBOX_CLAIM, "a", clients.namespace)
     await until(lambda: is_gone(client, SANDBOX, box["metadata"]["name"], clients.namespace), within=_TIMEOUT)
     await until(lambda: is_gone(client, POD, pod, clients.namespace), within=_TIMEOUT)
+
+
+async def test_trace_joins_the_audit_logs_of_both_apis(
+    api: AggregatedApi, clients: PersistentClients, client: Client
+) -> None:
+    """The log of kube-apiserver has the calls of users, once more than ours, and those for pods. Ours has the
+    controllers'."""
+    await clients.filled()
+    await clients.claim(["mine"])
+    await clients.served(1)
+    await clients.filled()
+    box = (await sandbox_of(client, "mine", clients.namespace))["metadata"]["name"]
+    note = MergePatch({"metadata": {"labels": {"example.com/note": "x"}}})
+    await client.patch(SANDBOX_CLAIM, "mine", note, clients.namespace)
+    logs = ("--audit-log", str(api.plane.audit_log), "--audit-log", str(api.directory / AUDIT_LOG))
+    arguments = ("trace", "claim", "mine", "-n", clients.namespace, "-o", "json", *logs)
+
+    async def told() -> list[tuple[str, str, str]] | None:
+        """The logs of the process are written a moment later."""
+        lines = [json.loads(line) for line in (api.directory / AUDIT_LOG).read_text().split("\n")[:-1]]
+        if (ADMIN, "patch", "mine") not in [(line["user"], line["verb"], line.get("name")) for line in lines]:
+            return None
+        result = CliRunner().invoke(main, (*arguments, "--controller-log", str(api.directory / PASS_LOG)))
+        assert result.exit_code == 0, result.output
+        steps = json.loads(result.stdout)["steps"]
+        rows = [(each["method"], each["resource"], each["who"].partition(" ")[0]) for each in steps]
+        return rows if ("reconcile", "sandboxclaims/mine", "controller") in rows else None
+
+    rows = await until(told, within=_TIMEOUT)
+    assert rows is not None
+    calls = Counter(rows)
+    assert calls["create", "sandboxclaims/mine", ADMIN] == 1
+    assert calls["patch", "sandboxclaims/mine", ADMIN] == 1, "in both logs"
+    adopted = rows.index(("patch", f"sandboxes/{box}", "sandpool"))
+    assert rows.index(("create", "sandboxclaims/mine", ADMIN)) < adopted
+    assert any(row[:2] == ("reconcile", "sandboxclaims/mine") for row in rows[:adopted])
+    assert adopted < rows.index(("patch", "sandboxclaims/mine/status", "sandpool"))
+    assert ("patch", f"pods/{box}", names.APISERVER) in rows
 
 
 async def test_foreground_deletion_waits_for_the_pod_in_etcd(clients: PersistentClients, client: Client) -> None:

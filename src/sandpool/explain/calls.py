@@ -5,21 +5,27 @@ One file may contain all three kinds of lines, as the embedded server's does.
 kube-apiserver's policy decides what a line holds. From the level ``Metadata`` one learns who did what to which object;
 from ``RequestResponse`` also what became of it. The embedded server's log is in between: it tells the owner and the
 readiness that a write left, and never a body.
+
+With an aggregated API server, a request for our kinds is in two logs: kube-apiserver passes it on, with its audit ID.
+It is one call, with the times of kube-apiserver and the facts of our log.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 import orjson
 
 from sandpool.api.conditions import READY, condition_of
 from sandpool.api.views.times import parse_time
 from sandpool.explain.request import AuditedRequest, request_of_kubernetes, request_of_sandpool
+
+E = TypeVar("E", bound="Call | Reconcile")
 
 _KUBERNETES_GROUP: Final = "audit.k8s.io/"
 _ANSWERED: Final = "ResponseComplete"  # other stages repeat the same request
@@ -42,6 +48,8 @@ class Call:
     owner: str = ""  # the controller, as ``Kind/name``
     ready: str = ""  # the status of the Ready condition
     ready_reason: str = ""
+    audit_id: str = field(default="", compare=False)
+    is_of_kubernetes: bool = field(default=False, compare=False)  # whether kube-apiserver logged it
 
     @property
     def succeeded(self) -> bool:
@@ -111,6 +119,42 @@ def read_entries(lines: Iterable[bytes], *, mentioning: Iterable[str] = ()) -> I
             yield entry
 
 
+def joined(entries: Iterable[E]) -> list[E]:
+    """Make one call of the two that a request has which kube-apiserver passed on.
+
+    Clients may choose the audit ID, also the same one for several requests. So each call is joined with at most one of
+    the other log, which must be about the same object.
+    """
+    found: list[E] = []
+    single: defaultdict[tuple[str, ...], deque[int]] = defaultdict(deque)  # indexes of calls without a counterpart
+    for entry in entries:
+        if isinstance(entry, Call) and entry.audit_id:
+            asked = entry.request
+            about = entry.audit_id, asked.verb, asked.resource, asked.subresource, asked.namespace
+            counterparts = single[*about, str(not entry.is_of_kubernetes)]
+            if counterparts:
+                at = counterparts.popleft()
+                other = found[at]
+                assert isinstance(other, Call)
+                found[at] = cast(E, _one_call(entry, other) if entry.is_of_kubernetes else _one_call(other, entry))
+                continue
+            single[*about, str(entry.is_of_kubernetes)].append(len(found))
+        found.append(entry)
+    return found
+
+
+def _one_call(outer: Call, inner: Call) -> Call:
+    """``outer`` is what kube-apiserver logged about the request, ``inner`` what our API logged."""
+    return replace(
+        outer,
+        request=replace(outer.request, name=outer.request.name or inner.request.name),
+        problem=outer.problem or inner.problem,
+        owner=inner.owner or outer.owner,
+        ready=inner.ready or outer.ready,
+        ready_reason=inner.ready_reason if inner.ready else outer.ready_reason,
+    )
+
+
 def is_reconcile(line: bytes) -> bool:
     """Whether a line records a reconcile. No string value can match: its quotes are escaped."""
     return line.startswith(b'{"time":') and _PASS in line
@@ -161,6 +205,7 @@ def _of_sandpool(entry: Any) -> Call:
         entry.get("owner", ""),
         entry.get("ready", ""),
         entry.get("readyReason", ""),
+        audit_id=entry.get("id", ""),
     )
 
 
@@ -186,6 +231,8 @@ def _of_kubernetes(entry: Any) -> Call:
         _owner(written),
         ready.get("status", ""),
         ready.get("reason", ""),
+        audit_id=entry.get("auditID", ""),
+        is_of_kubernetes=True,
     )
 
 

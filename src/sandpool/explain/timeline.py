@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from sandpool.api.kinds import EVENT, POD, SANDBOX, SANDBOX_CLAIM
-from sandpool.explain.calls import Call, Reconcile, read_calls, read_entries
+from sandpool.explain.calls import Call, Reconcile, joined, read_calls, read_entries
 from sandpool.explain.purpose import outcome, purpose
 
 _FIRST: Final = datetime.min.replace(tzinfo=UTC)
@@ -96,7 +96,7 @@ def objects_of_claim(lines: Lines, namespace: str, name: str, created: datetime 
     """
     history = _History()
     owned: defaultdict[str, list[Call]] = defaultdict(list)
-    for call in read_calls(lines(), mentioning=[name]):
+    for call in _calls(lines, [name]):
         if _is(call, SANDBOX_CLAIM.plural, namespace) and call.request.name == name:
             history.add(call)
         elif _is(call, SANDBOX.plural, namespace) and call.owner_of_kind(SANDBOX_CLAIM.kind) == name:
@@ -109,9 +109,7 @@ def objects_of_claim(lines: Lines, namespace: str, name: str, created: datetime 
 def objects_of_sandbox(lines: Lines, namespace: str, name: str) -> RelatedObjects:
     """A sandbox and every claim that has owned it. Of several sandboxes that had the name it is the last one."""
     calls = [
-        call
-        for call in read_calls(lines(), mentioning=[name])
-        if _is(call, SANDBOX.plural, namespace) and call.request.name == name
+        call for call in _calls(lines, [name]) if _is(call, SANDBOX.plural, namespace) and call.request.name == name
     ]
     lifetime = _History(calls).lifetime(SANDBOX.plural, name)
     owners: dict[str, datetime] = {}
@@ -125,7 +123,7 @@ def objects_of_sandbox(lines: Lines, namespace: str, name: str) -> RelatedObject
 
 def timeline(lines: Lines, related: RelatedObjects, *, writes_only: bool = False) -> list[Step]:
     """The calls and reconciles about the objects, by start time. Watches and lists are left out."""
-    entries = [entry for entry in read_entries(lines(), mentioning=related.names) if related.concerns(entry)]
+    entries = joined(entry for entry in read_entries(lines(), mentioning=related.names) if related.concerns(entry))
     if writes_only:
         entries = [entry for entry in entries if isinstance(entry, Call) and entry.request.writes]
     entries.sort(key=lambda entry: entry.started)
@@ -214,7 +212,7 @@ def _related(
 
 def _calls(lines: Lines, names: Collection[str]) -> Iterable[Call]:
     """The calls that mention one of the names; none without names, which would be all calls."""
-    return read_calls(lines(), mentioning=names) if names else ()
+    return joined(read_calls(lines(), mentioning=names)) if names else ()
 
 
 def _is(call: Call, resource: str, namespace: str) -> bool:
