@@ -40,6 +40,14 @@ async def test_a_claim_is_ready_with_a_warm_sandbox(world: World, service: Servi
     assert await service.claims.wait_ready("mine") == (await service.claims.list())[0]
 
 
+async def test_a_claim_is_found_by_its_name(world: World, service: Service) -> None:
+    await filled_pool(world, service)
+    made = await service.claims.create("python", name="mine")
+    found = await service.claims.find("mine")
+    assert found is not None and (found.uid, found.sandbox) == (made.uid, made.sandbox)
+    assert await service.claims.find("yours") is None
+
+
 async def test_a_claim_without_a_name_gets_one(world: World, service: Service) -> None:
     await filled_pool(world, service)
     one, two = await asyncio.gather(service.claims.create("python"), service.claims.create("python", prefix="run"))

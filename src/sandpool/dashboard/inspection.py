@@ -12,7 +12,6 @@ from typing import Any, Final, cast
 
 from aiohttp import web
 
-from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.dashboard.guard import Guard
 from sandpool.dashboard.requests import EXPECTED, BadRequest, failure, object_name, sandbox_of
 from sandpool.dashboard.target import PROGRAM, DashboardTarget
@@ -22,7 +21,7 @@ from sandpool.explain.claim import Explanation
 from sandpool.explain.objects import explain_object
 from sandpool.explain.request import who
 from sandpool.explain.timeline import Step, objects_of_claim, timeline
-from sandpool.kube.errors import ApiError, NotFound
+from sandpool.kube.errors import ApiError
 from sandpool.kube.pod_client import LogOptions
 from sandpool.kube.user_agent import is_of_program
 from sandpool.service.errors import NotRunning, ServiceError
@@ -88,11 +87,8 @@ class Inspections:
 
     async def _created(self, namespace: str, name: str) -> datetime | None:
         """When the claim was created; None if it is gone: then the log tells of the last one of its name."""
-        try:
-            claim = await self.target.client.get(SANDBOX_CLAIM, name, namespace)
-        except NotFound:
-            return None
-        return datetime.fromisoformat(claim["metadata"]["creationTimestamp"])
+        claim = await self.target.service(namespace).claims.find(name)
+        return None if claim is None else datetime.fromisoformat(claim.created)
 
     async def activity(self, request: web.Request) -> Any:
         """The processes of a sandbox, and the ports that they listen on."""

@@ -151,6 +151,13 @@ class Claims:
             if not ready:
                 await self._undo(creating, undo or self._delete)
 
+    async def find(self, name: str) -> Claim | None:
+        """The claim with a name, as it is now."""
+        try:
+            return Claim.from_object(await self.client.get(SANDBOX_CLAIM, name, self.namespace))
+        except NotFound:
+            return None
+
     async def wait_ready(self, name: str, timeout: float = PATIENCE) -> Claim:
         """Wait until an existing claim is ready."""
         reading = asyncio.create_task(self.client.get(SANDBOX_CLAIM, name, self.namespace))
