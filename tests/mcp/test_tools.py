@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from sandpool.mcp.sessions import Sessions
 from sandpool.service.service import Service
 from sandpool.testing.world import World
 from tests.mcp.conftest import call, claims, fails, text
+from tests.support.fake_pod_client import FakePodClient
 
 PUBLISHED = {
     "create_sandbox": {
@@ -226,7 +228,7 @@ async def test_files_are_written_and_read(model: Client, content: str, binary: b
     assert (await call(model, "file_exists", path="nope"))["exists"] is False
 
 
-async def test_a_directory_is_listed(model: Client, directory: Path) -> None:
+async def test_a_directory_is_listed(model: Client, directory: Path, pods: FakePodClient) -> None:
     (directory / "a").write_text("12345")
     (directory / "b").mkdir()
     listing = await call(model, "list_files")
@@ -236,6 +238,14 @@ async def test_a_directory_is_listed(model: Client, directory: Path) -> None:
     assert await call(model, "list_files", path="") == listing
     (root,) = [entry for entry in (await call(model, "list_files", path="/"))["entries"] if entry["name"] == "tmp"]
     assert root["type"] == "directory"
+    (directory / "c").symlink_to("a")
+    (directory / os.fsdecode(b"\xff")).touch()
+    commands = len(pods.sessions)
+    entries = (await call(model, "list_files"))["entries"]
+    assert [(entry["name"], entry["type"]) for entry in entries[2:]] == [("c", "link"), ("\ufffd", "file")]
+    assert len(pods.sessions) == commands + 1, "it takes one command, however many entries there are"
+    (directory / "c").unlink()
+    (directory / os.fsdecode(b"\xff")).unlink()
     short = await call(model, "list_files", path=str(directory), max_entries=1)
     assert [entry["name"] for entry in short["entries"]] == ["a"]
     assert (short["total_entries"], short["truncated"]) == (2, True)
@@ -247,7 +257,7 @@ async def test_a_directory_is_listed(model: Client, directory: Path) -> None:
         ("download_file", {"path": "nope"}, "cannot read nope"),
         ("download_file", {"path": "bytes"}, "read it with binary=true"),
         ("download_file", {"path": "large"}, "is larger than 1048576 bytes"),
-        ("list_files", {"path": "nope"}, "cannot list nope"),
+        ("list_files", {"path": "nope"}, "there is no file or directory nope"),
         ("upload_file", {"path": "x", "content": "!", "binary": True}, "is not base64"),
         ("upload_file", {"path": "x", "content": "ü", "binary": True}, "is not base64"),
         ("upload_file", {"path": "bytes/x", "content": ""}, "cannot write bytes/x"),

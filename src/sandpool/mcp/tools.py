@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import posixpath
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Annotated, Any, Final, cast
@@ -29,7 +28,6 @@ MAX_OUTPUT: Final = 64 << 10
 #: Bytes of a file in one call.
 MAX_FILE: Final = 1 << 20
 _SESSION_HEADER: Final = "mcp-session-id"
-_AT_ONCE: Final = 16  # files whose status is read
 
 Claim = Annotated[str | None, Field(description="Which sandbox. Default: the sandbox of this session.")]
 Namespace = Annotated[str | None, Field(description="Leave it out; this server uses one namespace.")]
@@ -231,26 +229,17 @@ class Tools:
     ) -> Listing:
         """List a directory of a sandbox."""
         async with self._sandbox(ctx, sandbox_claim_name, namespace, timeout) as sandbox:
-            names = await sandbox.files.list(path)
-            slots = asyncio.Semaphore(_AT_ONCE)
-
-            async def entry(name: str) -> Entry | None:
-                async with slots:
-                    try:
-                        status = await sandbox.files.stat(posixpath.join(path or ".", name))
-                    except FileError:
-                        return None  # it is gone
-                shown = name.encode(errors="surrogateescape").decode(errors="replace")
-                return Entry(
-                    name=shown,
-                    size=status.size,
-                    type=status.type,
-                    mod_time=status.modified.isoformat(timespec="seconds"),
-                )
-
-            found = await asyncio.gather(*map(entry, names[:max_entries]))
-        entries = [each for each in found if each is not None]
-        return Listing(entries=entries, total_entries=len(names), truncated=len(names) > max_entries)
+            found = await sandbox.files.entries(path or ".")
+        entries = [
+            Entry(
+                name=each.name.encode(errors="surrogateescape").decode(errors="replace"),
+                size=each.size,
+                type=each.type if each.link is None else "link",
+                mod_time=each.modified.isoformat(timespec="seconds"),
+            )
+            for each in found[:max_entries]
+        ]
+        return Listing(entries=entries, total_entries=len(found), truncated=len(found) > max_entries)
 
     async def file_exists(
         self,
