@@ -3,13 +3,18 @@ from __future__ import annotations
 import asyncio
 import io
 from datetime import UTC, datetime, timedelta
+from random import Random
 
 import pytest
 import pytest_asyncio
 
 from sandpool.api.conditions import READY, find_condition
-from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SECRET
+from sandpool.api.kinds import NAMESPACE, POD, SANDBOX, SANDBOX_CLAIM, SECRET
+from sandpool.api.resource import Object
+from sandpool.e2b.claims import KEY_LABEL, ClaimCache, SandboxClaim
+from sandpool.e2b.endpoint import Endpoint
 from sandpool.e2b.keys import ApiKeys
+from sandpool.engine.clock import SystemClock
 from sandpool.service.claims import Claim
 from sandpool.service.sandboxes import Sandbox
 from sandpool.testing.world import World
@@ -265,3 +270,51 @@ async def test_bodies_are_limited(tenant: Tenant) -> None:
     body = io.BytesIO(b'{"templateID": "' + b"x" * (2 << 20) + b'"}')
     answer = await tenant.api.request("POST", "/v2/sandboxes", tenant.headers, data=body)
     assert answer.status == 413
+
+
+def labelled(name: str, key: str, created: str = "2026-01-01T00:00:00Z", end: str = "2026-01-02T00:00:00Z") -> Object:
+    lifecycle = {"shutdownTime": end, "shutdownPolicy": "Delete"}
+    return {
+        "apiVersion": SANDBOX_CLAIM.api_version,
+        "kind": SANDBOX_CLAIM.kind,
+        "metadata": {"name": name, "labels": {KEY_LABEL: key}, "creationTimestamp": created},
+        "spec": {"warmPoolRef": {"name": "none"}, "lifecycle": lifecycle},
+    }
+
+
+async def test_claim_of_another_namespace_does_not_hide_a_sandbox(
+    world: World, endpoint: Endpoint, tenant: Tenant
+) -> None:
+    async def sees_both() -> bool:
+        return len(endpoint.claims.all()) == 2
+
+    guest = await tenant.create()
+    (claim,) = await world.all(SANDBOX_CLAIM)
+    decoy = labelled(guest.id, claim["metadata"]["labels"][KEY_LABEL], end="2030-01-01t00:00:00z")
+    await world.client.create(NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}})
+    await world.client.create(SANDBOX_CLAIM, decoy, "elsewhere")
+    await world.until(sees_both)
+    assert (await tenant("GET", f"/sandboxes/{guest.id}")).status == 200
+    assert await states(tenant) == {guest.id: "running"}
+    assert (await tenant("DELETE", f"/sandboxes/{guest.id}")).status == 204
+    assert (await tenant("GET", f"/sandboxes/{guest.id}")).status == 404
+
+
+@pytest.mark.parametrize(
+    ("second", "found"), [("2026-01-01T00:00:01Z", "first"), ("2026-01-01T00:00:00Z", None)], ids=["later", "at once"]
+)
+def test_id_is_that_of_the_claim_that_was_there_first(world: World, second: str, found: str | None) -> None:
+    claims = ClaimCache(world.client, SystemClock(), Random(0))
+    for version, (namespace, created) in enumerate({"last": second, "first": "2026-01-01T00:00:00Z"}.items(), 1):
+        claim = labelled("iabc", "key", created)
+        own = {"namespace": namespace, "uid": namespace, "resourceVersion": str(version)}
+        claims.record({**claim, "metadata": {**claim["metadata"], **own}})
+    chosen = claims.find("iabc")
+    assert (None if chosen is None else chosen.claim.namespace) == found
+    assert [each.claim.namespace for each in claims.of_key("key", "last")] == ["last"]
+
+
+def test_time_that_only_the_api_reads_does_not_hide_a_claim() -> None:
+    claim = labelled("iabc", "key", end="2026-01-01T00:00:00+24:00")
+    claim["metadata"] |= {"namespace": "space", "uid": "1", "resourceVersion": "1"}
+    assert SandboxClaim.from_object(claim).end.year == 9999

@@ -24,6 +24,7 @@ import orjson
 
 from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.api.resource import Key, SharedObject
+from sandpool.api.views.times import parse_time
 from sandpool.engine.cache.reflector import Reflector
 from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock
@@ -90,7 +91,7 @@ class SandboxClaim(NamedTuple):
             claim=Claim.from_object(dict(claim)),
             key=(metadata.get("labels") or {}).get(KEY_LABEL, ""),
             request=SandboxRequest.from_annotation((metadata.get("annotations") or {}).get(REQUEST_ANNOTATION, "")),
-            end=datetime.max.replace(tzinfo=UTC) if end is None else datetime.fromisoformat(end),
+            end=parse_time(end) or datetime.max.replace(tzinfo=UTC),
         )
 
     @property
@@ -130,13 +131,21 @@ class ClaimCache:
         await self._reflector.synced.wait()
 
     def find(self, sandbox_id: str) -> SandboxClaim | None:
-        """The claim with an ID. IDs are random, so a second one in another namespace was made to deceive: then none."""
-        found = self._cache.by_index(_BY_ID, sandbox_id)
-        return found[0] if len(found) == 1 else None
+        """The claim with an ID. IDs are random, so a second one in another namespace was made by a user who knew the
+        first, to deceive or to hide it: it is the younger one. Of two that began in the same second there is none."""
+        found = sorted(self._cache.by_index(_BY_ID, sandbox_id), key=_created)
+        if not found or (len(found) > 1 and _created(found[0]) == _created(found[1])):
+            return None
+        return found[0]
 
-    def of_key(self, key: str) -> tuple[SandboxClaim, ...]:
-        """The claims that an API key made."""
-        return self._cache.by_index(_BY_KEY, key)
+    def find_of(self, key: str, namespace: str, sandbox_id: str) -> SandboxClaim | None:
+        """The claim with an ID that an API key of a namespace made."""
+        found = self._cache.get(Key(namespace, sandbox_id))
+        return found if found is not None and found.key == key and not found.is_deleted else None
+
+    def of_key(self, key: str, namespace: str) -> tuple[SandboxClaim, ...]:
+        """The claims that an API key of a namespace made. Users of other namespaces can set the label, too."""
+        return tuple(each for each in self._cache.by_index(_BY_KEY, key) if each.claim.namespace == namespace)
 
     def all(self) -> tuple[SandboxClaim, ...]:
         return tuple(claim for claim in self._cache if not claim.is_deleted)
@@ -182,6 +191,10 @@ class ClaimCache:
         assert shown is not None
         for queue in self._waiting.get(key, ()):
             queue.put_nowait(WatchEvent("DELETED" if new is None else "MODIFIED", shown.claim.object))
+
+
+def _created(claim: SandboxClaim) -> str:
+    return claim.claim.created
 
 
 def new_id() -> str:

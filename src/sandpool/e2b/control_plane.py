@@ -86,7 +86,7 @@ class ControlPlane:
         # One that is being created is waited for below; a paused one stays paused.
         if found is not None and (found.claim.ready or (found.was_handed_out and sandbox_id not in creating)):
             return self._created(found)
-        if len(creating.union(each.id for each in self.claims.of_key(key.id))) >= key.max_sandboxes:
+        if len(creating.union(each.id for each in self.claims.of_key(key.id, key.namespace))) >= key.max_sandboxes:
             raise Refusal(429, f"the API key has {key.max_sandboxes} sandboxes, which is its quota: kill one first")
         creating.add(sandbox_id)
         try:
@@ -118,11 +118,11 @@ class ControlPlane:
         """A page of the sandboxes of a tenant, and the token of the next page."""
         wanted = documents.ListQuery.of(query)
         sandboxes: dict[str, Sandbox] = {}
-        claims = self.claims.of_key(key.id)
+        claims = self.claims.of_key(key.id, key.namespace)
         if claims:
             found = await self._sandboxes(key.namespace).list()
             sandboxes = {each.claim: each for each in found if each.claim}
-        handed_out = [claim for claim in claims if claim.was_handed_out and claim.claim.namespace == key.namespace]
+        handed_out = [claim for claim in claims if claim.was_handed_out]
         return documents.page(wanted, [(claim, sandboxes.get(claim.id)) for claim in handed_out])
 
     async def info(self, key: ApiKey, sandbox_id: str) -> dict[str, Any]:
@@ -252,8 +252,7 @@ class ControlPlane:
         return documents.created(claim, self.running.tokens(claim), self.options.domain)
 
     def _find(self, key: ApiKey, sandbox_id: str) -> SandboxClaim | None:
-        claim = self.claims.find(sandbox_id)
-        return claim if claim is not None and (claim.key, claim.claim.namespace) == (key.id, key.namespace) else None
+        return self.claims.find_of(key.id, key.namespace, sandbox_id)
 
     def _of(self, key: ApiKey, sandbox_id: str) -> SandboxClaim:
         """The claim of a tenant. Those of other tenants do not exist for it."""
