@@ -6,7 +6,9 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
@@ -146,6 +148,24 @@ async def test_port_forward_reaches_the_sandboxes_to_which_its_user_may_forward_
     ):
         found = await forwarded_status(server, user, namespace, authorization)
         assert found == expected, f"{user} in {namespace}"
+
+
+def status_for_another_user(router: str) -> int:
+    """The status of the response to a request without a token for a sandbox that does not exist: 404 if it may be
+    reached. Bash connects, because another user may not be able to read the interpreter of the tests."""
+    where = urllib.parse.urlsplit(router)
+    request = f"GET / HTTP/1.1\\r\\nHost: {where.netloc}\\r\\nX-Sandbox-ID: none\\r\\nConnection: close\\r\\n\\r\\n"
+    script = f"exec 3<>/dev/tcp/{where.hostname}/{where.port}; printf '{request}' >&3; cat <&3"
+    user = 20_000_000
+    done = subprocess.run(["bash", "-c", script], user=user, group=user, extra_groups=[], capture_output=True, check=True)
+    return int(done.stdout.split()[1])
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="connects as another user")
+def test_insecure_router_asks_other_users_for_no_token(server: ServerProcess) -> None:
+    assert status_for_another_user(server.router) == 401
+    with ServerProcess("up", options=("--simulated-nodes", "1", "--router-insecure")) as insecure:
+        assert status_for_another_user(insecure.router) == 404
 
 
 def test_router_does_not_end_by_a_signal_for_the_whole_service(server: ServerProcess) -> None:
