@@ -45,8 +45,8 @@ from sandpool.controllers.claim import errors, late_binding
 from sandpool.controllers.claim.adoption import adopt_sandbox, is_lost
 from sandpool.controllers.claim.assignment.assigner import Assigner, Lease
 from sandpool.controllers.claim.assignment.node_health import NodeHealth
+from sandpool.controllers.claim.defaults import with_defaults
 from sandpool.controllers.claim.errors import ClaimError, Retry, is_refusal
-from sandpool.controllers.claim.expiry import with_defaults
 from sandpool.controllers.claim.late_binding import AvoidedRevisions, BindingOutcome
 from sandpool.controllers.claim.ownership import duplicate_deletions, primary_sandbox, referenced_names
 from sandpool.controllers.claim.plan import (

@@ -22,7 +22,7 @@ from sandpool.api.views import ClaimView, NodeView, Owner, SandboxView, Template
 from sandpool.controllers.claim.assignment.assigner import Assigner
 from sandpool.controllers.claim.assignment.candidates import candidate_of
 from sandpool.controllers.claim.assignment.node_health import NodeHealth, has_failed
-from sandpool.controllers.claim.expiry import NO_DEFAULTS, ClaimDefaults
+from sandpool.controllers.claim.defaults import NO_DEFAULTS, ClaimDefaults
 from sandpool.controllers.claim.state import ClaimStates
 from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.own_writes import OwnWriteFilter

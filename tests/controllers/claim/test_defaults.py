@@ -11,7 +11,8 @@ import pytest
 from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.api.resource import Key
 from sandpool.api.views import ClaimView, WarmPoolView
-from sandpool.controllers.claim.expiry import NO_DEFAULTS, ClaimDefaults, Phase, phase, with_defaults
+from sandpool.controllers.claim.defaults import NO_DEFAULTS, ClaimDefaults, with_defaults
+from sandpool.controllers.claim.expiry import Phase, phase
 from sandpool.controllers.claim.state import ClaimStates
 from sandpool.controllers.claim.watches import watch_claims
 from sandpool.controllers.informers import Caches
