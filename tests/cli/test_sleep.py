@@ -19,6 +19,7 @@ from sandpool.kube import kubeconfig
 from sandpool.service.commands import Command
 from sandpool.service.service import Service
 from sandpool.service.waking import is_asleep
+from sandpool.testing.waiting import until
 from tests.support.playground import Playground
 
 pytestmark = [pytest.mark.isolation, pytest.mark.asyncio(loop_scope="module")]
@@ -114,6 +115,33 @@ async def test_unused_sandbox_falls_asleep_and_a_command_resumes_it(rig: Rig, bo
     assert await asyncio.to_thread(rig.home.works, "exec", box, "--", "echo", "awake") == "awake\n"
     resumed = await rig.sandbox(box)  # it may sleep again by now
     assert resumed["metadata"]["generation"] > sandbox["metadata"]["generation"]
+
+
+async def test_frozen_sandbox_is_shown_until_it_is_used(home: Playground, rig: Rig) -> None:
+    template = ("template", "create", "frosty", "--image", "sandpool.local/python", "--freeze-after", "1s")
+    await asyncio.to_thread(home.works, *template)
+    await asyncio.to_thread(home.works, "pool", "create", "frosty", "--size", "1", "--wait", "60s")
+    claim = (await asyncio.to_thread(home.works, "claim", "--pool", "frosty")).strip()
+
+    async def state() -> str:
+        lines = (await asyncio.to_thread(home.works, "ls")).splitlines()
+        return next(line.split()[1] for line in lines if line.startswith(claim))
+
+    async def is_shown(wanted: str) -> bool:
+        return await state() == wanted
+
+    await until(lambda: is_shown("Frozen"), within=60.0)
+    assert "because it was not used; the next request thaws it" in await asyncio.to_thread(home.works, "why", claim)
+    async with (
+        rig.service.ports.forward(await rig.service.sandboxes.find(claim), 8888) as port,
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}/") as answer,
+    ):
+        assert answer.status == 200
+        await until(lambda: is_shown("Ready"), within=60.0)
+    await asyncio.to_thread(home.works, "release", claim)
+    for kind in ("pool", "template"):
+        await asyncio.to_thread(home.works, kind, "rm", "frosty")
 
 
 async def test_storm_of_requests_through_the_router_resumes_it_once(rig: Rig, box: str) -> None:

@@ -46,6 +46,14 @@ def test_ready_claim_is_explained(launch: str, how: str) -> None:
     assert (told.advice, told.unknown) == ("", ())
 
 
+def test_frozen_sandbox_of_a_ready_claim_is_explained() -> None:
+    claim = claim_with(READY, sandbox="box")
+    told = explain_claim(scene(claim, sandbox=box_with(READY), frozen_since="2026-11-01T12:00:00Z"))
+    assert told.sentence.endswith(
+        ". It is frozen since 2026-11-01T12:00:00Z, because it was not used; the next request thaws it."
+    )
+
+
 def test_waiting_claim_is_explained_with_its_place_in_the_queue() -> None:
     told = explain_claim(scene(claim_with(), ahead=2))
     assert told.sentence.startswith(

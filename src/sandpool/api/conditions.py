@@ -23,6 +23,9 @@ POD_SCHEDULED: Final = "PodScheduled"
 #: Of our own: the sandbox goes on, but its processes and files outside volumes are gone.
 STATE_LOST: Final = "StateLost"
 
+#: Of our own, on Pods that were frozen because they were not used (``node.sleep``): whether their processes are.
+POD_FROZEN: Final = "sandpool.dev/Frozen"
+
 # --- Sandbox: Suspended ----------------------------------------------------------------------------------------------
 
 NOT_SUSPENDED: Final = ("NotSuspended", "Sandbox is not suspended")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -86,9 +87,10 @@ async def _release(service: Service, name: str) -> None:
 class _Row:
     """A line of ``ls``: a claim with its sandbox, or a sandbox without a claim."""
 
-    def __init__(self, claim: Claim | None, sandbox: Sandbox | None) -> None:
+    def __init__(self, claim: Claim | None, sandbox: Sandbox | None, frozen: Collection[tuple[str, str]] = ()) -> None:
         self.claim = claim
         self.sandbox = sandbox
+        self.is_frozen = sandbox is not None and (sandbox.namespace, sandbox.name) in frozen
         shown = claim or sandbox
         assert shown is not None
         self.name, self.namespace, self.created, self.object = shown.name, shown.namespace, shown.created, shown.object
@@ -99,9 +101,15 @@ class _Row:
         if sandbox is not None and sandbox.suspended:
             return "Asleep" if sandbox.asleep else "Suspended"
         if claim is not None:
-            return "Ready" if claim.ready else one_line(claim.reason) or "Pending"
+            return (
+                "Frozen"
+                if claim.ready and self.is_frozen
+                else "Ready"
+                if claim.ready
+                else one_line(claim.reason) or "Pending"
+            )
         assert sandbox is not None
-        return "Ready" if sandbox.ready else one_line(sandbox.reason) or "Pending"
+        return "Frozen" if self.is_frozen else "Ready" if sandbox.ready else one_line(sandbox.reason) or "Pending"
 
     @property
     def origin(self) -> str:
@@ -123,13 +131,14 @@ def ls(everything: bool, all_namespaces: bool, output: str, target: Target) -> N
         claims, sandboxes = await asyncio.gather(
             service.claims.list(all_namespaces=all_namespaces), service.sandboxes.list(all_namespaces=all_namespaces)
         )
+        frozen = await service.sandboxes.frozen(sandboxes)
         found = {(each.namespace, each.name): each for each in sandboxes}
-        rows = [_Row(claim, found.pop((claim.namespace, claim.sandbox), None)) for claim in claims]
+        rows = [_Row(claim, found.pop((claim.namespace, claim.sandbox), None), frozen) for claim in claims]
         if everything:
-            rows += [_Row(None, sandbox) for sandbox in found.values()]
+            rows += [_Row(None, sandbox, frozen) for sandbox in found.values()]
         elif not all_namespaces:
             # Sandboxes that users made themselves are theirs, as claims are.
-            rows += [_Row(None, each) for each in found.values() if not each.pool and not each.claim]
+            rows += [_Row(None, each, frozen) for each in found.values() if not each.pool and not each.claim]
         return rows
 
     columns = [
@@ -140,7 +149,9 @@ def ls(everything: bool, all_namespaces: bool, output: str, target: Target) -> N
         Column[_Row]("SANDBOX", lambda row: row.sandbox.name if row.sandbox else "", wide=True),
         Column[_Row]("LAUNCH", lambda row: row.sandbox.launch if row.sandbox else "", wide=True),
         Column[_Row]("NODE", lambda row: row.sandbox.node if row.sandbox else "", wide=True),
-        Column[_Row]("MESSAGE", lambda row: "" if row.state == "Ready" else one_line(_message(row)), wide=True),
+        Column[_Row](
+            "MESSAGE", lambda row: "" if row.state in ("Ready", "Frozen") else one_line(_message(row)), wide=True
+        ),
     ]
     if all_namespaces:
         columns.insert(0, Column("NAMESPACE", lambda row: row.namespace))

@@ -64,6 +64,8 @@ def _served(observed: Observed) -> str:
         text += f", {launch}"
     if (lost := claim.condition(api.STATE_LOST)) is not None:
         text += f". It has lost its state at {lost['lastTransitionTime']}: {lost['message'].rstrip('.')}"
+    if observed.frozen_since:
+        text += f". It is frozen since {observed.frozen_since}, because it was not used; the next request thaws it"
     return text
 
 

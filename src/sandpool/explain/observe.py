@@ -12,7 +12,7 @@ from sandpool.api.kinds import CORE_EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_
 from sandpool.api.resource import Object, ResourceType, SharedObject
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
 from sandpool.controllers.claim.late_binding import opted_in
-from sandpool.explain.observed import EventView, Observed, failure_of, idle_containers, waits_before
+from sandpool.explain.observed import EventView, Observed, failure_of, frozen_since, idle_containers, waits_before
 from sandpool.kube.client import Client
 from sandpool.kube.errors import Forbidden, NotFound
 
@@ -28,7 +28,9 @@ async def observe_claim(client: Client, namespace: str, name: str, now: datetime
     found = None if pool_view is None else await reader.get(SANDBOX_TEMPLATE, pool_view.template)
     template = None if found is None else TemplateView.from_object(found)
     sandbox = await _sandbox(reader, claim)
-    pod = None if sandbox is None or sandbox.ready else await reader.get(POD, sandbox.pod_name)
+    pod = None
+    if sandbox is not None and (not sandbox.ready or _may_freeze(sandbox)):
+        pod = await reader.get(POD, sandbox.pod_name)
     names = dict.fromkeys([claim.name, *([] if sandbox is None else [sandbox.name, sandbox.pod_name])])
     events = [
         event for about in names for event in await reader.find(CORE_EVENT, fields=f"involvedObject.name={about}")
@@ -50,7 +52,12 @@ async def observe_claim(client: Client, namespace: str, name: str, now: datetime
         frozenset(reader.unseen),
         binds_late=template is not None and opted_in(template),
         policy_advice="" if template is None else policy_advice(claim, template),
+        frozen_since="" if pod is None else frozen_since(pod),
     )
+
+
+def _may_freeze(sandbox: SandboxView) -> bool:
+    return labels.IDLE_FREEZE_AFTER in ((sandbox.pod_template.get("metadata") or {}).get("annotations") or {})
 
 
 async def _sandbox(reader: Reader, claim: ClaimView) -> SandboxView | None:

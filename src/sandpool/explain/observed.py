@@ -12,6 +12,7 @@ from sandpool.api.conditions import (
     ENV_VARS_INJECTION_REJECTED,
     FINISHED,
     INVALID_METADATA,
+    POD_FROZEN,
     READY,
     TRUE,
     VOLUME_CLAIM_TEMPLATES_ERROR,
@@ -88,6 +89,7 @@ class Observed:
     events: tuple[EventView, ...] = ()  # about these objects, oldest first
     ahead: int = 0  # earlier claims of the same pool that have no sandbox either
     unseen: frozenset[str] = frozenset()
+    frozen_since: str = ""  # if its pod is frozen because it was not used
     binds_late: bool = False  # the template lets warm sandboxes take variables
     policy_advice: str = ""  # the change of the template that allows what the claim adds
 
@@ -152,6 +154,12 @@ def failure_of(pod: SharedObject) -> str:
     """The reason why a pod failed as a whole; empty if its containers are the cause."""
     status = pod.get("status") or {}
     return ": ".join(filter(None, (status.get("reason"), status.get("message"))))
+
+
+def frozen_since(pod: SharedObject) -> str:
+    """Since when a pod is frozen because it was not used; empty if it is not."""
+    frozen = find_condition((pod.get("status") or {}).get("conditions") or [], POD_FROZEN)
+    return "" if frozen is None or frozen["status"] != TRUE else str(frozen["lastTransitionTime"])
 
 
 def _idle(statuses: Iterable[Object]) -> Iterable[IdleContainer]:

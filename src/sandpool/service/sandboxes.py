@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import aclosing, suppress
 from typing import Any, Final, NamedTuple, Self, cast
 
 from sandpool.api import conditions as api
 from sandpool.api import labels
 from sandpool.api.conditions import condition_of
-from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
+from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.resource import Key, Object, SharedObject
 from sandpool.kube.client import Client, MergePatch
-from sandpool.kube.errors import ApiError, BadRequest, NotFound, ServiceUnavailable
+from sandpool.kube.errors import ApiError, BadRequest, Forbidden, NotFound, ServiceUnavailable
 from sandpool.kube.pod_client import LogOptions, PodClient
 from sandpool.service.errors import NotReadyInTime, NotRunning, UnknownName, unknown_name
 from sandpool.service.handover import states, until_handed_over
@@ -72,6 +72,12 @@ class Sandbox(NamedTuple):
         )
 
     @property
+    def may_freeze(self) -> bool:
+        """Whether it is frozen when it is not used for some time."""
+        metadata = ((self.object.get("spec") or {}).get("podTemplate") or {}).get("metadata") or {}
+        return self.ready and not self.suspended and labels.IDLE_FREEZE_AFTER in (metadata.get("annotations") or {})
+
+    @property
     def shown_name(self) -> str:
         """The name that the user knows it by."""
         return self.claim or self.name
@@ -125,6 +131,19 @@ class Sandboxes:
         """All sandboxes, those of pools included."""
         listed = await self.client.list(SANDBOX, None if all_namespaces else self.namespace)
         return tuple(Sandbox.from_object(each) for each in listed["items"])
+
+    async def frozen(self, sandboxes: Iterable[Sandbox]) -> frozenset[tuple[str, str]]:
+        """Which of the sandboxes are frozen because they were not used, by namespace and name. Their pods show it, and
+        are read only if one may be frozen. Empty for a user who may not read pods."""
+        may_freeze = {(each.namespace, each.pod): (each.namespace, each.name) for each in sandboxes if each.may_freeze}
+        found = set[tuple[str, str]]()
+        for namespace in {namespace for namespace, _ in may_freeze}:
+            with suppress(Forbidden):
+                for pod in (await self.client.list(POD, namespace))["items"]:
+                    key, condition = (namespace, pod["metadata"]["name"]), condition_of(pod, api.POD_FROZEN)
+                    if key in may_freeze and condition is not None and condition["status"] == api.TRUE:
+                        found.add(may_freeze[key])
+        return frozenset(found)
 
     async def logs(self, sandbox: Sandbox, options: LogOptions) -> AsyncIterator[bytes]:
         """Yield the log of the sandbox's main process."""

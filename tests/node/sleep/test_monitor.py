@@ -32,6 +32,25 @@ async def test_unused_pod_is_frozen_without_an_api_write(sleepy: SleepRig) -> No
     assert len(sleepy.node.status_writes()) == writes
 
 
+async def test_pod_that_stays_frozen_is_reported_and_costs_a_request_nothing(sleepy: SleepRig) -> None:
+    """Neither the freeze nor the thaw waits for a write, and a short sleep costs none."""
+    await sleepy.create(FREEZE)
+    await sleepy.node.passes(61)
+    writes = len(sleepy.node.status_writes())
+    await sleepy.end_exec(await sleepy.begin_exec())
+    await sleepy.node.passes(30)
+    assert "sandpool.dev/Frozen" not in await sleepy.node.conditions()
+    assert len(sleepy.node.status_writes()) == writes
+    await sleepy.node.passes(60)
+    assert (await sleepy.node.conditions())["sandpool.dev/Frozen"] == "True"
+    assert len(sleepy.node.status_writes()) == writes + 1
+    await sleepy.end_exec(await sleepy.begin_exec())
+    assert len(sleepy.node.status_writes()) == writes + 1
+    await sleepy.node.passes(30)
+    assert (await sleepy.node.conditions())["sandpool.dev/Frozen"] == "False"
+    assert len(sleepy.node.status_writes()) == writes + 2
+
+
 async def test_pod_that_did_not_opt_in_stays_awake(sleepy: SleepRig) -> None:
     await sleepy.create({})
     await sleepy.node.passes(10_000)

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
-from sandpool.api.conditions import FALSE, POD_SCHEDULED, READY, TRUE, find_condition
+from sandpool.api.conditions import FALSE, POD_FROZEN, POD_SCHEDULED, READY, TRUE, find_condition
 from sandpool.api.events import go_duration
+from sandpool.api.labels import IDLE_FREEZE_AFTER
 from sandpool.api.resource import Object
 from sandpool.api.views.pod import FAILED, SUCCEEDED
 from sandpool.engine.clock import timestamp
@@ -76,7 +77,17 @@ def _conditions(state: PodState, reached: str, known: list[Object]) -> list[Obje
         {**_ready(state, containers_ready, known), "type": READY},
         {**containers_ready, "type": CONTAINERS_READY},
         _condition(POD_SCHEDULED, True),
+        *_frozen(state, known),
     ]
+
+
+def _frozen(state: PodState, known: list[Object]) -> Iterable[Object]:
+    """The condition that pods have from the first time on that they sleep for long enough to be reported."""
+    if state.asleep:
+        after = (state.pod.object["metadata"].get("annotations") or {}).get(IDLE_FREEZE_AFTER, "")
+        yield _condition(POD_FROZEN, True, "NotUsed", f"It was not used for {after}. The next request thaws it")
+    elif find_condition(known, POD_FROZEN) is not None:
+        yield _condition(POD_FROZEN, False, "InUse")
 
 
 def _initialized(state: PodState, reached: str) -> Object:

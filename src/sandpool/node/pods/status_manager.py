@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 _PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0
 
-# Fields that do not appear in the status: freezing a pod does not change it for its users.
+# Fields that do not appear in the status. ``asleep`` does, for pods that are frozen because they were not used.
 _UNREPORTED: Final = frozenset({"frozen", "freezing", "touched"})
 _REPORTED: Final = tuple(field.name for field in fields(PodState) if field.name not in _UNREPORTED)
 

@@ -3,7 +3,8 @@
 A starting pod changes its state every few milliseconds, and clients can act only on the last of these states. So
 intermediate states are reported late, and states that clients wait for at once: the pod becomes ready or stops being
 so, ends, fails, or a container runs into an error. A start that takes less than two seconds costs one write; a longer
-one costs two if nothing goes wrong.
+one costs two if nothing goes wrong. A pod that is frozen because it was not used is reported late, too: a client that
+comes back soon costs no write, and none waits for one.
 """
 
 from __future__ import annotations
