@@ -176,6 +176,32 @@ class Bench:
             self.filled()
         return figures
 
+    def late_binding_and_sleep(self) -> list[Figure]:
+        """What variables add to a warm claim, and how long a sandbox that sleeps needs to its answer."""
+        say("warm claims with and without variables")
+        took, load = self._asleep("bound", _SERIAL)
+        plain, bound = (percentile(took[f"{how} variables"], 50) * 1e3 for how in ("without", "with"))
+        details = {"without": f"{plain:.1f} ms", "with": f"{bound:.1f} ms", "load": load}
+        more = bound - plain
+        figures = [Figure("variables for a warm claim, more time", more, "ms", "p50 <= 5", more <= 5, details)]
+        for job, verb, count, target in (("resumed", "resume", 20, 400.0), ("thawed", "thaw", 40, 5.0)):
+            say(f"sandboxes that sleep: {verb}")
+            took, load = self._asleep(job, count)
+            for way in ("command", "request"):
+                p50 = percentile(took[way], 50) * 1e3
+                details = {"p99": f"{percentile(took[way], 99) * 1e3:.1f} ms", "load": load}
+                if awake := took.get(f"{way}, awake"):
+                    details["awake"] = f"{percentile(awake, 50) * 1e3:.1f} ms"
+                what = f"{verb} to the answer, {way}{' through the router' if way == 'request' else ''}"
+                figures.append(Figure(what, p50, "ms", f"p50 <= {target:g}", p50 <= target, details))
+        return figures
+
+    def _asleep(self, job: str, count: int) -> tuple[dict[str, list[float]], str]:
+        arguments = ("-m", "benchmarks.data_sleep", job, "--kubeconfig", self._kubeconfig, "--router", self.home.router)
+        command = [*self.home.prefix, sys.executable, *arguments, "--count", str(count)]
+        answer = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
+        return answer["found"], f"{answer['load']:.0f}"
+
     def _python(self, job: str, count: int) -> tuple[Any, dict[str, str]]:
         arguments = ("-m", "benchmarks.data_python", job, "--kubeconfig", self._kubeconfig, "--pool", _POOL)
         command = [*self.home.prefix, sys.executable, *arguments, "--count", str(count)]
@@ -285,7 +311,7 @@ def main() -> None:
         bench = Bench(home, sdk)
         say(f"filling a pool of {BURST}")
         bench.filled()
-        figures = bench.python_client()
+        figures = [*bench.python_client(), *bench.late_binding_and_sleep()]
         if options.only is None:
             figures += [*bench.first_results(), *bench.round_trips(), *bench.routing()]
         sdk.stop()
