@@ -9,7 +9,7 @@ import pytest
 from sandpool.api.claim import DELETE, DELETE_FOREGROUND, RETAIN
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
-from sandpool.api.labels import CLAIM_TTL, CLAIM_UNBOUND_TTL
+from sandpool.api.labels import CLAIM_TTL, CLAIM_UNBOUND_TTL, IDLE_SUSPEND_AFTER
 from sandpool.api.resource import Object
 from sandpool.engine.clock import timestamp
 from sandpool.kube.client import MergePatch
@@ -231,6 +231,22 @@ async def test_pool_default_costs_a_warm_claim_no_write(world: World) -> None:
         changes = [each for each in world.wire.requests[since:] if "/sandboxclaims/" in each.path]
         counts.append(len([each for each in changes if each.method in ("PATCH", "PUT", "POST")]))
     assert counts[0] == counts[1]
+
+
+async def test_pool_says_when_the_sandboxes_of_its_claims_fall_asleep(world: World) -> None:
+    name = await claimed(world)
+
+    async def idle() -> str | None:
+        await world.settle()
+        annotations = (await world.get(POD, name))["metadata"].get("annotations") or {}
+        return annotations.get(IDLE_SUSPEND_AFTER)
+
+    assert await idle() is None
+    for value in ("2h", "3h", None):
+        await set_default(world, IDLE_SUSPEND_AFTER, value)
+        await world.wait(30)
+        assert await idle() == value
+    assert is_ready(await world.get(SANDBOX_CLAIM, "mine"))
 
 
 async def test_claim_that_never_gets_a_sandbox_ends(world: World) -> None:

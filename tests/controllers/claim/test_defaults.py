@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sandpool.api.kinds import SANDBOX_WARM_POOL
+from sandpool.api.kinds import SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Key
-from sandpool.api.views import ClaimView, WarmPoolView
+from sandpool.api.views import ClaimView, TemplateView, WarmPoolView
 from sandpool.controllers.claim.defaults import NO_DEFAULTS, ClaimDefaults, with_defaults
 from sandpool.controllers.claim.expiry import Phase, phase
 from sandpool.controllers.claim.state import ClaimStates
@@ -18,7 +18,7 @@ from sandpool.controllers.claim.watches import watch_claims
 from sandpool.controllers.informers import Caches
 from sandpool.controllers.own_writes import OwnWriteFilter
 from sandpool.testing.clock import ManualClock
-from sandpool.testing.objects import new
+from sandpool.testing.objects import new, pod_template
 from tests.support.claim_objects import claim
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -38,36 +38,59 @@ def view(metadata: dict[str, Any] | None = None, status: dict[str, Any] | None =
 
 
 def ends(claim: ClaimView, pool: WarmPoolView, *, had_sandbox: bool = True) -> datetime | None:
-    lifecycle = with_defaults(claim, pool, had_sandbox=had_sandbox).lifecycle
+    lifecycle = with_defaults(claim, pool, None, had_sandbox=had_sandbox).lifecycle
     return None if lifecycle is None else lifecycle.shutdown_time
 
 
 def test_pool_without_annotations_changes_nothing() -> None:
     given = view()
-    assert with_defaults(given, pool(), had_sandbox=False) is given
-    assert with_defaults(given, None, had_sandbox=False) is given
+    assert with_defaults(given, pool(), None, had_sandbox=False) is given
+    assert with_defaults(given, None, None, had_sandbox=False) is given
     assert ClaimDefaults.of(pool()) is NO_DEFAULTS
+
+
+IDLE = {"sandpool.dev/idle-freeze-after": "5m", "sandpool.dev/idle-suspend-after": "2h"}
+
+
+@pytest.mark.parametrize(
+    ("of_template", "of_claim", "expected"),
+    [
+        ({}, {}, IDLE),
+        ({"other": "x"}, {"another": "y"}, {**IDLE, "another": "y"}),
+        ({"sandpool.dev/idle-freeze-after": "1m"}, {}, {"sandpool.dev/idle-suspend-after": "2h"}),
+        ({}, {"sandpool.dev/idle-suspend-after": "never"}, {**IDLE, "sandpool.dev/idle-suspend-after": "never"}),
+    ],
+)
+def test_pool_says_when_sandboxes_fall_asleep_if_template_and_claim_do_not(
+    of_template: dict[str, str], of_claim: dict[str, str], expected: dict[str, str]
+) -> None:
+    sleepy = pool(idle_freeze_after="5m", idle_suspend_after="2h")
+    given = ClaimView.from_object(claim(spec={"additionalPodMetadata": {"annotations": of_claim}}, metadata=CREATED))
+    made = new(SANDBOX_TEMPLATE, "template", spec={"podTemplate": pod_template(annotations=of_template)})
+    template = TemplateView.from_object({**made, "metadata": {"name": "template", "namespace": "default"}})
+    assert with_defaults(given, sleepy, template, had_sandbox=True).additional_annotations == expected
+    assert with_defaults(given, sleepy, None, had_sandbox=True).additional_annotations == of_claim, "no template"
 
 
 def test_claim_that_says_nothing_lives_as_long_as_its_pool_says() -> None:
     limited = pool(claim_ttl="1h30m")
     assert ends(view(), limited) == NOON + timedelta(minutes=90)
     for given in (view(shutdownTime="2026-11-02T12:00:00Z"), view(ttlSecondsAfterFinished=5)):
-        assert with_defaults(given, limited, had_sandbox=True) is given
+        assert with_defaults(given, limited, None, had_sandbox=True) is given
     assert ends(view(shutdownPolicy="Retain"), limited) == NOON + timedelta(minutes=90)
 
 
 @pytest.mark.parametrize(("said", "policy"), [({}, "Delete"), ({"shutdownPolicy": "Retain"}, "Retain")])
 def test_claim_keeps_what_it_says_about_its_end(said: dict[str, Any], policy: str) -> None:
     for limited in (pool(claim_ttl="1m"), pool(claim_unbound_ttl="1m")):
-        lifecycle = with_defaults(view(**said), limited, had_sandbox=False).lifecycle
+        lifecycle = with_defaults(view(**said), limited, None, had_sandbox=False).lifecycle
         assert lifecycle is not None
         assert lifecycle.shutdown_policy == policy
 
 
 def test_claim_whose_pod_has_finished_ends_after_its_time() -> None:
     given = view(status={"conditions": [FINISHED], "sandbox": {"name": "box"}})
-    limited = with_defaults(given, pool(claim_ttl_after_finished="10m"), had_sandbox=True)
+    limited = with_defaults(given, pool(claim_ttl_after_finished="10m"), None, had_sandbox=True)
     assert phase(limited, NOON + timedelta(minutes=69)) is Phase.ACTIVE
     assert phase(limited, NOON + timedelta(minutes=70)) is Phase.MARK
 

@@ -232,7 +232,7 @@ class ClaimController:
         owned = self.caches.owned_sandboxes(claim.uid)
         template = self._template(claim, pool, owned)
         return Observed(
-            claim=with_defaults(claim, pool, had_sandbox=state.had_sandbox or bool(owned)),
+            claim=with_defaults(claim, pool, template, had_sandbox=state.had_sandbox or bool(owned)),
             owned=owned,
             named={name: sandbox for name, sandbox in named.items() if sandbox is not None},
             pool=pool,

@@ -1,7 +1,9 @@
-"""Defaults that a pool has for its claims: how long those live that do not say it, how long any waits.
+"""Defaults that a pool has for its claims: how long those live that do not say it, how long any waits, and when the
+sandboxes of those fall asleep that do not say it.
 
-They are annotations of the pool and apply to claims as they are, without a write: in each reconcile a claim has the
-lifecycle that follows from its pool. A changed or removed default therefore applies to existing claims too.
+They are annotations of the pool and apply to claims as they are, without a write to the claim: in each reconcile a
+claim has the lifecycle, and the annotations for its pod, that follow from its pool. A changed or removed default
+therefore applies to existing claims too.
 """
 
 from __future__ import annotations
@@ -15,37 +17,44 @@ from typing import Final, NamedTuple
 from sandpool.api import labels
 from sandpool.api.claim import DELETE
 from sandpool.api.times import parse_seconds
-from sandpool.api.views import ClaimView, Lifecycle, WarmPoolView
+from sandpool.api.views import ClaimView, Lifecycle, TemplateView, WarmPoolView
 
 _log = logging.getLogger(__name__)
 
 _ANNOTATIONS: Final = (labels.CLAIM_TTL, labels.CLAIM_TTL_AFTER_FINISHED, labels.CLAIM_UNBOUND_TTL)
+#: A pool has them for the pods of its claims. What the template or the claim says is stronger.
+_IDLE: Final = (labels.IDLE_FREEZE_AFTER, labels.IDLE_SUSPEND_AFTER, labels.IDLE_CPU)
 #: Longer ones would leave the range of dates.
 _LONGEST: Final = 100 * 365 * 24 * 3600.0
 
 
 class ClaimDefaults(NamedTuple):
-    """Seconds; None: without end."""
+    """Seconds; None: without end. ``idle`` are annotations of pods."""
 
     ttl: float | None
     ttl_after_finished: float | None
     unbound_ttl: float | None
+    idle: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, pool: WarmPoolView) -> ClaimDefaults:
         given = pool.annotations
-        if not any(name in given for name in _ANNOTATIONS):
+        if not any(name in given for name in (*_ANNOTATIONS, *_IDLE)):
             return NO_DEFAULTS
-        return cls(*(_seconds(name, given.get(name)) for name in _ANNOTATIONS))
+        idle = tuple((name, given[name]) for name in _IDLE if name in given)
+        ttl, after_finished, unbound = (_seconds(name, given.get(name)) for name in _ANNOTATIONS)
+        return cls(ttl, after_finished, unbound, idle)
 
 
 #: Of a pool without annotations: its claims stay as they are.
 NO_DEFAULTS: Final = ClaimDefaults(None, None, None)
 
 
-def with_defaults(claim: ClaimView, pool: WarmPoolView | None, *, had_sandbox: bool) -> ClaimView:
-    """The claim with the lifecycle that it has in its pool. ``had_sandbox`` is set for a claim that has or had one: it
-    is no longer waiting for its first."""
+def with_defaults(
+    claim: ClaimView, pool: WarmPoolView | None, template: TemplateView | None, *, had_sandbox: bool
+) -> ClaimView:
+    """The claim with the lifecycle and the annotations of its pod that it has in its pool. ``template`` is that of its
+    sandbox. ``had_sandbox`` is set for a claim that has or had one: it is no longer waiting for its first."""
     if pool is None or claim.creation_timestamp is None:
         return claim
     defaults = ClaimDefaults.of(pool)
@@ -61,7 +70,17 @@ def with_defaults(claim: ClaimView, pool: WarmPoolView | None, *, had_sandbox: b
         lifecycle = lifecycle or Lifecycle(None, None, DELETE)
         if lifecycle.shutdown_time is None or end < lifecycle.shutdown_time:
             lifecycle = replace(lifecycle, shutdown_time=end)
+    if idle := _unsaid(claim, template, defaults.idle):
+        claim = replace(claim, additional_annotations={**idle, **claim.additional_annotations})
     return claim if lifecycle is claim.lifecycle else replace(claim, lifecycle=lifecycle)
+
+
+def _unsaid(claim: ClaimView, template: TemplateView | None, idle: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """The defaults about which neither the claim nor the template says anything."""
+    if not idle or template is None:
+        return {}
+    said = {**((template.pod_template.get("metadata") or {}).get("annotations") or {}), **claim.additional_annotations}
+    return {name: value for name, value in idle if name not in said}
 
 
 def has_end(lifecycle: Lifecycle | None) -> bool:
