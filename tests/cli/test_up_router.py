@@ -157,7 +157,8 @@ def status_for_another_user(router: str) -> int:
     request = f"GET / HTTP/1.1\\r\\nHost: {where.netloc}\\r\\nX-Sandbox-ID: none\\r\\nConnection: close\\r\\n\\r\\n"
     script = f"exec 3<>/dev/tcp/{where.hostname}/{where.port}; printf '{request}' >&3; cat <&3"
     user = 20_000_000
-    done = subprocess.run(["bash", "-c", script], user=user, group=user, extra_groups=[], capture_output=True, check=True)
+    as_user = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+    done = subprocess.run([*as_user, "bash", "-c", script], capture_output=True, check=True)
     return int(done.stdout.split()[1])
 
 
