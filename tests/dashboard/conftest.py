@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import aiohttp
+import orjson
 import pytest
 import pytest_asyncio
 
@@ -88,6 +89,14 @@ class ServedMetrics(NamedTuple):
     url: str
 
 
+async def next_event(live: aiohttp.ClientResponse, name: str) -> Any:
+    """The content of the next event of this name in the stream of a page."""
+    while line := await live.content.readline():
+        if line == b"event: %s\n" % name.encode():
+            return orjson.loads((await live.content.readline()).removeprefix(b"data: "))
+    raise AssertionError(f"the stream ended without an event {name}")
+
+
 @pytest.fixture
 def target(world: World, pods: FakePodClient) -> DashboardTarget:
     return DashboardTarget(world.client, pods, "the test")
@@ -101,7 +110,7 @@ async def serving(world: World, target: DashboardTarget, guard: GuardOptions | N
     options = DashboardOptions(TOKEN, guard=guard or GuardOptions())
     dashboard = Dashboard(target, options, SystemClock(), Random(1))
     await dashboard.start([listening])
-    await dashboard.board.synced()
+    await dashboard.board.attempted()
     try:
         yield Served(world, dashboard)
     finally:

@@ -9,14 +9,15 @@ import pytest_asyncio
 
 from sandpool.api.kinds import CLUSTER_ROLE, SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
-from sandpool.dashboard.guard import GuardOptions
+from sandpool.dashboard.guard import SESSION_HEADER, GuardOptions
 from sandpool.dashboard.role import role_rules
 from sandpool.dashboard.target import DashboardTarget
 from sandpool.kube.client import Client
 from sandpool.kube.errors import Forbidden
 from sandpool.testing.world import World
-from tests.dashboard.conftest import Served, serving
-from tests.support.documented_role import account_with, documented_rules
+from tests.dashboard.conftest import Served, next_event, serving
+from tests.support.browser import Browser
+from tests.support.documented_role import account_with, documented_rules, grant
 from tests.support.fake_pod_client import FakePodClient
 
 # Ends the rules that a read-only dashboard needs.
@@ -52,6 +53,21 @@ async def reader(world: World) -> Client:
 
 
 @pytest_asyncio.fixture
+async def without_claims(world: World) -> Client:
+    """A client that may read everything but claims."""
+    rules = documented_rules("dashboard.md", until=CHANGES)
+    for rule in rules:
+        rule["resources"] = [each for each in rule["resources"] if each != SANDBOX_CLAIM.plural]
+    return await account_with(world, "without-claims", rules)
+
+
+@pytest_asyncio.fixture
+async def partial(world: World, without_claims: Client, pods: FakePodClient) -> AsyncIterator[Served]:
+    async with serving(world, DashboardTarget(without_claims, pods, "in part")) as made:
+        yield made
+
+
+@pytest_asyncio.fixture
 async def served(world: World, account: Client, pods: FakePodClient) -> AsyncIterator[Served]:
     async with serving(world, DashboardTarget(account, pods, "with a role")) as made:
         yield made
@@ -84,7 +100,7 @@ async def test_documented_role_is_enough_for_every_button(world: World, served: 
         await visitor.does("POST", f"{path}/mode", {"suspended": False})
         uid = (await world.get(SANDBOX_CLAIM, "mine"))["metadata"]["uid"]
         await visitor.does("DELETE", f"/api/claims/{world.namespace}/mine", {"uid": uid})
-    assert served.dashboard.board.unseen == []
+    assert served.dashboard.board.unseen == {}
 
 
 async def test_first_rules_are_enough_for_every_explanation(world: World, read_only: Served) -> None:
@@ -94,7 +110,7 @@ async def test_first_rules_are_enough_for_every_explanation(world: World, read_o
     async with read_only.client() as visitor:
         for kind, name in (("claim", "mine"), ("pool", "pool"), ("template", "python")):
             assert (await visitor.get(f"/api/why/{kind}/{world.namespace}/{name}"))["unknown"] == []
-    assert read_only.dashboard.board.unseen == []
+    assert read_only.dashboard.board.unseen == {}
 
 
 async def test_role_does_not_allow_what_the_dashboard_does_not_do(world: World, account: Client) -> None:
@@ -103,3 +119,35 @@ async def test_role_does_not_allow_what_the_dashboard_does_not_do(world: World, 
         await account.delete(SANDBOX_WARM_POOL, "pool", world.namespace)
     with pytest.raises(Forbidden):
         await account.list(CLUSTER_ROLE)
+
+
+async def test_kind_that_may_not_be_read_leaves_the_others(world: World, partial: Served) -> None:
+    await filled(world)
+    board = partial.dashboard.board
+    await world.eventually(lambda: len(board.caches["pools"]) == 1)
+    async with partial.client() as visitor:
+        headers = {"Origin": partial.url, SESSION_HEADER: visitor.secret}
+        async with visitor.session.get(f"{partial.url}/api/live", headers=headers) as live:
+            told = await next_event(live, "rows")
+            assert list(told["rows"]["pools"]) == [f"{world.namespace}/pool"]
+            assert list(told["unseen"]) == ["claims"]
+            assert 'User "without-claims" cannot list resource "sandboxclaims"' in told["unseen"]["claims"]
+            assert board.age() < 60
+
+            claims = {"apiGroups": [SANDBOX_CLAIM.group], "resources": [SANDBOX_CLAIM.plural]}
+            await grant(world, "without-claims", "claims-too", [{**claims, "verbs": ["list", "watch"]}])
+            while (told := await next_event(live, "rows")).get("unseen") != {}:
+                continue
+
+
+async def test_page_says_what_may_not_be_read(browser: Browser, world: World, partial: Served) -> None:
+    await filled(world)
+    page = await browser.page()
+    await page.goto(partial.login_url())
+    await page.wait("document.querySelector('.page-header')")
+    await page.goto(f"{partial.url}/pools")
+    await page.wait("document.querySelector('table')?.textContent.includes('pool')")
+    told = await page.evaluate("document.querySelector('.notice').textContent")
+    assert told.startswith("These cannot be read: claims.")
+    assert 'cannot list resource "sandboxclaims"' in told
+    assert page.problems == []

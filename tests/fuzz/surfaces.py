@@ -270,7 +270,7 @@ async def _serving() -> AsyncIterator[Served]:
         sock = _listen()
         await dashboard.start([sock])
         stack.push_async_callback(dashboard.stop)
-        await dashboard.board.synced()
+        await dashboard.board.attempted()
 
         words = SandboxWords()
         talking = FakePodClient(words.play)

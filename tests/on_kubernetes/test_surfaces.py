@@ -17,11 +17,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 import mcp
-import orjson
 import pytest
 import yaml
 from mcp import StdioServerParameters
@@ -38,6 +37,7 @@ from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
 from tests.cli.test_dashboard import Visitor
 from tests.cli.test_up_children_features import use_every_page_and_button, use_every_part
+from tests.dashboard.conftest import next_event
 from tests.e2b.conftest import Api, Tenant
 from tests.mcp.conftest import call, fails, text
 from tests.sdk.test_on_a_home import get, run_examples
@@ -202,8 +202,8 @@ async def test_read_only_dashboard_of_a_namespace_needs_the_first_rules_of_the_r
     visitor = Visitor(read_only_dashboard.log.read_text().split()[0])
     headers = {"Origin": visitor.base, "Cookie": visitor.cookie, "X-Sandpool-Session": visitor.secret}
     async with aiohttp.ClientSession() as session, session.get(f"{visitor.base}/api/live", headers=headers) as live:
-        told, usage = await event(live, "rows"), await event(live, "usage")
-    assert told["unseen"] == ["nodes"]
+        told, usage = await next_event(live, "rows"), await next_event(live, "usage")
+    assert list(told["unseen"]) == ["nodes"]
     assert ["forbidden" in each for each in usage["problems"]] == [True]
     assert list(told["rows"]["pools"]) == [f"{READER}/python"]
     sandbox = next(iter(told["rows"]["sandboxes"])).partition("/")[2]
@@ -215,13 +215,6 @@ async def test_read_only_dashboard_of_a_namespace_needs_the_first_rules_of_the_r
         visitor.get(f"/api/why/pool/{DASHBOARD}/python")
     assert read_only_dashboard.end() == 0
     assert cluster.use_of(READER).forbidden == {"list nodes", "get nodes/proxy"}
-
-
-async def event(live: aiohttp.ClientResponse, name: str) -> Any:
-    """The content of the next event of this name."""
-    while await live.content.readline() != b"event: %s\n" % name.encode():
-        continue
-    return orjson.loads((await live.content.readline()).removeprefix(b"data: "))
 
 
 @pytest.fixture

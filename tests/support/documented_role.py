@@ -32,14 +32,19 @@ def documented_rules(page: str, *, until: str = "```") -> list[Object]:
     return rules
 
 
-async def account_with(world: World, name: str, rules: Iterable[Object]) -> Client:
-    """A client of the in-process world that may do this everywhere and nothing else."""
-    assert isinstance(world.backend, InProcessBackend)
-    reference = {"apiGroup": CLUSTER_ROLE.group, "kind": CLUSTER_ROLE.kind, "name": name}
-    subject = {"apiGroup": CLUSTER_ROLE.group, "kind": "User", "name": name}
-    await world.client.create(CLUSTER_ROLE, new(CLUSTER_ROLE, name, rules=list(rules)))
-    binding = new(CLUSTER_ROLE_BINDING, name, roleRef=reference, subjects=[subject])
+async def grant(world: World, user: str, role: str, rules: Iterable[Object]) -> None:
+    """Let a user do this everywhere."""
+    reference = {"apiGroup": CLUSTER_ROLE.group, "kind": CLUSTER_ROLE.kind, "name": role}
+    subject = {"apiGroup": CLUSTER_ROLE.group, "kind": "User", "name": user}
+    await world.client.create(CLUSTER_ROLE, new(CLUSTER_ROLE, role, rules=list(rules)))
+    binding = new(CLUSTER_ROLE_BINDING, role, roleRef=reference, subjects=[subject])
     await world.client.create(CLUSTER_ROLE_BINDING, binding)
+
+
+async def account_with(world: World, name: str, rules: Iterable[Object]) -> Client:
+    """A client of the in-process world that may do this everywhere and nothing else. Listing sandboxes is a part."""
+    assert isinstance(world.backend, InProcessBackend)
+    await grant(world, name, name, rules)
     client = world.backend.server.client(User(name, ("system:authenticated",), "uid"), name=name)
 
     async def granted() -> bool:

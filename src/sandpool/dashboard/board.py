@@ -73,20 +73,20 @@ class Board:
             for reflector in self._reflectors.values():
                 group.create_task(reflector.run(), name=f"dashboard: {reflector.type}")
 
-    async def synced(self) -> None:
-        """Wait until the board has everything that existed. Nodes may be forbidden to read, so they may come later."""
-        for kind, reflector in self._reflectors.items():
-            if kind != "nodes":
-                await reflector.synced.wait()
+    async def attempted(self) -> None:
+        """Wait until the board has everything that existed, or knows why not: a kind may be forbidden to read."""
+        for reflector in self._reflectors.values():
+            await reflector.attempted.wait()
 
     def age(self) -> float:
-        """Seconds since the API last sent anything; large if it cannot be reached."""
-        return max(each.age() for kind, each in self._reflectors.items() if kind != "nodes")
+        """Seconds since the API last sent anything about a kind that could be read; large if it cannot be reached."""
+        reflectors = self._reflectors.values()
+        return max(each.age() for each in [each for each in reflectors if each.synced.is_set()] or reflectors)
 
     @property
-    def unseen(self) -> list[str]:
-        """The kinds that could not be read so far."""
-        return [kind for kind, each in self._reflectors.items() if not each.synced.is_set()]
+    def unseen(self) -> dict[str, str]:
+        """The kinds that could not be read so far, with the reason."""
+        return {kind: each.problem for kind, each in self._reflectors.items() if not each.synced.is_set()}
 
     def rows(self) -> Changes:
         """All rows."""

@@ -112,7 +112,7 @@ class Dashboard:
         await self.metrics.close()
 
     async def _sample(self) -> None:
-        await self.board.synced()
+        await self.board.attempted()
         await self.history.run()
 
     def _application(self) -> web.Application:

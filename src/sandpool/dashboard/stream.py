@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import orjson
@@ -34,18 +34,19 @@ class LiveStream:
 
     async def serve(self, send: Send) -> None:
         """Send events until the receiver is gone, which ``send`` says by ``ConnectionError``, or until cancelled."""
-        await self.board.synced()
+        await self.board.attempted()
         self._viewers += 1
         if self._sampling is None:
             sampling = self._sample_usage()
             self._sampling = asyncio.create_task(sampling, name="dashboard: usage", context=shared_context())
         try:
             with self.board.subscribed() as changes:
-                await send(event("rows", {"all": True, "rows": self.board.rows(), "unseen": self.board.unseen}))
+                unseen = self.board.unseen
+                await send(event("rows", {"all": True, "rows": self.board.rows(), "unseen": unseen}))
                 await send(event("history", list(self.history.samples)))
                 if self._latest is not None:
                     await send(event("usage", self._latest))
-                ticking = asyncio.create_task(self._tick(send), name="dashboard: samples")
+                ticking = asyncio.create_task(self._tick(send, unseen), name="dashboard: samples")
                 try:
                     while True:
                         waiting = asyncio.create_task(changes.changed())
@@ -71,13 +72,16 @@ class LiveStream:
             sampling.cancel()
             await asyncio.gather(sampling, return_exceptions=True)
 
-    async def _tick(self, send: Send) -> None:
+    async def _tick(self, send: Send, unseen: Mapping[str, str]) -> None:
         shown = self._latest
         sent = self.history.samples[-1] if self.history.samples else None
         since = INTERVAL
         while True:
             await self.clock.sleep(1.0)
             since -= 1.0
+            if self.board.unseen != unseen:
+                unseen = self.board.unseen
+                await send(event("rows", {"rows": {}, "unseen": unseen}))
             if self._latest is not shown:
                 shown = self._latest
                 await send(event("usage", shown))

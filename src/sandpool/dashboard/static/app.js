@@ -62,8 +62,19 @@ function showTab() {
 function connectionNotice() {
   if (store.loaded && !store.connected) return notice("The connection to the dashboard is lost. It is tried again; what you see is from before.", "bad");
   if (store.stale) return notice("The API has sent nothing for minutes. What you see may be old.");
-  if (store.unseen.filter((kind) => kind !== "nodes").length) return notice(`These cannot be read yet: ${store.unseen.join(", ")}.`);
-  return null;
+  return unseenNotice();
+}
+
+/** Which kinds cannot be read, and why. The page of the nodes tells about them. */
+function unseenNotice() {
+  const kinds = Object.keys(store.unseen).filter((kind) => kind !== "nodes");
+  if (!kinds.length) return null;
+  const isOfCluster = settings.namespace === null && settings.title !== "local home";
+  return notice([
+    h("p", {}, `These cannot be read: ${kinds.join(", ")}.`),
+    h("p", { class: "quiet" }, store.unseen[kinds[0]]),
+    isOfCluster && h("p", { class: "quiet" }, "With rights in one namespace use: sandpool dashboard --namespace NAME"),
+  ]);
 }
 
 function skeleton() {

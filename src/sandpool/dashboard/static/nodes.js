@@ -18,7 +18,7 @@ export function nodesPage() {
         store.usage.problems.map((problem) => notice(`CPU and memory are incomplete: ${problem}`)),
         nodes.length
           ? section("All nodes", nodeTable(nodes, sandboxes), null, "list")
-          : section("All nodes", empty("No nodes", store.unseen.includes("nodes") ? "They cannot be read: this needs permission to list nodes." : "There is no node yet, so no sandbox can run."), null, "list"),
+          : section("All nodes", empty("No nodes", "nodes" in store.unseen ? "They cannot be read: this needs permission to list nodes." : "There is no node yet, so no sandbox can run."), null, "list"),
       ];
     },
   };

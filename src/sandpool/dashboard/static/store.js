@@ -17,8 +17,8 @@ export const store = {
   samples: [],
   /** @type {{sandboxes: Record<string, [number | null, number]>, problems: string[]}} */
   usage: { sandboxes: {}, problems: [] },
-  /** @type {string[]} */
-  unseen: [],
+  /** Kinds that could not be read so far, with the reason. @type {Record<string, string>} */
+  unseen: {},
   loaded: false,
   connected: false,
   stale: false,

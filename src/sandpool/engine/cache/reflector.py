@@ -59,7 +59,8 @@ class Unreadable(Exception):
 class Reflector(Generic[V]):
     """Reflects the objects of a type that match the selectors, in one namespace or all.
 
-    Start ``run`` as a task. ``synced`` is set once the first list is in the cache, ``attempted`` also if it has failed.
+    Start ``run`` as a task. ``synced`` is set once the first list is in the cache, ``attempted`` also if it has failed;
+    ``problem`` then says why.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Reflector(Generic[V]):
         self.silence = silence
         self.synced = asyncio.Event()
         self.attempted = asyncio.Event()
+        self.problem = ""  # why there is no first list yet
         self.lists = 0  # begun
         self.watches = 0  # begun
         self.unreadable = 0  # objects our own code failed on
@@ -153,6 +155,7 @@ class Reflector(Generic[V]):
         listing.finish()
         self._version = version
         self._paged = True
+        self.problem = ""
         self.synced.set()
         self.attempted.set()
 
@@ -240,6 +243,8 @@ class Reflector(Generic[V]):
     # -- recovering ------------------------------------------------------------------------------------------------
 
     async def _recover(self, error: Exception) -> None:
+        if not self.synced.is_set():
+            self.problem = str(error) or type(error).__name__
         self.attempted.set()
         if not _is_transient(error) or self._fruitless >= _FRUITLESS:
             self._version = None
