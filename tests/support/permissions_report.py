@@ -57,7 +57,8 @@ def _findings(config: pytest.Config, use: Use) -> list[str]:
 
 
 def granted(account: str) -> set[tuple[str, str]]:
-    """What an account may do and the tests can use: their pods are on no kubelet, so no port can be forwarded.
+    """What an account may do and all tests can use: only those that run as root have pods on a kubelet, to which ports
+    can be forwarded.
 
     The aggregated API server serves our kinds itself. The controllers in it have the permissions of the others on them,
     because their check before the start asks for all, and a move reads custom resources."""
