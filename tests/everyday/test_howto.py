@@ -96,6 +96,17 @@ def test_long_sessions(home: Playground) -> None:
     assert results[2] == ["state"]
 
 
+def test_forgotten_claims(home: Playground) -> None:
+    defaults, removal, limits, third, refusal, end = blocks("docs/howto/forgotten-claims.md")
+    *_, explained = succeed(home, defaults)
+    assert any("expires" in line for line in explained)
+    succeed(home, removal)
+    succeed(home, limits)
+    shown = type_one(home, third.text.strip())
+    assert (shown.code, shown.lines[:-1]) == (1, refusal.text.splitlines())
+    succeed(home, end)
+
+
 def test_late_binding(home: Playground) -> None:
     template, ours, _, _ = blocks("docs/howto/late-binding.md")
     save(home, "tasks.yaml", template)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -86,6 +87,17 @@ def test_blocked_claim_is_explained_with_time_and_advice() -> None:
 def test_shutdown_time_is_explained(at: str, text: str) -> None:
     claim = claim_with(READY, sandbox="box", spec={"lifecycle": {"shutdownTime": at}})
     assert explain_claim(scene(claim, sandbox=box_with(READY))).chain[-1].text == text
+
+
+def test_end_that_a_claim_has_from_its_pool_is_explained() -> None:
+    pool = replace(pool_with(), annotations={labels.CLAIM_TTL: "8h", labels.CLAIM_UNBOUND_TTL: "15m"})
+    claim = claim_with(READY, sandbox="box")
+    link = explain_claim(scene(claim, pool=pool, sandbox=box_with(READY))).chain[-1]
+    assert claim.creation_timestamp is not None
+    assert link == Link(claim.creation_timestamp + timedelta(hours=8), "expires")
+    waiting = claim_with()
+    link = explain_claim(scene(waiting, pool=pool)).chain[-1]
+    assert link == Link(claim.creation_timestamp + timedelta(minutes=15), "expires")
 
 
 def test_sandbox_that_the_claim_does_not_own_is_not_bound() -> None:

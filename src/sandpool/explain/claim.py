@@ -13,6 +13,7 @@ from sandpool.api.conditions import TRUE, Condition
 from sandpool.api.events import sandbox_adopted, sandbox_provisioned
 from sandpool.api.kinds import CORE_EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.views import SandboxView, parse_time
+from sandpool.controllers.claim.defaults import with_defaults
 from sandpool.controllers.claim.expiry import deadline
 from sandpool.explain.blockers import Blocker, blocker
 from sandpool.explain.observed import Observed, is_queued
@@ -115,7 +116,9 @@ def _chain(observed: Observed, blocked: Blocker | None) -> Iterator[Link]:
     if blocked is not None:
         stopped = claim.condition(api.READY)
         yield Link(_since(stopped), f"blocked: {blocked.cause}")
-    ends = deadline(claim.lifecycle, claim.conditions)
+    had_sandbox = sandbox is not None
+    lifecycle = with_defaults(claim, observed.pool, None, had_sandbox=had_sandbox).lifecycle
+    ends = deadline(lifecycle, claim.conditions)
     if ends is not None:
         yield Link(ends, "expired" if ends <= observed.now else "expires")
 
