@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections.abc import AsyncIterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from sandpool.node.logs.files import LogFile
 from sandpool.node.logs.manager import LogManager
-from sandpool.node.logs.reader import LogOptions
+from sandpool.node.logs.reader import LogOptions, Snapshot
 from sandpool.node.runtimes.runtime import ContainerSpec
 from sandpool.testing.clock import ManualClock
 from tests.support.fake_runtime import FakeContainer, FakeRuntime, pod_sandbox
@@ -222,3 +225,52 @@ async def test_read_without_follow_does_not_wait(container: FakeContainer, clock
     assert await anext(lines) == b"first\n"
     assert next(iter(logs._followed.values())).readers == []
     await logs.finish(container)
+
+
+@pytest.mark.parametrize("options", [LogOptions(), LogOptions(tail=1 << 40), LogOptions(tail=39_000)])
+async def test_log_of_many_lines_is_read_in_little_memory(
+    clock: ManualClock, tmp_path: Path, options: LogOptions
+) -> None:
+    file = LogFile(tmp_path, 0)
+    file.write(b"2026-11-16T10:00:00.123456000Z stdout F \n" * 40_000)
+    file.close()
+    pieces = LogManager(clock).read(tmp_path, 0, options)
+    tracemalloc.start()
+    try:
+        read = [len(piece) async for piece in pieces]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sum(read) == (39_000 if options.tail == 39_000 else 40_000)
+    assert peak < 4 << 20, "as records it is 12 MiB"
+
+
+async def test_end_of_a_log_is_read_in_little_memory(tmp_path: Path) -> None:
+    file = LogFile(tmp_path, 0)
+    file.write(b"2026-11-16T10:00:00.123456000Z stdout F words\n" * 40_000)
+    file.close()
+    with closing(Snapshot(tmp_path, 0)) as snapshot:
+        tracemalloc.start()
+        try:
+            assert snapshot.end(8) == b"s\nwords\n"
+            assert tracemalloc.get_traced_memory()[1] < 4 << 20
+        finally:
+            tracemalloc.stop()
+
+
+async def test_last_lines_of_two_streams_are_whole(
+    container: FakeContainer, clock: ManualClock, tmp_path: Path
+) -> None:
+    logs = LogManager(clock)
+    logs.follow(container, tmp_path / "logs", 0)
+    container.say("first\n")
+    await seen(logs, container, "first")
+    container.say("a" * 20_000)
+    await seen(logs, container, "a" * 1000)
+    container.say("between\n", "stderr")
+    await seen(logs, container, "between")
+    container.say("b\n")
+    await logs.finish(container)
+    where = tmp_path / "logs"
+    assert (await text(logs, where, tail=1)) == "between\n"
+    assert sorted(await text(logs, where, tail=2)) == sorted("a" * 20_000 + "b\n" + "between\n")

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -18,7 +18,7 @@ from typing import Final
 from sandpool.engine.clock import Clock
 from sandpool.node.descriptors import readable
 from sandpool.node.logs.files import MAX_FILES, MAX_SIZE, LogFile
-from sandpool.node.logs.reader import LogOptions, Snapshot, parsed, selected, shown
+from sandpool.node.logs.reader import LogOptions, Snapshot, batch, parsed, selected, shown
 from sandpool.node.logs.record import STDERR, STDOUT, Record, Splitter, stamp
 from sandpool.node.runtimes.runtime import Container
 
@@ -153,10 +153,8 @@ class LogManager:
         """Return the last ``limit`` bytes of the output of the current run."""
         if (place := self._places.get(container.directory)) is None:
             return b""
-        end = b""
-        for record in await asyncio.to_thread(list, Snapshot(*place).records()):
-            end = (end + record.written())[-limit:]
-        return end
+        with closing(Snapshot(*place)) as snapshot:
+            return await asyncio.to_thread(snapshot.end, limit)
 
     async def read(self, directory: Path, run: int, options: LogOptions) -> AsyncIterator[bytes]:
         """Yield the log of a run; with ``follow`` also what it writes until its end."""
@@ -181,8 +179,10 @@ class LogManager:
         if followed is not None and options.follow:
             followed.readers.append(reader)
         try:
-            for record in await asyncio.to_thread(lambda: list(selected(snapshot.records(), options))):
-                yield record
+            found = snapshot.selected(options)
+            while records := await asyncio.to_thread(batch, found):
+                for record in records:
+                    yield record
             if not options.follow or followed is None:
                 return
             later = LogOptions(stream=options.stream)
@@ -198,6 +198,7 @@ class LogManager:
                 if not reader.lines:
                     await changed.wait()
         finally:
+            snapshot.close()
             if followed is not None and reader in followed.readers:
                 followed.readers.remove(reader)
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from io import BytesIO
 from pathlib import Path
+from typing import Final
 
 from sandpool.node.logs.files import files_of
 from sandpool.node.logs.record import Record, stamp
+
+# Bytes of the records that are in memory for a client, and what each takes besides its text.
+_PIECE: Final = 1 << 18
+_OVERHEAD: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +30,10 @@ class LogOptions:
 
 
 class Snapshot:
-    """The files of a run at this moment. Later writes are not included, and files deleted later are."""
+    """The files of a run at this moment. Later writes are not included, and files deleted later are.
+
+    Records are read as they are needed: a file has up to a quarter of a million of them, which take several times its
+    size in memory. ``close`` it."""
 
     def __init__(self, directory: Path, run: int) -> None:
         self._files = []
@@ -35,25 +43,62 @@ class Snapshot:
                 self._files.append((file, os.fstat(file.fileno()).st_size))
 
     def records(self) -> Iterator[Record]:
-        """Yield the records in the order in which they were written. Usable once."""
+        """Yield the records in the order in which they were written."""
         for file, size in self._files:
-            with file:
-                yield from parsed(file.read(size))
+            file.seek(0)
+            while size and (line := file.readline(size)):
+                size -= len(line)
+                if (record := Record.parse(line.removesuffix(b"\n"))) is not None:
+                    yield record
+
+    def selected(self, options: LogOptions) -> Iterator[Record]:
+        """Yield the records that a client asked for. Reads the files twice for the last lines: there is no limit on how
+        many a client may ask for."""
+        if options.tail is None:
+            yield from selected(self.records(), options)
+            return
+        last = max((number for number, _ in _numbered(selected(self.records(), options))), default=-1)
+        for number, record in _numbered(selected(self.records(), options)):
+            if number > last - options.tail:
+                yield record
+
+    def end(self, limit: int) -> bytes:
+        """The last ``limit`` bytes of what the container wrote."""
+        end = bytearray()
+        for record in self.records():
+            end += record.written()
+            if len(end) > limit + _PIECE:
+                del end[:-limit]
+        return bytes(end[max(len(end) - limit, 0) :])
+
+    def close(self) -> None:
+        for file, _ in self._files:
+            file.close()
 
 
 def parsed(lines: bytes) -> Iterator[Record]:
-    for line in lines.split(b"\n"):
-        if (record := Record.parse(line)) is not None:
+    """Yield the records of complete lines."""
+    for line in BytesIO(lines):
+        if (record := Record.parse(line.removesuffix(b"\n"))) is not None:
             yield record
 
 
 def selected(found: Iterable[Record], options: LogOptions) -> Iterator[Record]:
-    if options.stream is not None:
-        found = (record for record in found if record.stream == options.stream)
-    if options.since is not None:
-        since = stamp(options.since)
-        found = (record for record in found if record.time >= since)
-    return iter(found) if options.tail is None else iter(_last_lines(found, options.tail))
+    """Yield the records of a stream and time that a client asked for."""
+    since = None if options.since is None else stamp(options.since)
+    for record in found:
+        if options.stream in (None, record.stream) and (since is None or record.time >= since):
+            yield record
+
+
+def batch(found: Iterator[Record]) -> list[Record]:
+    """Take some records, at least one if there is one."""
+    taken: list[Record] = []
+    size = 0
+    while size < _PIECE and (record := next(found, None)) is not None:
+        taken.append(record)
+        size += len(record.text) + _OVERHEAD
+    return taken
 
 
 def shown(record: Record, options: LogOptions, *, at_start: bool) -> bytes:
@@ -61,16 +106,14 @@ def shown(record: Record, options: LogOptions, *, at_start: bool) -> bytes:
     return record.time + b" " + record.written() if options.timestamps and at_start else record.written()
 
 
-def _last_lines(found: Iterable[Record], count: int) -> list[Record]:
-    """Return the last ``count`` whole lines, whatever number of records each consists of."""
-    lines: deque[list[Record]] = deque(maxlen=count)
-    unfinished: dict[str, list[Record]] = {}
+def _numbered(found: Iterable[Record]) -> Iterator[tuple[int, Record]]:
+    """Number the lines, each of which consists of one or more records of its stream."""
+    unfinished: dict[str, int] = {}
+    count = 0
     for record in found:
-        line = unfinished.pop(record.stream, None)
-        if line is None:
-            line = []
-            lines.append(line)
-        line.append(record)
+        number = unfinished.pop(record.stream, None)
+        if number is None:
+            number, count = count, count + 1
         if not record.is_complete:
-            unfinished[record.stream] = line
-    return [record for line in lines for record in line]
+            unfinished[record.stream] = number
+        yield number, record
