@@ -166,3 +166,21 @@ except PermissionError:
     assert "CapEff:\t0000000000000000" in done.stdout and "Seccomp:\t2" in done.stdout
     assert done.stdout.endswith("refused\n")
     assert "stays root" in done.stderr
+
+
+def test_confined_process_is_killed_before_its_parent_when_memory_runs_out() -> None:
+    program = (
+        "import sys\n"
+        "from sandpool.process.confinement import HostUser, confine\n"
+        "confine(HostUser(*map(int, sys.argv[1:])))\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    user = unprivileged_user()
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(user.uid), str(user.gid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None and child.stdout.readline() == b"ready\n"
+        own, others = (int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in ("self", child.pid))
+        child.communicate(b"")
+    assert others == max(own, 400)

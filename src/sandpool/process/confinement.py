@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from sandpool.node.launcher import syscalls
@@ -34,6 +35,8 @@ _FIRST_USER: Final = 199_000
 ROUTER, DASHBOARD, E2B = range(3)
 # Threads of a confined process; the kernel counts those of all processes of its user.
 _MAX_THREADS: Final = 256
+# If the machine runs out of memory, the kernel kills sandboxes first (500), then these processes, then their parent.
+_OOM_SCORE_ADJ: Final = 400
 # Modules that others import when they first need them.
 _IMPORTED_LATE: Final = (
     *("_strptime", "concurrent.futures.thread", "encodings.ascii", "encodings.idna", "encodings.latin_1"),
@@ -77,6 +80,7 @@ def confine(user: HostUser, restriction: Callable[[], bytes] = seccomp.relay_pro
     filters = seccomp.program(), restriction()  # read while files can be opened
     time.tzset()  # likewise: the log has local times
     time.localtime()
+    _be_killed_before_parent()
     os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -90,6 +94,13 @@ def confine(user: HostUser, restriction: Callable[[], bytes] = seccomp.relay_pro
     syscalls.no_new_privileges()
     for program in filters:
         syscalls.filter_system_calls(program)
+
+
+def _be_killed_before_parent() -> None:
+    file = Path("/proc/self/oom_score_adj")
+    with suppress(OSError, ValueError):
+        if int(file.read_text()) < _OOM_SCORE_ADJ:
+            file.write_text(str(_OOM_SCORE_ADJ))
 
 
 def _become(user: HostUser) -> None:
