@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandpool.cli import progress as module
+from sandpool.cli import streams
 from sandpool.cli.cp import CopyProgress, local_size
 from sandpool.cli.progress import Progress, said_if_slow, steps
 
@@ -61,6 +62,36 @@ async def test_only_slow_waiting_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     with said_if_slow(said.put_nowait, "slow"):
         assert await said.get() == "slow"
     assert said.empty()
+
+
+def test_lines_that_stay_are_above_the_step_and_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = as_terminal(monkeypatch)
+    progress = Progress()
+    progress.say("before")
+    progress.step("importing")
+    progress.tick(61.2)
+    progress.say("warning")
+    progress.clear()
+    progress.say("after")
+    assert terminal.getvalue().split("\r\x1b[K") == [
+        "before\n",
+        "importing ...",
+        "importing ... 61 s",
+        "warning\n",
+        "importing ... 61 s",
+        "after\n",
+    ]
+
+
+def test_step_that_is_longer_than_the_terminal_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that wraps could not be removed."""
+    terminal = as_terminal(monkeypatch)
+    monkeypatch.setattr(streams, "terminal_size", lambda: (30, 10))
+    progress = Progress()
+    progress.step("importing " + "x" * 100)
+    progress.tick(3)
+    assert [len(line) for line in terminal.getvalue().split("\r\x1b[K")] == [0, 29, 29]
+    assert terminal.getvalue().endswith("x 3 s")
 
 
 def test_copying_shows_a_bar_that_is_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

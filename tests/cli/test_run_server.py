@@ -14,8 +14,10 @@ import pytest_asyncio
 
 from sandpool import __version__
 from sandpool.api.kinds import SANDBOX_CLAIM
+from sandpool.cli import progress
 from sandpool.cli import run_frames as frames
 from sandpool.cli.run_server import RunServer
+from sandpool.service.claims import Claims
 from sandpool.service.service import Service
 from sandpool.testing.world import World
 from tests.service.conftest import pods, service, world  # noqa: F401 - fixtures
@@ -102,6 +104,27 @@ async def test_output_and_exit_code_are_those_of_the_command(client: Client, ser
         (frames.EXIT, b"\0"),
     ]
     assert await claims(service) == []
+
+
+@pytest.mark.parametrize("console", [0, frames.MESSAGES_ON_TERMINAL])
+async def test_client_in_a_terminal_sees_how_long_a_sandbox_takes(
+    console: int, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def create(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Claims, "create", create)
+    monkeypatch.setattr(progress, "_SLOW", 0.0)
+    monkeypatch.setattr(progress, "_SECOND", 0.0)
+    client.request("--pool", "pool", "true", console=console)
+    waiting = b"waiting for a sandbox of pool pool ..."
+    if console:
+        assert [await client.receive() for _ in range(3)][2] == (frames.SAY, b"\r\x1b[K" + waiting + b" 0 s")
+    else:
+        assert await client.receive() == (frames.SAY, waiting + b"\n")
+    client.send(frames.CANCEL)
+    said = [text for kind, text in await client.until(frames.EXIT) if kind == frames.SAY]
+    assert said[-1:] == ([b"\r\x1b[K"] if console else []), "the line is removed from the terminal"
 
 
 async def test_input_is_sent_as_far_as_the_command_reads(client: Client) -> None:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ from sandpool.bench.report import document, tables, verdict
 from sandpool.bench.scenarios import ALIASES, SCENARIOS, Bursts, Scenario, Stream, scenario_named
 from sandpool.cli.cluster import change
 from sandpool.cli.option_groups import SectionedCommand
+from sandpool.cli.progress import Progress, steps
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.logging import TEXT, configure_logging
 from sandpool.kube.client import Client
@@ -131,10 +133,15 @@ def claims(
     if there:
         default = HOME_IMAGE if homes else PAUSE
         cluster = _Cluster(kubeconfig, context, audit_log, _named(metrics_url), image or default)
-        reports = [_run_there(each, cluster, seed) for each in chosen]
+        runs = [partial(_run_there, each, cluster, seed) for each in chosen]
     else:
         places = dict.fromkeys(ALIAS_HOMES.get(home, home) for home in homes or NAMES)
-        reports = [_run(each, home, seed) for home in places for each in chosen]
+        runs = [partial(_run, each, home, seed) for home in places for each in chosen]
+    reports: list[Report] = []
+    with steps(in_terminal_only=True) as progress:
+        for run in runs:
+            progress.bar(len(reports), len(runs), f"{len(reports)} of {len(runs)} scenarios measured")
+            reports.append(run(progress))
     click.echo(tables(reports))
     found = document(reports, shlex.join(["sandpool", *sys.argv[1:]]))
     if json_path is not None:
@@ -215,23 +222,23 @@ def _changed(
     return replace(scenario, load=load, pool=pool, rollout_after=rollout, lifetime=lifetime)
 
 
-def _tell(scenario: Scenario, where: str) -> Callable[[str], None]:
-    return lambda text: click.echo(f"{scenario.name}, {where}: {text}", err=True)
+def _tell(progress: Progress, scenario: Scenario, where: str) -> Callable[[str], None]:
+    return lambda text: progress.say(f"{scenario.name}, {where}: {text}")
 
 
-def _run(scenario: Scenario, home: str, seed: int) -> Report:
+def _run(scenario: Scenario, home: str, seed: int, progress: Progress) -> Report:
     """Run one scenario against a new embedded API, in an event loop of its own."""
 
     async def run(directory: Path) -> Report:
         clock = SystemClock()
         async with place(home, directory, clock, Random(seed)) as found:
-            return await measure(found, scenario, clock, Random(seed), _tell(scenario, home))
+            return await measure(found, scenario, clock, Random(seed), _tell(progress, scenario, home))
 
     with tempfile.TemporaryDirectory(prefix="sandpool-bench-") as directory:
         return uvloop.run(run(Path(directory)))
 
 
-def _run_there(scenario: Scenario, cluster: _Cluster, seed: int) -> Report:
+def _run_there(scenario: Scenario, cluster: _Cluster, seed: int, progress: Progress) -> Report:
     """Run one scenario in a new namespace of a cluster.
 
     Targets do not apply: they are for the embedded API, and what a cluster reaches depends on its machines.
@@ -239,7 +246,7 @@ def _run_there(scenario: Scenario, cluster: _Cluster, seed: int) -> Report:
     scenario = replace(scenario, targets=())
     reports: list[Report] = []
     namespace = f"sandpool-bench-{Random().randrange(16**8):08x}"
-    clock, tell, name = SystemClock(), _tell(scenario, "cluster"), cluster.context or "cluster"
+    clock, tell, name = SystemClock(), _tell(progress, scenario, "cluster"), cluster.context or "cluster"
 
     async def work(client: Client) -> None:
         async with on_cluster(client, name=name, audit_log=cluster.audit_log, metrics=cluster.metrics) as found:

@@ -6,11 +6,12 @@ console of the process that asked it (``cli.run_server``). What the commands do 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
-import click
-
 from sandpool.cli import streams
+from sandpool.cli.progress import Progress, shown_if_slow
 
 if TYPE_CHECKING:
     from sandpool.service.commands import RunningCommand
@@ -33,12 +34,40 @@ class Console(Protocol):
         """Show a message on standard error."""
         ...
 
+    def waiting(self, text: str, *, in_terminal_only: bool = False) -> AbstractContextManager[None]:
+        """Show on standard error what a block waits for, if that takes a while; in a terminal with the elapsed time."""
+        ...
+
     async def converse(self, running: RunningCommand, *, stdin: bool, tty: bool) -> int:
         """Connect the standard streams to a command until it ends; returns its exit code."""
         ...
 
 
-class OwnConsole:
+class Messages:
+    """Messages on standard error, above a line that shows what is waited for."""
+
+    def __init__(self) -> None:
+        self._progress: Progress | None = None
+
+    def say(self, line: str) -> None:
+        (self._progress or self.progress()).say(line)
+
+    @contextmanager
+    def waiting(self, text: str, *, in_terminal_only: bool = False) -> Iterator[None]:
+        progress = self.progress(in_terminal_only=in_terminal_only)
+        before, self._progress = self._progress, progress
+        try:
+            with shown_if_slow(progress, text):
+                yield
+        finally:
+            self._progress = before
+
+    def progress(self, *, in_terminal_only: bool = False) -> Progress:
+        """Progress on the standard error of this process."""
+        return Progress(in_terminal_only=in_terminal_only)
+
+
+class OwnConsole(Messages):
     """The console of this process."""
 
     @property
@@ -48,9 +77,6 @@ class OwnConsole:
     @property
     def has_piped_input(self) -> bool:
         return streams.has_piped_input()
-
-    def say(self, line: str) -> None:
-        click.echo(line, err=True)
 
     async def converse(self, running: RunningCommand, *, stdin: bool, tty: bool) -> int:
         from sandpool.cli.terminal import converse

@@ -15,6 +15,7 @@ import click
 from sandpool import __version__
 from sandpool.cli.home_report import with_sudo
 from sandpool.cli.output import document_option, show_document
+from sandpool.cli.progress import steps
 from sandpool.cli.start_request import preferred_port
 from sandpool.home import discovery
 from sandpool.home.discovery import API_PORT, METRICS_PORT, ROUTER_PORT, Home
@@ -35,7 +36,9 @@ def doctor(data_dir: Path | None, output: str) -> None:
     Exits with 1 if there is a problem. A warning means that sandboxes run with less than they could have, a note
     that an optional program is missing."""
     directory = (data_dir or default_data_dir()).absolute()
-    findings = [*examine(directory, with_sudo("up", "-d")), *_home(directory if data_dir is not None else None)]
+    with steps(in_terminal_only=True) as progress:
+        progress.step("examining this machine")
+        findings = [*examine(directory, with_sudo("up", "-d")), *_home(directory if data_dir is not None else None)]
     problems = sum(each.level is Level.PROBLEM for each in findings)
     if output == "table":
         _show(findings)

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sandpool.cli.console import OWN_CONSOLE
 from sandpool.cli.execution import parse_duration
 from sandpool.cli.option_groups import GroupedCommand, option
-from sandpool.cli.progress import said_if_slow
+from sandpool.cli.progress import Progress, said_if_slow, steps
 from sandpool.cli.sessions import Target, target_options
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def resume(names: tuple[str, ...], no_wait: bool, timeout: float, target: Target
 def _change(names: tuple[str, ...], target: Target, *, suspended: bool, wait: float | None) -> None:
     done = "suspended" if suspended else "resumed"
 
-    async def one(service: Service, name: str) -> None:
+    async def one(service: Service, name: str, progress: Progress, finished: list[str]) -> None:
         sandboxes = service.sandboxes
         change: Callable[[str], Awaitable[Sandbox]] = sandboxes.suspend if suspended else sandboxes.resume
         before = await sandboxes.find(name)
@@ -69,14 +68,25 @@ def _change(names: tuple[str, ...], target: Target, *, suspended: bool, wait: fl
         is_changed = before.suspended is not suspended or before.asleep
         sandbox = await change(f"sandbox/{before.name}")
         if wait is not None:
-            with said_if_slow(OWN_CONSOLE.say, f"waiting until {name} is {done} ..."):
+            with said_if_slow(progress.say, f"waiting until {name} is {done} ..."):
                 await sandboxes.wait(sandbox.name, suspended=suspended, timeout=wait)
-        click.echo(f"{done} {name}" if is_changed else f"{name} is {'suspended' if suspended else 'running'} already")
+        told = f"{done} {name}" if is_changed else f"{name} is {'suspended' if suspended else 'running'} already"
+        progress.say(told, click.echo)
+        finished.append(name)
+        _show(progress, len(finished), len(names), done)
 
     async def work(service: Service) -> None:
-        outcomes = await asyncio.gather(*(one(service, name) for name in names), return_exceptions=True)
+        with steps(in_terminal_only=True) as progress:
+            finished: list[str] = []
+            _show(progress, 0, len(names), done)
+            each = (one(service, name, progress, finished) for name in names)
+            outcomes = await asyncio.gather(*each, return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
 
     target.run(work)
+
+
+def _show(progress: Progress, finished: int, total: int, done: str) -> None:
+    progress.bar(finished, total, f"{finished} of {total} {'sandbox' if total == 1 else 'sandboxes'} {done}")

@@ -142,13 +142,16 @@ def rollout(name: str, watch: bool | None, timeout: float, restart: bool, target
         if state.rolled_out or not follow:
             return state.rolled_out
         shown = _progress(state)
-        async with asyncio.timeout(timeout):
-            async for state in service.pools.states(name):
-                if (line := _progress(state)) != shown:
-                    shown = line
-                    click.echo(line)
-                if state.rolled_out:
-                    return True
+        with steps(in_terminal_only=True) as progress:
+            _rolling(progress, state)
+            async with asyncio.timeout(timeout):
+                async for state in service.pools.states(name):
+                    if (line := _progress(state)) != shown:
+                        shown = line
+                        progress.say(line, click.echo)
+                        _rolling(progress, state)
+                    if state.rolled_out:
+                        return True
         return False
 
     try:
@@ -190,6 +193,11 @@ def _replacing(progress: Progress, done: int, total: int) -> None:
     progress.bar(done, total, f"{done} of {total} {_sandboxes(total)} replaced")
 
 
+def _rolling(progress: Progress, pool: Pool) -> None:
+    done = min(pool.updated_ready, pool.desired)
+    progress.bar(done, pool.desired, f"{done} of {pool.desired} ready with the current template")
+
+
 def _late(name: str, timeout: float) -> click.ClickException:
     return click.ClickException(f"not done within {timeout:g} s; find out more with: sandpool why pool {name}")
 
@@ -209,8 +217,7 @@ async def _filled(service: Service, name: str, count: int, wait: float | None) -
         with steps() as progress:
 
             def failing(why: str) -> None:
-                progress.clear()
-                click.echo(not_starting(name, why), err=True)
+                progress.say(not_starting(name, why))
 
             await service.pools.wait_ready(name, count, wait, partial(_filling, progress, count), failing)
         click.echo(f"{count} {_sandboxes(count)} ready")

@@ -12,7 +12,6 @@ from sandpool.api.printable import one_line
 from sandpool.cli.console import OWN_CONSOLE, Console
 from sandpool.cli.execution import parse_duration
 from sandpool.cli.option_groups import option
-from sandpool.cli.progress import said_if_slow
 
 if TYPE_CHECKING:
     from sandpool.service.service import Service
@@ -71,7 +70,7 @@ async def choose_pool(
 
 def waiting_for_sandbox(pool: str, console: Console = OWN_CONSOLE) -> AbstractContextManager[None]:
     """Tell the user what is waited for, if the block takes a while."""
-    return said_if_slow(console.say, f"waiting for a sandbox of pool {pool} ...")
+    return console.waiting(f"waiting for a sandbox of pool {pool}")
 
 
 async def ensure_default_pool(service: Service) -> None:
@@ -93,7 +92,8 @@ async def _make_default_pool(service: Service, wait: float, console: Console) ->
 
 
 async def _first_sandbox(service: Service, pool: str, wait: float, console: Console) -> None:
-    await service.pools.wait_ready(pool, 1, wait, failing=lambda why: console.say(not_starting(pool, why)))
+    with console.waiting(f"waiting for the first warm sandbox of pool {pool}", in_terminal_only=True):
+        await service.pools.wait_ready(pool, 1, wait, failing=lambda why: console.say(not_starting(pool, why)))
 
 
 def not_starting(pool: str, why: str) -> str:

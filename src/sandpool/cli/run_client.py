@@ -93,6 +93,7 @@ class _Conversation:
 
     def perform(self, arguments: list[str], environ: Mapping[str, str]) -> int | None:
         console = frames.INTERACTIVE * streams.has_piped_input() | frames.TERMINAL * streams.is_terminal()
+        console |= frames.MESSAGES_ON_TERMINAL * os.isatty(streams.STDERR)
         named = {os.fsencode(word): os.fsencode(environ[word]) for word in arguments if word in environ}
         request = frames.encode_request(__version__, console, list(map(os.fsencode, arguments)), named)
         with _Signals() as signals:

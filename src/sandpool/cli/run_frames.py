@@ -26,6 +26,7 @@ EXIT = 23  # one byte: the exit code. The claim is released
 #: Bits of STARTED and of the consoles in requests.
 INTERACTIVE = 1
 TERMINAL = 2
+MESSAGES_ON_TERMINAL = 4  # in requests: standard error is a terminal
 
 HEAD = 5
 #: The longest frame that the home accepts: the kernel limits the arguments of a program to less.
@@ -43,8 +44,8 @@ def head(data: bytes | bytearray) -> tuple[int, int]:
 
 
 def encode_request(version: str, console: int, arguments: list[bytes], variables: dict[bytes, bytes]) -> bytes:
-    """The payload of a request: a console is INTERACTIVE if input is piped in, and TERMINAL. ``variables`` are those
-    that the arguments name."""
+    """The payload of a request: a console is INTERACTIVE if input is piped in, TERMINAL and MESSAGES_ON_TERMINAL.
+    ``variables`` are those that the arguments name."""
     pairs = [part for pair in variables.items() for part in pair]
     return b"\0".join([version.encode(), b"%d" % console, b"%d" % len(arguments), *arguments, *pairs])
 

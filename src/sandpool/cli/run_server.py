@@ -22,7 +22,9 @@ import click
 
 from sandpool import __version__
 from sandpool.cli import run_frames as frames
+from sandpool.cli.console import Messages
 from sandpool.cli.main import as_click, is_no_text, main
+from sandpool.cli.progress import Progress
 from sandpool.cli.run import RunRequest, run
 from sandpool.cli.sessions import Target
 from sandpool.cli.streams import READ_AHEAD
@@ -140,19 +142,22 @@ def _exit_code(work: asyncio.Task[int], context: click.Context, client: ClientCo
     return shown.exit_code
 
 
-class ClientConsole:
+class ClientConsole(Messages):
     """The console of the process at the other end of a connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, console: int) -> None:
+        super().__init__()
         self.is_terminal = bool(console & frames.TERMINAL)
         self.has_piped_input = bool(console & frames.INTERACTIVE)
+        self._has_messages_on_terminal = bool(console & frames.MESSAGES_ON_TERMINAL)
         self._reader = reader
         self._writer = writer
         self._input: asyncio.Queue[bytes] = asyncio.Queue()
         self._sizes: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
 
-    def say(self, line: str) -> None:
-        self.write_error(f"{line}\n")
+    def progress(self, *, in_terminal_only: bool = False) -> Progress:
+        is_terminal = self._has_messages_on_terminal
+        return Progress(in_terminal_only=in_terminal_only, is_terminal=is_terminal, write=self.write_error)
 
     def write_error(self, text: str) -> None:
         """Show text on standard error."""

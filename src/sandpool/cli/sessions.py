@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from sandpool.cli.option_groups import option
+from sandpool.cli.progress import steps
 
 if TYPE_CHECKING:
     from sandpool.kube.connection import Connection
@@ -43,7 +44,13 @@ class Target(NamedTuple):
                 raise
         from sandpool.home.start import ensure_running
 
-        home = ensure_running(lambda line: click.echo(line, err=True))
+        with steps(in_terminal_only=True) as progress:
+
+            def show(line: str) -> None:
+                progress.say(line)
+                progress.step("starting the local home")
+
+            home = ensure_running(show)
         if home.shortcomings:
             from sandpool.cli.home_report import missing
 
