@@ -13,7 +13,7 @@ from sandpool.api.resource import Key
 from sandpool.kube.errors import ApiError
 from sandpool.testing.simulation.aggregated import AggregatedApi
 from sandpool.testing.simulation.crash import Crash, CrashPoint, WriteKind
-from sandpool.testing.simulation.journal import MemoryJournal
+from sandpool.testing.simulation.journal import VolumeJournal
 from sandpool.testing.simulation.simulation import Scenario, Simulation
 from sandpool.testing.simulation.world import World
 
@@ -119,7 +119,7 @@ def test_collector_of_the_cluster_deletes_the_pod_of_a_deleted_sandbox_late() ->
 
 
 def test_journal_takes_nothing_after_a_crash() -> None:
-    journal = MemoryJournal(lambda: 0.0)
+    journal = VolumeJournal(lambda: 0.0)
     after = journal.crash(is_committed=False)
     journal.commit(None, lambda error: pytest.fail("a batch was committed"))  # type: ignore[arg-type]
     assert (after.rows, after.revision) == (0, 0)

@@ -41,13 +41,15 @@ from sandpool.testing.simulation.api import (
 )
 from sandpool.testing.simulation.event_loop import Process
 from sandpool.testing.simulation.invariants import Violation
-from sandpool.testing.simulation.journal import MemoryJournal
+from sandpool.testing.simulation.journal import VolumeJournal
 from sandpool.testing.simulation.network import ControllerTransport, LocalTransport, SimulatedTransport
 from sandpool.testing.simulation.network_faults import NetworkFaults
 from sandpool.testing.simulation.trace import Trace
 
 #: Seconds for which a pod must have existed to count for ``DeletionOrder``: the collector may not know younger ones.
 _KNOWN_PODS: Final = 30.0
+# Seconds until a new process serves.
+_START: Final = 0.01
 
 
 class AggregatedApi:
@@ -127,7 +129,7 @@ class Kinds:
         self.serving = asyncio.Event()
         self._observers: list[WriteObserver] = []
         self._observed: dict[tuple[str, Key], int] = {}  # the revisions of all objects, as observers know them
-        self._journal = MemoryJournal(delay)
+        self._journal = VolumeJournal(delay)
         self._open()
 
     def _open(self) -> None:
@@ -156,6 +158,7 @@ class Kinds:
 
     async def serve(self) -> None:
         """Serve what is on the volume. Raises ``Violation`` if that is not all that was ever visible."""
+        await self.clock.sleep(_START)  # meanwhile, observers learn of the batch at the crash
         found = {
             (name, entry.key): entry.revision for name in self.store.resources() for entry in self.store.scan(name)
         }
