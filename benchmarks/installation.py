@@ -24,7 +24,7 @@ from sandpool.api.sandbox_spec import Profile
 from sandpool.bench.accounting import CLIENT, CONTROLLERS, NODES, OTHERS
 from sandpool.bench.child_process import Component, ComponentFailed
 from sandpool.bench.environments import Place, free_port
-from sandpool.bench.load import Tell
+from sandpool.bench.load import Show
 from sandpool.bench.subjects import client_of, cpu_seconds, resident_bytes, starved_seconds
 from sandpool.bench.usage import Usage, usage_in
 from sandpool.engine.clock import Clock
@@ -102,7 +102,7 @@ class Installation:
 async def installation(
     directory: Path,
     clock: Clock,
-    tell: Tell,
+    show: Show,
     *,
     profile: Profile = DEFAULT_PROFILE,
     storage: Storage = DEFAULT_STORAGE,
@@ -110,7 +110,7 @@ async def installation(
 ) -> AsyncIterator[Installation]:
     """Start the control plane and install Sandpool. Logs are written to ``directory``; ``flags`` are passed to the
     controller. Everything is durable: etcd syncs every write."""
-    tell("starting etcd, kube-apiserver and kube-controller-manager")
+    show("starting etcd, kube-apiserver and kube-controller-manager")
     aggregating = aggregation_flags(Authority(directory / "front-proxy", clock)) if storage == "aggregated" else ()
     control_plane = ControlPlane(users=_USERS, audit=(*_WRITERS, ADMIN), apiserver_flags=aggregating)
     async with control_plane as plane, _endpoint(plane) as endpoint:
@@ -118,7 +118,7 @@ async def installation(
         audit: Audit = Audit(plane.audit_log, request_of_kubernetes)
         metrics, health = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
         addresses = ("--metrics-bind-address", metrics, "--health-probe-bind-address", health)
-        tell(f"installing with the storage {storage}")
+        show(f"installing with the storage {storage}")
         if storage == "aggregated":
             own = directory / "own-audit.log"
             api = AggregatedApi(plane, directory, options=(*addresses, *_PATIENT, "--audit-log", str(own), *flags))

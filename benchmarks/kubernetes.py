@@ -34,7 +34,7 @@ from sandpool.api.sandbox_spec import Profile
 from sandpool.bench.claims import Report, measure
 from sandpool.bench.figures import table
 from sandpool.bench.html_report import page
-from sandpool.bench.load import Tell
+from sandpool.bench.load import Show
 from sandpool.bench.report import provenance, runs, tables
 from sandpool.bench.scenarios import Bursts, Scenario, Stream
 from sandpool.engine.clock import SystemClock
@@ -45,29 +45,29 @@ from sandpool.install.manifests import DEFAULT_PROFILE
 _TIMEOUT: Final = 300.0
 
 
-async def run(options: argparse.Namespace, directory: Path, tell: Tell) -> Measured:
+async def run(options: argparse.Namespace, directory: Path, show: Show) -> Measured:
     clock, rng, task = SystemClock(), Random(options.seed), asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     pool = options.warmpool_size
 
-    def telling(name: str) -> Tell:
-        return lambda text: tell(f"{name}: {text}")
+    def prefixed(name: str) -> Show:
+        return lambda text: show(f"{name}: {text}")
 
     profile, flags = options.profile, options.controller_flag
-    async with installation(directory, clock, tell, profile=profile, flags=flags) as there:
+    async with installation(directory, clock, show, profile=profile, flags=flags) as there:
         place = there.place
 
         async def measured(scenario: Scenario) -> Report:
-            return await there.working(measure(place, scenario, clock, rng, telling(scenario.name)))
+            return await there.working(measure(place, scenario, clock, rng, prefixed(scenario.name)))
 
-        burst = await measured(Scenario("burst", Bursts(options.burst_size), pool, patience=_TIMEOUT, depart=True))
+        burst = await measured(Scenario("burst", Bursts(options.burst_size), pool, timeout=_TIMEOUT, depart=True))
         fill = await measured(Scenario("fill", Bursts(0), max(options.census - await count(place.client), 1)))
         census = await count(place.client)
         stream = Stream(options.qps, options.seconds, options.seconds)
-        sustained = await measured(Scenario("sustained", stream, pool, patience=_TIMEOUT))
+        sustained = await measured(Scenario("sustained", stream, pool, timeout=_TIMEOUT))
         again = await restart(
-            there, clock, telling("restart"), sandboxes=options.sandboxes, claims=options.restart_claims
+            there, clock, prefixed("restart"), sandboxes=options.sandboxes, claims=options.restart_claims
         )
         return Measured(burst, fill, census, sustained, again)
 

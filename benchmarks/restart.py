@@ -17,7 +17,7 @@ from benchmarks.installation import CONTROLLER, Installation
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.resource import SharedObject
-from sandpool.bench.load import Load, Outcome, Tell, new_claim
+from sandpool.bench.load import Load, Outcome, Show, new_claim
 from sandpool.bench.members import Members
 from sandpool.bench.namespace_setup import POOL, Ground
 from sandpool.bench.scenarios import Bursts
@@ -49,26 +49,26 @@ class Restart:
     memory: int
 
 
-async def restart(there: Installation, clock: Clock, tell: Tell, *, sandboxes: int, claims: int) -> Restart:
+async def restart(there: Installation, clock: Clock, show: Show, *, sandboxes: int, claims: int) -> Restart:
     """Fill a pool until the cluster has ``sandboxes`` sandboxes, and restart the controller while claims wait."""
     client = there.place.client
-    ground = Ground(client, clock, _NAMESPACE, "", tell)
+    ground = Ground(client, clock, _NAMESPACE, "", show)
     members = Members(client, clock, _NAMESPACE, POOL)
-    async with ground, members, Load(client, clock, _NAMESPACE, POOL, tell=tell) as load:
+    async with ground, members, Load(client, clock, _NAMESPACE, POOL, show=show) as load:
         size = max(sandboxes - await count(client), claims)
-        tell(f"filling a pool of {size:,}, so that there are {sandboxes:,} sandboxes")
+        show(f"filling a pool of {size:,}, so that there are {sandboxes:,} sandboxes")
         begin = clock.monotonic()
         await ground.make_pool(size)
         await members.full(size, _TIMEOUT)
         filled = clock.monotonic() - begin
         present = await count(client)
-        tell("ending the controller")
+        show("ending the controller")
         begin = clock.monotonic()
         await asyncio.to_thread(there.controller.end)
         ended = clock.monotonic() - begin
-        waiting = asyncio.create_task(load.run(Bursts(claims).waves(Random(0)), patience=_TIMEOUT))
+        waiting = asyncio.create_task(load.run(Bursts(claims).waves(Random(0)), timeout=_TIMEOUT))
         await _made(load, claims, clock)
-        tell("starting it again")
+        show("starting it again")
         begin = clock.monotonic()
         there.controller.start()
         outcome = await waiting
@@ -90,19 +90,19 @@ async def restart(there: Installation, clock: Clock, tell: Tell, *, sandboxes: i
     )
 
 
-async def first_claim(there: Installation, clock: Clock, tell: Tell, *, sandboxes: int) -> float:
+async def first_claim(there: Installation, clock: Clock, show: Show, *, sandboxes: int) -> float:
     """Fill a pool until the cluster has ``sandboxes`` sandboxes, and restart the process. Returns the seconds from its
     start until a claim is ready that a client makes as soon as the API accepts it.
 
     Unlike ``restart``, this suits a storage that is away with its process."""
     client = there.place.client
-    async with Ground(client, clock, f"{_NAMESPACE}-first", "", tell) as ground:
+    async with Ground(client, clock, f"{_NAMESPACE}-first", "", show) as ground:
         async with Members(client, clock, ground.namespace, POOL) as members:
             size = max(sandboxes - await count(client), 1)
-            tell(f"filling a pool of {size:,}, so that there are {sandboxes:,} sandboxes")
+            show(f"filling a pool of {size:,}, so that there are {sandboxes:,} sandboxes")
             await ground.make_pool(size)
             await members.full(size, _TIMEOUT)
-        tell("restarting the process")
+        show("restarting the process")
         await asyncio.to_thread(there.controller.end)
         begin = clock.monotonic()
         there.controller.start()

@@ -20,7 +20,7 @@ from benchmarks.targets import FLAT, thirds, violations
 from sandpool.bench.accounting import CONTROLLERS
 from sandpool.bench.claims import Report, measure
 from sandpool.bench.figures import Figure, grid, percentile
-from sandpool.bench.load import Tell
+from sandpool.bench.load import Show
 from sandpool.bench.scenarios import Bursts, Scenario, Stream
 from sandpool.engine.clock import SystemClock
 from sandpool.install.storage import Storage
@@ -94,33 +94,33 @@ class Round:
     wrong: tuple[str, ...] = ()
 
 
-async def storage_rounds(claims: Claims, rounds: int, flags: Sequence[str], tell: Tell) -> list[Round]:
+async def storage_rounds(claims: Claims, rounds: int, flags: Sequence[str], show: Show) -> list[Round]:
     """Measure ``rounds`` clusters with each storage, one after the other. The first of each is restarted."""
     found = []
     for number in range(1, rounds + 1):
         for storage in get_args(Storage):
 
             def telling(text: str, prefix: str = f"{storage} {number}") -> None:
-                tell(f"{prefix}: {text}")
+                show(f"{prefix}: {text}")
 
             load = claims if number == 1 else replace(claims, sandboxes=0)
             found.append(await _measured(load, storage, number, flags, telling))
     return found
 
 
-async def _measured(claims: Claims, storage: Storage, number: int, flags: Sequence[str], tell: Tell) -> Round:
+async def _measured(claims: Claims, storage: Storage, number: int, flags: Sequence[str], show: Show) -> Round:
     clock, rng = SystemClock(), Random(claims.seed)
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="sandpool-bench-") as directory:
-        async with installation(Path(directory), clock, tell, storage=storage, flags=flags) as there:
+        async with installation(Path(directory), clock, show, storage=storage, flags=flags) as there:
 
             async def measured(scenario: Scenario) -> Report:
-                found = await there.working(measure(there.place, scenario, clock, rng, tell))
+                found = await there.working(measure(there.place, scenario, clock, rng, show))
                 return replace(found, place=f"{storage} {number}")
 
-            burst = await measured(Scenario("burst", Bursts(claims.burst), claims.pool, patience=_TIMEOUT))
+            burst = await measured(Scenario("burst", Bursts(claims.burst), claims.pool, timeout=_TIMEOUT))
             stream = Stream(claims.rate, claims.seconds, claims.seconds)
-            sustained = await measured(Scenario("sustained", stream, claims.pool, patience=_TIMEOUT))
+            sustained = await measured(Scenario("sustained", stream, claims.pool, timeout=_TIMEOUT))
             figures |= {**round_figures("burst", burst), **round_figures("sustained", sustained)}
             figures |= _flatness(sustained)
             rated = []
@@ -131,19 +131,19 @@ async def _measured(claims: Claims, storage: Storage, number: int, flags: Sequen
             if claims.rates:
                 figures[HIGHEST_RATE] = highest_rate(dict(zip(claims.rates, rated, strict=False)))
             if claims.sandboxes:
-                figures[RESTARTED] = await _restarted(there, claims.sandboxes, tell)
+                figures[RESTARTED] = await _restarted(there, claims.sandboxes, show)
     reports = (burst, sustained, *rated)
     wrong = [f"{storage} {number}: {text}" for report in reports for text in violations(report)]
     return Round(storage, figures, reports, tuple(wrong))
 
 
-async def _restarted(there: Installation, sandboxes: int, tell: Tell) -> float:
-    return await first_claim(there, there.clock, tell, sandboxes=sandboxes)
+async def _restarted(there: Installation, sandboxes: int, show: Show) -> float:
+    return await first_claim(there, there.clock, show, sandboxes=sandboxes)
 
 
 def _with_deletions(claims: Claims, rate: float) -> Scenario:
     stream = Stream(rate, claims.seconds)
-    return Scenario(f"rate-{rate:g}", stream, claims.pool, patience=_TIMEOUT, lifetime=LIFETIME)
+    return Scenario(f"rate-{rate:g}", stream, claims.pool, timeout=_TIMEOUT, lifetime=LIFETIME)
 
 
 def keeps_up(report: Report) -> bool:

@@ -6,7 +6,9 @@ lists its exceptions. Words are matched as whole words, in identifiers (``waitin
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -70,6 +72,20 @@ PHRASES: Final = {
     r"\bis (heard|told) of\b": "observe, receive an event, report",
 }
 
+#: Words of names in the package, and the term to use instead. Prose may contain them.
+NAMES: Final = {
+    "patience": "timeout, max_delay",
+    "patient": "retrying",
+    "said": "output, reason",
+    "say": "show, report",
+    "says": "is, has",
+    "tell": "record_event, notify, show",
+    "tells": "is, has",
+    "told": "reported, conditions",
+}
+#: The position in a file, a name of Python's.
+FILE_POSITION: Final = "tell"
+
 #: Words in files that may contain them, and why.
 EXCEPTIONS: Final = {
     ("src/sandpool/node/launcher/rootfs.py", "nobody"): "the Unix user",
@@ -106,6 +122,28 @@ def files() -> list[Path]:
     return sorted(path for place in places for path in ROOT.glob(place) if path != Path(__file__))
 
 
+def names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The names that code gives to functions, classes, parameters, attributes and variables, with their lines."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield node.lineno, name
+            case ast.arg(arg=str(name)) | ast.keyword(arg=str(name)) | ast.Name(id=name):
+                yield node.lineno, name
+            case ast.Attribute(attr=name) if name != FILE_POSITION:
+                yield node.lineno, name
+
+
+def private_names(tree: ast.AST) -> list[str]:
+    """Names with a word of ``NAMES``, with their lines and the term to use."""
+    return [
+        f"{line}: {name!r}: {NAMES[word]}"
+        for line, name in names(tree)
+        for word in words_of(name).split("_")
+        if word in NAMES
+    ]
+
+
 def findings(path: Path, text: str) -> list[str]:
     """Lines with a word that must not come back, and the term to use."""
     name, found = str(path.relative_to(ROOT)), list[str]()
@@ -129,6 +167,33 @@ def findings(path: Path, text: str) -> list[str]:
 def test_private_words_do_not_come_back() -> None:
     found = [finding for path in files() for finding in findings(path, path.read_text())]
     assert not found, "\n" + "\n".join(found)
+
+
+def test_names_are_no_words_of_speech() -> None:
+    paths = (ROOT / "src").rglob("*.py")
+    found = [
+        f"{path.relative_to(ROOT)}:{each}" for path in paths for each in private_names(ast.parse(path.read_text()))
+    ]
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("def _tell(): pass", True),
+        ("async def told(self): pass", True),
+        ("def f(*, patience=1): pass", True),
+        ("f(say=1)", True),
+        ("self.is_told = 1", True),
+        ("CREATE_PATIENCE = 1", True),
+        ("class Patient: pass", True),
+        ("file.tell()", False),
+        ("x = 'the server says no'", False),
+        ("essay = retell = 1", False),
+    ],
+)
+def test_private_names_are_found(code: str, found: bool) -> None:
+    assert bool(private_names(ast.parse(code))) == found
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ VARIABLE: Object = {"name": "TASK", "value": "7"}
 
 
 async def ready(world: World, claim: str = "mine") -> tuple[str, str, str]:
-    return (await world.told(SANDBOX_CLAIM, claim))["Ready"]
+    return (await world.conditions(SANDBOX_CLAIM, claim))["Ready"]
 
 
 async def made_template(world: World, container: Object | None = None, **spec: Any) -> None:
@@ -308,7 +308,7 @@ async def test_claim_copies_the_conditions_of_an_unready_sandbox(world: World) -
     await world.pool(0, filled=False)
     await world.claim("mine")
 
-    assert await world.told(SANDBOX_CLAIM, "mine") == {
+    assert await world.conditions(SANDBOX_CLAIM, "mine") == {
         "Finished": ("True", "PodFailed", "Pod failed"),
         "Ready": ("False", "PodFailed", "Pod failed"),
     }

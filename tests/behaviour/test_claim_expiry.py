@@ -80,7 +80,7 @@ async def test_claim_with_policy_retain_loses_its_sandbox_and_reports_why(world:
 
     assert endings(world.wire.requests[since:])[:2] == ["say so", "delete sandboxes"]
     claim = await world.get(SANDBOX_CLAIM, "mine")
-    assert await world.told(SANDBOX_CLAIM, "mine") == {"Ready": EXPIRED}
+    assert await world.conditions(SANDBOX_CLAIM, "mine") == {"Ready": EXPIRED}
     assert "sandbox" not in claim["status"]
     since = len(world.wire.requests)
     await world.wait(3600)
@@ -95,7 +95,7 @@ async def test_e43_claim_expired_before_its_first_reconcile_gets_no_sandbox(worl
     await world.claim("late", lifecycle={"shutdownTime": "2020-01-01T00:00:00Z"})
     await world.wait(1)
 
-    assert await world.told(SANDBOX_CLAIM, "late") == {"Ready": EXPIRED}
+    assert await world.conditions(SANDBOX_CLAIM, "late") == {"Ready": EXPIRED}
     assert not [each for each in world.wire.requests[since:] if is_adoption(each) or is_creation(each)]
 
 
@@ -107,7 +107,7 @@ async def test_e43_claim_expires_after_its_pod_has_finished(world: World, ttl: i
     await world.node.end(world.namespace, name, "Succeeded")
     await world.settle()
     if ttl:
-        assert await world.told(SANDBOX_CLAIM, "mine") == {
+        assert await world.conditions(SANDBOX_CLAIM, "mine") == {
             "Finished": ("True", "PodSucceeded", "Pod completed successfully"),
             "Ready": ("False", "PodSucceeded", "Pod completed successfully"),
         }
@@ -128,7 +128,7 @@ async def test_finished_outlives_the_sandbox_of_a_retained_claim(world: World) -
     await world.gone(SANDBOX, name)
     await world.settle()
 
-    told = await world.told(SANDBOX_CLAIM, "mine")
+    told = await world.conditions(SANDBOX_CLAIM, "mine")
     assert told.pop("StateLost")[:2] == ("True", "PodFailed")
     assert told == {"Finished": ("True", "PodFailed", "Pod failed"), "Ready": EXPIRED}
 
@@ -140,9 +140,9 @@ async def test_e43_earlier_of_shutdown_time_and_ttl_wins(world: World, first: st
     await world.node.end(world.namespace, name, "Succeeded")
     await world.settle()
     await world.wait(17)
-    assert (await world.told(SANDBOX_CLAIM, "mine"))["Ready"][1] == "PodSucceeded"
+    assert (await world.conditions(SANDBOX_CLAIM, "mine"))["Ready"][1] == "PodSucceeded"
     await world.wait(5)
-    assert (await world.told(SANDBOX_CLAIM, "mine"))["Ready"] == EXPIRED
+    assert (await world.conditions(SANDBOX_CLAIM, "mine"))["Ready"] == EXPIRED
 
 
 async def test_e43_sandbox_of_another_owner_is_not_deleted(world: World) -> None:
@@ -160,7 +160,7 @@ async def test_e43_sandbox_of_another_owner_is_not_deleted(world: World) -> None
     since = len(world.wire.requests)
     await world.wait(1)
 
-    assert await world.told(SANDBOX_CLAIM, "mine") == {
+    assert await world.conditions(SANDBOX_CLAIM, "mine") == {
         "Ready": (
             "False",
             "ClaimExpired",
@@ -177,7 +177,7 @@ async def test_shutdown_time_moved_to_the_past_expires_at_once(world: World) -> 
     await claimed(world, shutdownTime=in_seconds(world, 600))
     await world.patch(SANDBOX_CLAIM, "mine", {"spec": {"lifecycle": {"shutdownTime": in_seconds(world, -1)}}})
     await world.wait(1)
-    assert (await world.told(SANDBOX_CLAIM, "mine"))["Ready"] == EXPIRED
+    assert (await world.conditions(SANDBOX_CLAIM, "mine"))["Ready"] == EXPIRED
 
 
 async def test_expired_sandbox_is_reported_by_its_claim(world: World) -> None:
@@ -185,7 +185,7 @@ async def test_expired_sandbox_is_reported_by_its_claim(world: World) -> None:
     await world.patch(SANDBOX, name, {"spec": {"shutdownTime": in_seconds(world, 30)}})
     await world.wait(32)
 
-    assert (await world.told(SANDBOX_CLAIM, "mine"))["Ready"] == (
+    assert (await world.conditions(SANDBOX_CLAIM, "mine"))["Ready"] == (
         "False",
         "SandboxExpired",
         "Underlying Sandbox resource has expired independently of the Claim.",
@@ -254,7 +254,7 @@ async def test_claim_that_never_gets_a_sandbox_ends(world: World) -> None:
     await set_default(world, CLAIM_UNBOUND_TTL, "5m")
     await world.claim("mine")
     await world.wait(280)
-    assert (await world.told(SANDBOX_CLAIM, "mine"))["Ready"][1] == "TemplateNotFound"
+    assert (await world.conditions(SANDBOX_CLAIM, "mine"))["Ready"][1] == "TemplateNotFound"
     await world.wait(60)
     await world.gone(SANDBOX_CLAIM, "mine")
 

@@ -49,7 +49,7 @@ async def test_claim_copies_the_ready_condition_of_its_sandbox(world: World) -> 
         "sandbox": {"name": member["metadata"]["name"], "podIPs": member["status"]["podIPs"]},
         "conditions": [{**theirs, "observedGeneration": claim["metadata"]["generation"]}],
     }
-    assert await world.told(SANDBOX_CLAIM, "mine") == {"Ready": ("True", "DependenciesReady", "Pod is Ready")}
+    assert await world.conditions(SANDBOX_CLAIM, "mine") == {"Ready": ("True", "DependenciesReady", "Pod is Ready")}
 
 
 async def test_adopted_sandbox_is_owned_by_the_claim_alone(world: World) -> None:
@@ -194,7 +194,7 @@ async def test_e34_starting_sandbox_is_adopted_when_none_is_ready(world: World) 
     await world.wait(5)
 
     assert sandbox_of(await world.get(SANDBOX_CLAIM, "mine")) == member["metadata"]["name"]
-    assert (await world.told(SANDBOX_CLAIM, "mine"))["Ready"] == (
+    assert (await world.conditions(SANDBOX_CLAIM, "mine"))["Ready"] == (
         "False",
         "DependenciesNotReady",
         "Pod is Running but not Ready",
@@ -265,7 +265,7 @@ async def test_e46_foreign_sandbox_of_the_claim_name_is_an_error(world: World) -
     await world.pool(1)
     await world.sandbox("mine")
     await world.claim("mine")
-    told = await world.told(SANDBOX_CLAIM, "mine")
+    told = await world.conditions(SANDBOX_CLAIM, "mine")
 
     assert told == {
         "Ready": (

@@ -63,7 +63,7 @@ async def test_edge_01_created_pod_is_reported_with_the_phase_of_the_response(wo
     world.node.delays = {StartupStage.SCHEDULED: NEVER}
     await world.sandbox()
     await world.wait(LASTING)
-    assert (await world.told())["Ready"] == ("False", "DependenciesNotReady", "Pod exists with phase: Pending")
+    assert (await world.conditions())["Ready"] == ("False", "DependenciesNotReady", "Pod exists with phase: Pending")
 
 
 async def test_edge_02_selector_is_set_for_any_pod_and_kept(world: World) -> None:
@@ -71,14 +71,14 @@ async def test_edge_02_selector_is_set_for_any_pod_and_kept(world: World) -> Non
     await world.sandbox(operatingMode="Suspended")
     assert (await world.get())["status"]["selector"] == SELECTOR, "the pod is foreign"
     await world.delete(POD, "box")
-    assert (await world.told())["Suspended"][0] == "True"
+    assert (await world.conditions())["Suspended"][0] == "True"
     assert (await world.get())["status"]["selector"] == SELECTOR, "the pod is gone"
 
 
 async def test_edge_03_foreign_pod_while_suspended_is_no_error_and_not_reported(world: World) -> None:
     made = await pod(world, **await owned_by_another(world))
     await world.sandbox(operatingMode="Suspended")
-    assert await world.told() == {
+    assert await world.conditions() == {
         "Suspended": ("False", "PodNotOwned", "Refused to delete pod because it is not owned by this sandbox"),
         "Ready": ("False", "SandboxSuspended", "Sandbox is suspending"),
     }
@@ -91,26 +91,26 @@ async def test_edge_04_failed_deletion_while_suspending_is_reported(world: World
     await world.sandbox()
     world.wire.fault = lambda request: InternalError("no") if request.method == "DELETE" else None
     await change(world, operatingMode="Suspended")
-    told = await world.told()
+    told = await world.conditions()
     assert told["Suspended"] == ("False", "PodTerminating", "Pod is terminating. Sandbox is suspending")
     assert told["Ready"] == ("False", "ReconcilerError", "Error seen: no")
     world.wire.heal()
     await world.wait(10)
-    assert (await world.told())["Suspended"][0] == "True"
+    assert (await world.conditions())["Suspended"][0] == "True"
 
 
 async def test_edge_05_unknown_state_of_the_pod_is_reported_as_unknown(world: World) -> None:
     """The error must be the pod's: one of the Service alone says nothing about it."""
     world.wire.fault = lambda request: InternalError("no") if _writes(request, "/services") else None
     await world.sandbox(service=True)
-    told = await world.told()
+    told = await world.conditions()
     assert told["Ready"] == ("False", "ReconcilerError", "Error seen: no")
     assert told["PodScheduled"] == ("True", "PodScheduled", "")
 
     world.wire.fault = lambda request: InternalError("no") if _writes(request, "/pods") else None
     await world.delete(POD, "box")
     await world.wait(10)
-    told = await world.told()
+    told = await world.conditions()
     assert told["PodScheduled"] == (
         "Unknown",
         "PodSchedulingUnknown",
@@ -123,7 +123,7 @@ async def test_edge_05_suspended_is_unknown_with_two_pods(world: World) -> None:
     box = await world.sandbox()
     await pod(world, "second", ownerReferences=[owner_reference(box, controller=True)])
     await change(world, operatingMode="Suspended")
-    assert (await world.told())["Suspended"] == (
+    assert (await world.conditions())["Suspended"] == (
         "Unknown",
         "PodStateUnknown",
         "Pod state is unknown. Sandbox suspension cannot be confirmed",
@@ -135,14 +135,14 @@ async def test_edge_06_expiry_is_reported_before_anything_is_deleted(world: Worl
     await world.sandbox(service=True, shutdownTime=soon(world, 60))
     world.wire.fault = lambda request: InternalError("no") if request.method == "DELETE" else None
     await world.wait(61)
-    told = await world.told()
+    told = await world.conditions()
     assert (told["Ready"], told["Finished"][1]) == (EXPIRED, "PodSucceeded")
     assert "PodScheduled" not in told
     assert await world.exists(POD) and await world.exists(SERVICE)
     world.wire.heal()
     await world.wait(10)
     assert not await world.exists(POD) and not await world.exists(SERVICE)
-    assert "Finished" in await world.told()
+    assert "Finished" in await world.conditions()
 
 
 async def test_edge_06_requeue_before_expiry_is_at_least_two_seconds(world: World) -> None:
@@ -157,7 +157,7 @@ async def test_edge_06_requeue_before_expiry_is_at_least_two_seconds(world: Worl
     await world.wait(1.9)
     assert is_ready(await world.get()), "half a second before the end, two seconds are waited"
     await world.wait(0.2)
-    assert (await world.told())["Ready"] == EXPIRED
+    assert (await world.conditions())["Ready"] == EXPIRED
 
 
 async def test_edge_06_sandbox_expires_at_the_shutdown_time_itself(world: World) -> None:
@@ -165,7 +165,7 @@ async def test_edge_06_sandbox_expires_at_the_shutdown_time_itself(world: World)
     await world.sandbox(shutdownTime=timestamp(end))
     await world.wait((end - world.clock.now()).total_seconds())
     await world.wait(0.01)  # the second pass follows the first
-    assert (await world.told())["Ready"] == EXPIRED
+    assert (await world.conditions())["Ready"] == EXPIRED
     assert not await world.exists(POD)
 
 
@@ -202,7 +202,7 @@ async def test_edge_08_unowned_pod_survives_expiry(world: World) -> None:
     await pod(world)
     await world.sandbox(shutdownTime=soon(world, 0))
     await world.wait(1)
-    assert (await world.told())["Ready"] == EXPIRED
+    assert (await world.conditions())["Ready"] == EXPIRED
     assert owner_of(await world.get(POD)) == ("", "")
 
 
@@ -227,7 +227,7 @@ async def test_edge_09_pod_of_an_earlier_sandbox_of_the_name_is_not_owned(world:
     finalizers = ["example.com/keep"]
     await pod(world, ownerReferences=[former], labels=TRACKING, finalizers=finalizers)
     await world.sandbox()
-    assert (await world.told())["Ready"] == (
+    assert (await world.conditions())["Ready"] == (
         "False",
         "ReconcilerError",
         'Error seen: pod "box" is owned by Sandbox/box (UID: former), not by sandbox "box"',
@@ -248,10 +248,10 @@ async def test_edge_10_terminating_pod_is_awaited_and_decides_ready(world: World
     await world.delete(POD, "box")
     await world.wait(29)
     assert (await world.get(POD))["metadata"]["uid"] == first
-    assert (await world.told())["Ready"] == READY
+    assert (await world.conditions())["Ready"] == READY
     await world.wait(2)
     assert (await world.get(POD))["metadata"]["uid"] != first
-    assert (await world.told())["Ready"] == READY
+    assert (await world.conditions())["Ready"] == READY
 
 
 async def test_edge_11_two_pods_cause_one_event_and_no_write(world: World) -> None:
@@ -263,7 +263,7 @@ async def test_edge_11_two_pods_cause_one_event_and_no_write(world: World) -> No
     await change(world, operatingMode="Running", service=True)
     await world.wait(600)
     message = "multiple Pods (2) are controlled by this Sandbox; refusing to choose or create a Pod"
-    assert (await world.told())["Ready"] == ("False", "MultiplePods", message)
+    assert (await world.conditions())["Ready"] == ("False", "MultiplePods", message)
     assert sorted(each["metadata"]["name"] for each in await world.all(POD)) == ["first", "second"]
     assert not await world.exists(SERVICE)
     assert [each["reason"] for each in await world.all(EVENT)] == ["MultiplePods"]
@@ -367,7 +367,7 @@ async def test_edge_16a_foreign_service_is_an_error_without_a_requested_service(
     uid = metadata["ownerReferences"][0]["uid"]
     await world.create(SERVICE, "box", metadata=metadata, spec={"clusterIP": "None", "selector": {"app": "x"}})
     await world.sandbox()
-    assert (await world.told())["Ready"] == (
+    assert (await world.conditions())["Ready"] == (
         "False",
         "ReconcilerError",
         f'Error seen: service "box" is owned by ConfigMap/another (UID: {uid}), not by sandbox "box"',

@@ -55,7 +55,7 @@ async def test_claim_gets_a_warm_sandbox_with_its_variables(world: World) -> Non
     assert await given(world, box) == VALUES
     assert box["metadata"]["annotations"][labels.LATE_BOUND] == "true"
     bound = ("True", "Acknowledged", "2 variables were handed to the warm sandbox")
-    assert (await world.told(SANDBOX_CLAIM, "mine"))["EnvironmentBound"] == bound
+    assert (await world.conditions(SANDBOX_CLAIM, "mine"))["EnvironmentBound"] == bound
 
 
 async def test_values_are_in_no_object_but_the_claim(world: World) -> None:
@@ -77,7 +77,7 @@ async def test_claim_without_variables_is_not_bound(world: World) -> None:
     box = await served(world)
     assert world.binder.requests == []
     assert labels.LATE_BOUND not in box["metadata"]["annotations"]
-    assert "EnvironmentBound" not in await world.told(SANDBOX_CLAIM, "mine")
+    assert "EnvironmentBound" not in await world.conditions(SANDBOX_CLAIM, "mine")
 
 
 @pytest.mark.parametrize("opted_in", ["", "false", "Enabled"])
@@ -89,7 +89,7 @@ async def test_template_that_does_not_opt_in_gives_a_sandbox_with_the_variables_
     await world.claim("mine", env=ENV)
     box = await served(world)
     assert (launch_type(box), world.binder.requests) == ("cold", [])
-    assert "EnvironmentBound" not in await world.told(SANDBOX_CLAIM, "mine")
+    assert "EnvironmentBound" not in await world.conditions(SANDBOX_CLAIM, "mine")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ async def test_variables_that_cannot_be_handed_over_make_a_claim_cold(
     await world.claim("mine", **claimed)
     assert launch_type(await served(world)) == "cold"
     assert world.binder.requests == []
-    status, reason, message = (await world.told(SANDBOX_CLAIM, "mine"))["EnvironmentBound"]
+    status, reason, message = (await world.conditions(SANDBOX_CLAIM, "mine"))["EnvironmentBound"]
     assert (status, reason) == ("False", "NotPossible")
     assert why in message
 
@@ -121,7 +121,7 @@ async def test_policy_refuses_as_it_does_without_late_binding(world: World) -> N
     await template(world, policy="Disallowed")
     await world.pool(1)
     await world.claim("mine", env=ENV)
-    status, reason, _ = (await world.told(SANDBOX_CLAIM, "mine"))["Ready"]
+    status, reason, _ = (await world.conditions(SANDBOX_CLAIM, "mine"))["Ready"]
     assert (status, reason) == ("False", "EnvVarsInjectionRejected")
     assert len(await world.filled(1)) == 1
 
@@ -130,7 +130,7 @@ async def test_variable_of_the_template_is_overridden_only_if_the_policy_allows_
     await template(world)
     await world.pool(1)
     await world.claim("mine", env=[{"name": "HOME", "value": "/mine"}])
-    _, reason, message = (await world.told(SANDBOX_CLAIM, "mine"))["Ready"]
+    _, reason, message = (await world.conditions(SANDBOX_CLAIM, "mine"))["Ready"]
     assert (reason, 'override is not allowed by the template policy for variable "HOME"' in message) == (
         "ReconcilerError",
         True,
@@ -174,7 +174,7 @@ async def test_claim_goes_cold_if_its_sandbox_does_not_acknowledge(
     box = await served(world)
     assert launch_type(box) == "cold"
     assert not await world.exists(SANDBOX, member["metadata"]["name"]), "the variables may have reached it"
-    status, told, message = (await world.told(SANDBOX_CLAIM, "mine"))["EnvironmentBound"]
+    status, told, message = (await world.conditions(SANDBOX_CLAIM, "mine"))["EnvironmentBound"]
     assert (status, told) == ("False", reason)
     await world.wait(10)
     (event,) = [each for each in await world.events("mine") if each["reason"] == "LateBindingFailed"]
@@ -192,7 +192,7 @@ async def test_claim_says_that_its_bound_sandbox_was_replaced(world: World) -> N
     await world.wait(5)
     box = await served(world)
     assert launch_type(box) == "cold"
-    told = (await world.told(SANDBOX_CLAIM, "mine"))["EnvironmentBound"]
+    told = (await world.conditions(SANDBOX_CLAIM, "mine"))["EnvironmentBound"]
     assert told == ("False", "NotPossible", "the sandbox that had taken the variables is gone")
 
 
@@ -212,7 +212,7 @@ async def test_revision_that_failed_costs_the_next_claims_no_warm_sandbox(world:
     await world.claim("second", env=ENV)
     assert launch_type(await served(world, "second")) == "cold"
     assert len(world.binder.requests) == asked
-    assert (await world.told(SANDBOX_CLAIM, "second"))["EnvironmentBound"][0] == "False"
+    assert (await world.conditions(SANDBOX_CLAIM, "second"))["EnvironmentBound"][0] == "False"
 
     world.binder.fault = lambda request: Fault.NONE
     await world.wait(AVOIDED_SECONDS)
@@ -228,7 +228,7 @@ async def test_sandbox_that_is_bound_already_is_discarded(world: World) -> None:
     await world.claim("mine", env=ENV)
     await world.wait(1)
     assert launch_type(await served(world)) == "cold"
-    assert (await world.told(SANDBOX_CLAIM, "mine"))["EnvironmentBound"][1] == "SandboxRefused"
+    assert (await world.conditions(SANDBOX_CLAIM, "mine"))["EnvironmentBound"][1] == "SandboxRefused"
     assert await given(world, await served(world)) == {}
 
 
@@ -261,7 +261,7 @@ async def test_variables_go_only_to_a_pod_that_the_sandbox_controls_and_that_sta
     await world.wait(3)
     assert world.binder.deliveries == []
     assert launch_type(await served(world)) == "cold"
-    assert (await world.told(SANDBOX_CLAIM, "mine"))["EnvironmentBound"][:2] == ("False", "SandboxUnavailable")
+    assert (await world.conditions(SANDBOX_CLAIM, "mine"))["EnvironmentBound"][:2] == ("False", "SandboxUnavailable")
 
 
 async def test_successor_of_a_controller_that_was_killed_binds_the_same_sandbox(world: World) -> None:
@@ -347,7 +347,7 @@ async def test_used_sandbox_that_does_not_acknowledge_is_kept_and_asked_again(wo
     world.binder.fault = lambda request: Fault.UNAVAILABLE
     await restart(world, box)
     await world.wait(5)
-    assert (await world.told(SANDBOX_CLAIM, "mine"))["Ready"][:2] == ("False", "EnvironmentNotBound")
+    assert (await world.conditions(SANDBOX_CLAIM, "mine"))["Ready"][:2] == ("False", "EnvironmentNotBound")
     assert await world.exists(SANDBOX, box["metadata"]["name"])
     world.binder.fault = lambda request: Fault.NONE
     await world.wait(120)
@@ -400,7 +400,7 @@ async def test_restarted_sandbox_is_given_only_what_its_template_allows_now(
     await restart(world, box)
     await world.wait(5)
     assert await given(world, box) == {}
-    status, reason, message = (await world.told(SANDBOX_CLAIM, "mine"))["Ready"]
+    status, reason, message = (await world.conditions(SANDBOX_CLAIM, "mine"))["Ready"]
     assert (status, reason) == ("False", "EnvironmentNotBound")
     assert why in message
     assert await world.exists(SANDBOX, box["metadata"]["name"]), "the claim has used it"
@@ -420,7 +420,7 @@ async def test_restarted_sandbox_is_given_nothing_without_its_template(world: Wo
     await restart(world, box)
     await world.wait(5)
     assert await given(world, box) == {}
-    assert (await world.told(SANDBOX_CLAIM, "mine"))["Ready"][:2] == ("False", "EnvironmentNotBound")
+    assert (await world.conditions(SANDBOX_CLAIM, "mine"))["Ready"][:2] == ("False", "EnvironmentNotBound")
     assert await world.exists(SANDBOX, box["metadata"]["name"]), "the claim has used it"
 
 
@@ -442,7 +442,7 @@ async def test_template_of_another_pool_does_not_allow_what_the_template_of_the_
     await restart(world, box)
     await world.wait(5)
     assert await given(world, box) == {}
-    status, reason, message = (await world.told(SANDBOX_CLAIM, "mine"))["Ready"]
+    status, reason, message = (await world.conditions(SANDBOX_CLAIM, "mine"))["Ready"]
     assert (status, reason) == ("False", "EnvironmentNotBound")
     assert ("not allowed by the template policy" if template_exists else "is gone") in message
     assert await world.exists(SANDBOX, box["metadata"]["name"]), "the claim has used it"

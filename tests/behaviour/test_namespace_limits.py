@@ -48,7 +48,7 @@ async def test_claim_beyond_the_limit_waits_and_says_the_number(world: World) ->
     await world.served(2)
     since = len(world.wire.requests)
     await world.claim("c")
-    told = (await world.told(SANDBOX_CLAIM, "c"))["Ready"]
+    told = (await world.conditions(SANDBOX_CLAIM, "c"))["Ready"]
     assert told[:2] == ("False", REASON)
     assert "as many claims with a sandbox as it may have (2)" in told[2]
     (event,) = [each for each in await world.events("c") if each["reason"] == REASON]
@@ -156,7 +156,7 @@ async def test_claim_that_cannot_be_served_takes_no_place(world: World) -> None:
         return await ready_claims(world) == ["a"]
 
     await world.until(is_served)
-    assert (await world.told(SANDBOX_CLAIM, "without-a-pool"))["Ready"][1] in ("WarmPoolNotFound", REASON)
+    assert (await world.conditions(SANDBOX_CLAIM, "without-a-pool"))["Ready"][1] in ("WarmPoolNotFound", REASON)
 
 
 @pytest.mark.parametrize("grace", [10.0, 0.0], ids=["stopped", "killed"])
@@ -217,7 +217,7 @@ async def test_pools_share_the_limit_of_the_namespace_the_oldest_first(world: Wo
     await world.filled(4)
     await world.wait(1)
     assert (await world.get(SANDBOX_WARM_POOL, "a"))["status"]["replicas"] == 3
-    progressing = (await world.told(SANDBOX_WARM_POOL, "b"))["Progressing"]
+    progressing = (await world.conditions(SANDBOX_WARM_POOL, "b"))["Progressing"]
     assert progressing[:2] == ("False", "SizeLimited")
     assert "to 4: this pool keeps 1 of 3" in progressing[2]
     (event,) = [each for each in await world.events("b") if each["reason"] == "SizeLimited"]
@@ -226,7 +226,7 @@ async def test_pools_share_the_limit_of_the_namespace_the_oldest_first(world: Wo
     await world.patch(SANDBOX_WARM_POOL, "a", {"spec": {"replicas": 1}})
     await world.filled(4)
     await world.wait(1)
-    assert (await world.told(SANDBOX_WARM_POOL, "b"))["Progressing"][1] == "Complete"
+    assert (await world.conditions(SANDBOX_WARM_POOL, "b"))["Progressing"][1] == "Complete"
     await limit(world, MAX_WARM_SANDBOXES, "0")
 
     async def none_left() -> bool:

@@ -180,7 +180,7 @@ async def test_r45_sandbox_can_be_deleted_in_every_state(world: World, state: Fa
         await world.patch(SANDBOX, "box", {"spec": {"operatingMode": "Suspended"}})
     if state == "expired":
         await world.wait(61)
-        assert (await world.told())[READY][1] == "SandboxExpired"
+        assert (await world.conditions())[READY][1] == "SandboxExpired"
     await world.delete(SANDBOX, "box")
     await until_left(world, SANDBOX, 0)
     await until_left(world, POD, 0)
@@ -216,7 +216,7 @@ async def test_r46_service_and_volume_of_a_killed_pod_are_deleted_with_the_claim
     await world.served(1)
     await world.node.end(world.namespace, "mine")
     await world.settle()
-    told = await world.told(SANDBOX_CLAIM, "mine")
+    told = await world.conditions(SANDBOX_CLAIM, "mine")
     assert told["Finished"] == ("True", "PodFailed", "Pod failed")
     assert told["Ready"] == ("False", "PodFailed", "Pod failed")
     await world.wait(33)
@@ -268,9 +268,9 @@ async def test_r48_claim_expires_at_its_time_and_reports_it_once(world: World) -
     await world.claim("mine", lifecycle={"shutdownTime": end})
     to_go = (at(end) - world.clock.now()).total_seconds()
     await world.wait(to_go - 0.001)
-    assert (await world.told(SANDBOX_CLAIM, "mine"))[READY][0] == "True"
+    assert (await world.conditions(SANDBOX_CLAIM, "mine"))[READY][0] == "True"
     await world.wait(0.001)
-    told = await world.told(SANDBOX_CLAIM, "mine")
+    told = await world.conditions(SANDBOX_CLAIM, "mine")
     assert told[READY] == ("False", "ClaimExpired", "Claim expired. Sandbox cleanup initiated.")
     since = len(world.wire.requests)
     await world.wait(30)
@@ -312,7 +312,7 @@ async def test_r49_quick_changes_end_with_the_last(world: World, last: str) -> N
         await world.client.patch(SANDBOX, "box", body, world.namespace)
     await world.settle()
     await world.wait(10)
-    told = await world.told()
+    told = await world.conditions()
     if last == "Suspended":
         assert told["Suspended"] == ("True", "PodTerminated", "Pod has been terminated. Sandbox is suspended")
         assert not await world.exists(POD)

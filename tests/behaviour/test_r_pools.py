@@ -147,7 +147,11 @@ async def test_r21_hour_without_capacity_creates_and_deletes_nothing(world: Worl
 
     assert creations(world) == 3
     assert not any(map(is_deletion, world.wire.requests))
-    assert (await world.told(SANDBOX_WARM_POOL, "pool"))[PROGRESSING] == ("False", "Unschedulable", HELD + BECAUSE)
+    assert (await world.conditions(SANDBOX_WARM_POOL, "pool"))[PROGRESSING] == (
+        "False",
+        "Unschedulable",
+        HELD + BECAUSE,
+    )
 
 
 async def test_r22_quiet_pool_requeues_itself_and_reports_once(world: World) -> None:
@@ -155,10 +159,14 @@ async def test_r22_quiet_pool_requeues_itself_and_reports_once(world: World) -> 
     world.node.fate = lambda pod: Fate.UNSCHEDULABLE
     await world.template()
     await world.pool(3, filled=False)
-    assert (await world.told(SANDBOX_WARM_POOL, "pool"))[PROGRESSING][:2] == ("True", "Replenishing")
+    assert (await world.conditions(SANDBOX_WARM_POOL, "pool"))[PROGRESSING][:2] == ("True", "Replenishing")
     await world.wait(2 * 3600)
 
-    assert (await world.told(SANDBOX_WARM_POOL, "pool"))[PROGRESSING] == ("False", "Unschedulable", HELD + BECAUSE)
+    assert (await world.conditions(SANDBOX_WARM_POOL, "pool"))[PROGRESSING] == (
+        "False",
+        "Unschedulable",
+        HELD + BECAUSE,
+    )
     (event,) = await world.events("pool")
     assert (event["type"], event["reason"], event["action"]) == ("Warning", "WarmPoolNotProgressing", "Reconciling")
     assert event["note"] == (f"{HELD}; holding them instead of replacing (replacements would be equally unschedulable)")
@@ -264,7 +272,7 @@ async def test_r27_repeated_creation_failures_pause_the_pool_report_why_and_reco
     world.wire.fault = lambda request: Forbidden(QUOTA) if is_creation(request) else None
     await world.pool(4, filled=False)
     await world.wait(10)
-    told = await world.told(SANDBOX_WARM_POOL, "pool")
+    told = await world.conditions(SANDBOX_WARM_POOL, "pool")
     attempts = creations(world)
     assert 4 <= attempts <= 5, "after pauses of at most 1, 2, 4 and 8 seconds, and at least half of that"
     assert told[PROGRESSING] == (
@@ -279,7 +287,7 @@ async def test_r27_repeated_creation_failures_pause_the_pool_report_why_and_reco
     await world.wait(450)
     await world.filled(4)
     await world.wait(1)
-    told = await world.told(SANDBOX_WARM_POOL, "pool")
+    told = await world.conditions(SANDBOX_WARM_POOL, "pool")
     assert told[PROGRESSING] == ("True", "Complete", "all sandboxes are ready and of the current template")
     assert told[AVAILABLE] == ("True", "MinimumReplicasAvailable", "at least 3 of 4 sandboxes are ready")
 

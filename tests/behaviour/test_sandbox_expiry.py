@@ -37,7 +37,7 @@ async def test_expired_sandbox_is_retained_without_pod_and_service(world: World)
         "delete services",
         "patch sandboxes/status",
     ]
-    assert await world.told() == {
+    assert await world.conditions() == {
         "Suspended": ("False", "NotSuspended", "Sandbox is not suspended"),
         "Ready": EXPIRED,
     }
@@ -61,18 +61,18 @@ async def test_expired_sandbox_is_deleted_with_policy_delete(world: World) -> No
 async def test_sandbox_created_expired_never_has_a_pod(world: World) -> None:
     await world.sandbox(shutdownTime=after(world, -5))
     await world.wait(1)
-    assert (await world.told())["Ready"] == EXPIRED
+    assert (await world.conditions())["Ready"] == EXPIRED
     assert world.written() == ["patch sandboxes/status"]
 
 
 async def test_extended_shutdown_time_restores_an_expired_sandbox(world: World) -> None:
     await world.sandbox(shutdownTime=after(world, 60), service=True)
     await world.wait(62)
-    assert (await world.told())["Ready"] == EXPIRED
+    assert (await world.conditions())["Ready"] == EXPIRED
     await world.patch(SANDBOX, "box", {"spec": {"shutdownTime": after(world, 60)}})
-    assert (await world.told())["Ready"] == ("True", "DependenciesReady", "Pod is Ready; Service Exists")
+    assert (await world.conditions())["Ready"] == ("True", "DependenciesReady", "Pod is Ready; Service Exists")
     await world.wait(62)
-    assert (await world.told())["Ready"] == EXPIRED
+    assert (await world.conditions())["Ready"] == EXPIRED
 
 
 async def test_postponed_shutdown_time_does_not_expire(world: World) -> None:
@@ -93,7 +93,7 @@ async def test_expiry_wins_over_suspension(world: World) -> None:
     """The Suspended condition stays."""
     await world.sandbox(shutdownTime=after(world, 60), operatingMode="Suspended")
     await world.wait(62)
-    assert await world.told() == {
+    assert await world.conditions() == {
         "Suspended": ("True", "PodTerminated", "Pod has been terminated. Sandbox is suspended"),
         "Ready": EXPIRED,
     }
@@ -103,7 +103,7 @@ async def test_finished_is_kept_after_expiry(world: World) -> None:
     world.node.fate = lambda pod: Fate.SUCCEEDED
     await world.sandbox(shutdownTime=after(world, 60))
     await world.wait(62)
-    assert (await world.told())["Finished"] == ("True", "PodSucceeded", "Pod completed successfully")
+    assert (await world.conditions())["Finished"] == ("True", "PodSucceeded", "Pod completed successfully")
 
 
 async def test_foreign_service_survives_expiry(world: World) -> None:
@@ -113,7 +113,7 @@ async def test_foreign_service_survives_expiry(world: World) -> None:
     await world.create(SERVICE, "box", metadata={"ownerReferences": references}, spec=spec)
     await world.sandbox(shutdownTime=after(world, 60), service=False)
     await world.wait(62)
-    assert (await world.told())["Ready"] == EXPIRED
+    assert (await world.conditions())["Ready"] == EXPIRED
     assert await world.exists(SERVICE)
 
 
@@ -121,7 +121,7 @@ async def test_failed_pod_deletion_keeps_the_status_and_is_retried(world: World)
     await world.sandbox(shutdownTime=after(world, 60))
     world.wire.fault = lambda request: ConnectionError("no route") if _deletes(request, "/pods/box") else None
     await world.wait(62)
-    assert (await world.told())["Ready"] == EXPIRED
+    assert (await world.conditions())["Ready"] == EXPIRED
     assert (await world.get())["status"]["podIPs"]
     world.wire.heal()
     await world.wait(20)

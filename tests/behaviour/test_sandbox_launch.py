@@ -49,7 +49,7 @@ async def test_launch_is_one_pod_and_one_status_write(world: World) -> None:
     await world.sandbox()
     await world.wait(5)
     assert world.written() == ["create pods", "patch sandboxes/status"]
-    assert await world.told() == {
+    assert await world.conditions() == {
         "Suspended": NOT_SUSPENDED,
         "PodScheduled": SCHEDULED,
         "Ready": ("True", "DependenciesReady", "Pod is Ready"),
@@ -137,13 +137,13 @@ async def test_ready_message_follows_the_pod(world: World) -> None:
     ):
         await world.patch(POD, "box", {"status": status}, "status")
         await world.wait(LASTING)
-        assert (await world.told())["Ready"] == ("False", "DependenciesNotReady", message)
+        assert (await world.conditions())["Ready"] == ("False", "DependenciesNotReady", message)
     await world.patch(POD, "box", {"status": pod_status("Running", ready=True, ips=["10.0.0.9", "fd00::9"])}, "status")
-    assert (await world.told())["Ready"] == ("True", "DependenciesReady", "Pod is Ready")
+    assert (await world.conditions())["Ready"] == ("True", "DependenciesReady", "Pod is Ready")
     assert (await world.get())["status"]["podIPs"] == ["10.0.0.9", "fd00::9"]
 
     await world.patch(POD, "box", {"status": pod_status("Running", ips=["10.0.0.9", "fd00::9"])}, "status")
-    assert (await world.told())["Ready"] == ("False", "DependenciesNotReady", "Pod is Running but not Ready")
+    assert (await world.conditions())["Ready"] == ("False", "DependenciesNotReady", "Pod is Running but not Ready")
 
 
 async def test_pod_scheduled_follows_the_pod(world: World) -> None:
@@ -151,7 +151,7 @@ async def test_pod_scheduled_follows_the_pod(world: World) -> None:
     world.node.delays = {StartupStage.SCHEDULED: NEVER}
     await world.sandbox()
     await world.wait(LASTING)
-    assert (await world.told())["PodScheduled"] == (
+    assert (await world.conditions())["PodScheduled"] == (
         "Unknown",
         "PodSchedulingUnknown",
         "Pod has not reported a PodScheduled condition yet",
@@ -165,13 +165,13 @@ async def test_pod_scheduled_follows_the_pod(world: World) -> None:
         body = pod_status("Pending", scheduled=status, reason=reason, message=message)
         await world.patch(POD, "box", {"status": body}, "status")
         await world.wait(0 if status == "False" else LASTING)
-        assert (await world.told())["PodScheduled"] == told
+        assert (await world.conditions())["PodScheduled"] == told
 
 
 async def test_unschedulable_pod_becomes_ready_later(world: World) -> None:
     world.node.fate = lambda pod: Fate.UNSCHEDULABLE
     await world.sandbox()
-    assert await world.told() == {
+    assert await world.conditions() == {
         "Suspended": NOT_SUSPENDED,
         "PodScheduled": ("False", "Unschedulable", NO_NODE),
         "Ready": ("False", "DependenciesNotReady", "Pod exists with phase: Pending"),
@@ -179,7 +179,7 @@ async def test_unschedulable_pod_becomes_ready_later(world: World) -> None:
     world.node.fate = lambda pod: Fate.READY
     reconsider(world.node)
     await world.settle()
-    assert (await world.told())["Ready"] == ("True", "DependenciesReady", "Pod is Ready")
+    assert (await world.conditions())["Ready"] == ("True", "DependenciesReady", "Pod is Ready")
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ async def test_finished_pod_is_reported_and_not_replaced(world: World, fate: Fat
     world.node.fate = lambda pod: fate
     await world.sandbox()
     await world.wait(600)
-    assert await world.told() == {
+    assert await world.conditions() == {
         "Suspended": NOT_SUSPENDED,
         "Finished": ("True", *told),
         "PodScheduled": SCHEDULED,
@@ -210,7 +210,7 @@ async def test_deleted_pod_is_replaced_and_its_conditions_are_removed(world: Wor
     world.node.fate = lambda pod: Fate.READY
     await world.delete(POD, "box")
     assert (await world.get(POD))["metadata"]["uid"] != first
-    told = await world.told()
+    told = await world.conditions()
     assert "Finished" not in told
     assert told["Ready"] == ("True", "DependenciesReady", "Pod is Ready")
 
@@ -223,11 +223,11 @@ async def test_transition_time_changes_only_with_the_status(world: World) -> Non
     first = await _time_of_ready(world)
     await world.wait(30)
     await world.patch(SANDBOX, "box", {"spec": {"operatingMode": "Suspended"}})
-    assert (await world.told())["Ready"][1] == "SandboxSuspended"
+    assert (await world.conditions())["Ready"][1] == "SandboxSuspended"
     assert await _time_of_ready(world) == first
     world.node.fate = lambda pod: Fate.READY
     await world.patch(SANDBOX, "box", {"spec": {"operatingMode": "Running"}})
-    assert (await world.told())["Ready"][0] == "True"
+    assert (await world.conditions())["Ready"][0] == "True"
     assert await _time_of_ready(world) > first
 
 

@@ -40,7 +40,7 @@ async def test_unowned_pod_without_the_labels_is_refused(world: World) -> None:
     """The sandbox retries, and creates its pod when the other one is gone."""
     await pod(world)
     await world.sandbox()
-    assert await world.told() == {
+    assert await world.conditions() == {
         "Suspended": ("False", "NotSuspended", "Sandbox is not suspended"),
         "PodScheduled": (
             "Unknown",
@@ -58,7 +58,7 @@ async def test_unowned_pod_without_the_labels_is_refused(world: World) -> None:
     await world.delete(POD, "box")
     await world.wait(10)
     assert owner_of(await world.get(POD)) == ("Sandbox", "box")
-    assert (await world.told())["Ready"] == READY
+    assert (await world.conditions())["Ready"] == READY
 
 
 async def test_foreign_pod_is_refused(world: World) -> None:
@@ -68,7 +68,7 @@ async def test_foreign_pod_is_refused(world: World) -> None:
     await pod(world, ownerReferences=references, labels=labels)
     await world.sandbox()
     uid = owner["metadata"]["uid"]
-    assert (await world.told())["Ready"] == (
+    assert (await world.conditions())["Ready"] == (
         "False",
         "ReconcilerError",
         f'Error seen: pod "box" is owned by ConfigMap/another (UID: {uid}), not by sandbox "box"',
@@ -84,7 +84,7 @@ async def test_annotation_of_a_foreign_pod_is_removed_and_a_pod_created(world: W
     await world.sandbox(metadata={"annotations": {POD_NAME: "theirs"}})
     await world.wait(10)
     assert await annotation(world) is None
-    assert (await world.told())["Ready"] == READY
+    assert (await world.conditions())["Ready"] == READY
     assert owner_of(await world.get(POD)) == ("Sandbox", "box")
     assert owner_of(await world.get(POD, "theirs")) == ("ConfigMap", "another")
 
@@ -101,7 +101,7 @@ async def test_adoptable_pod_is_adopted_in_one_write(world: World, name: str, la
     adopted = (await world.get(POD, name))["metadata"]
     assert adopted["ownerReferences"] == [owner_reference(box, controller=True, block=True)]
     assert adopted["labels"] == {**label, SANDBOX_NAME_HASH: HASH, "mine": "1", "color": "red"}
-    assert (await world.told())["Ready"] == READY
+    assert (await world.conditions())["Ready"] == READY
     assert await names(world) == [name]
 
 
@@ -118,7 +118,7 @@ async def test_annotation_of_a_missing_pod_is_removed_and_a_pod_created(world: W
     await world.sandbox(metadata={"annotations": {POD_NAME: "nowhere"}})
     assert await annotation(world) is None
     assert await names(world) == ["box"]
-    assert (await world.told())["Ready"] == READY
+    assert (await world.conditions())["Ready"] == READY
 
 
 async def test_owned_pod_wins_over_the_annotated_one(world: World) -> None:
@@ -127,7 +127,7 @@ async def test_owned_pod_wins_over_the_annotated_one(world: World) -> None:
     await world.patch(SANDBOX, "box", {"metadata": {"annotations": {POD_NAME: "prepared"}}})
     assert await annotation(world) is None
     assert owner_of(await world.get(POD, "prepared")) == ("", "")
-    assert (await world.told())["Ready"] == READY
+    assert (await world.conditions())["Ready"] == READY
 
 
 async def test_spec_of_a_pod_is_never_changed(world: World) -> None:
@@ -145,7 +145,7 @@ async def test_two_pods_are_reported_once_and_left_alone(world: World) -> None:
     box = await world.sandbox()
     await pod(world, "second", ownerReferences=[owner_reference(box, controller=True)])
     message = "multiple Pods (2) are controlled by this Sandbox; refusing to choose or create a Pod"
-    assert (await world.told())["Ready"] == ("False", "MultiplePods", message)
+    assert (await world.conditions())["Ready"] == ("False", "MultiplePods", message)
     await world.patch(SANDBOX, "box", {"metadata": {"labels": {"look": "again"}}})
     await world.wait(600)
     (event,) = await world.events("box")
@@ -161,7 +161,7 @@ async def test_two_pods_are_reported_once_and_left_alone(world: World) -> None:
     assert world.controllers.sandboxes.controller.failures == 0, "it is not tried again: an event will wake it"
 
     await world.delete(POD, "second")
-    assert (await world.told())["Ready"] == READY
+    assert (await world.conditions())["Ready"] == READY
 
 
 async def test_lost_response_creates_no_second_pod(world: World) -> None:
@@ -170,7 +170,7 @@ async def test_lost_response_creates_no_second_pod(world: World) -> None:
     await world.sandbox()
     await world.wait(10)
     assert await names(world) == ["box"]
-    assert (await world.told())["Ready"] == READY
+    assert (await world.conditions())["Ready"] == READY
 
 
 async def test_pod_missing_from_the_cache_is_found_by_its_name(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,12 +192,12 @@ async def test_pod_missing_from_the_cache_is_found_by_its_name(world: World, mon
 async def test_failed_pod_creation_is_an_error_and_retried(world: World) -> None:
     world.wire.fault = lambda request: ConnectionError("no route") if _makes_a_pod(request) else None
     await world.sandbox()
-    told = await world.told()
+    told = await world.conditions()
     assert told["Ready"] == ("False", "ReconcilerError", "Error seen: no route")
     assert told["PodScheduled"][0] == "Unknown"
     world.wire.heal()
     await world.wait(10)
-    assert (await world.told())["Ready"] == READY
+    assert (await world.conditions())["Ready"] == READY
 
 
 async def test_pod_that_never_becomes_ready_is_left_alone(world: World) -> None:
@@ -206,7 +206,7 @@ async def test_pod_that_never_becomes_ready_is_left_alone(world: World) -> None:
     uid = (await world.get(POD))["metadata"]["uid"]
     await world.wait(3600)
     assert (await world.get(POD))["metadata"]["uid"] == uid
-    assert (await world.told())["Ready"] == ("False", "DependenciesNotReady", "Pod is Running but not Ready")
+    assert (await world.conditions())["Ready"] == ("False", "DependenciesNotReady", "Pod is Running but not Ready")
 
 
 def _makes_a_pod(request: Request) -> bool:

@@ -29,7 +29,7 @@ def with_ports(*ports: Object, sidecar: Object | None = None) -> Object:
 
 
 async def ready(world: World) -> tuple[str, str, str]:
-    return (await world.told())["Ready"]
+    return (await world.conditions())["Ready"]
 
 
 async def ports(world: World) -> list[tuple[Any, ...]]:

@@ -27,14 +27,14 @@ async def test_sandbox_is_suspended_in_two_steps(world: World) -> None:
     await world.sandbox()
     world.written()
     await suspend(world)
-    assert await world.told() == {
+    assert await world.conditions() == {
         "Suspended": SUSPENDING,
         "PodScheduled": ("True", "PodScheduled", ""),
         "Ready": ("False", "SandboxSuspended", "Sandbox is suspending"),
     }
     assert "deletionTimestamp" in (await world.get(POD))["metadata"]
     await world.wait(5)
-    assert await world.told() == {
+    assert await world.conditions() == {
         "Suspended": SUSPENDED,
         "Ready": ("False", "SandboxSuspended", "Sandbox is suspended"),
     }
@@ -47,10 +47,10 @@ async def test_sandbox_is_suspended_in_two_steps(world: World) -> None:
 
 async def test_suspended_sandbox_is_resumed(world: World) -> None:
     await world.sandbox(operatingMode="Suspended")
-    assert (await world.told())["Suspended"] == SUSPENDED
+    assert (await world.conditions())["Suspended"] == SUSPENDED
     assert not await world.exists(POD)
     await resume(world)
-    assert await world.told() == {
+    assert await world.conditions() == {
         "Suspended": ("False", "NotSuspended", "Sandbox is not suspended"),
         "PodScheduled": ("True", "PodScheduled", ""),
         "Ready": ("True", "DependenciesReady", "Pod is Ready"),
@@ -76,9 +76,9 @@ async def test_finished_pod_is_deleted_on_suspend_with_its_condition(world: Worl
     world.node.fate = lambda pod: Fate.FAILED
     world.node.termination = 5
     await world.sandbox()
-    assert (await world.told())["Finished"] == ("True", "PodFailed", "Pod failed")
+    assert (await world.conditions())["Finished"] == ("True", "PodFailed", "Pod failed")
     await suspend(world)
-    assert await world.told() == {
+    assert await world.conditions() == {
         "Suspended": SUSPENDED,
         "Ready": ("False", "SandboxSuspended", "Sandbox is suspended"),
     }
@@ -89,7 +89,7 @@ async def test_adopted_pod_of_another_name_is_suspended(world: World) -> None:
     await world.sandbox(metadata={"annotations": {POD_NAME: "prepared"}})
     await suspend(world)
     assert not await world.exists(POD, "prepared")
-    assert (await world.told())["Suspended"] == SUSPENDED
+    assert (await world.conditions())["Suspended"] == SUSPENDED
     assert POD_NAME not in (await world.get())["metadata"].get("annotations", {})
     await resume(world)
     assert await world.exists(POD, "box")
@@ -100,6 +100,6 @@ async def test_suspension_survives_a_restart_of_the_controllers(world: World) ->
     await world.sandbox()
     await suspend(world)
     await world.restart()
-    assert (await world.told())["Suspended"] == SUSPENDING
+    assert (await world.conditions())["Suspended"] == SUSPENDING
     await world.wait(61)
-    assert (await world.told())["Suspended"] == SUSPENDED
+    assert (await world.conditions())["Suspended"] == SUSPENDED

@@ -80,14 +80,14 @@ async def test_adoptable_volume_claim_is_adopted_and_keeps_its_labels(world: Wor
     adopted = await world.get(PERSISTENT_VOLUME_CLAIM, "data-box")
     assert adopted["metadata"]["ownerReferences"] == [owner_reference(box, controller=True, block=True)]
     assert adopted["metadata"]["labels"] == label
-    assert (await world.told())["Ready"][0] == "True"
+    assert (await world.conditions())["Ready"][0] == "True"
 
 
 async def test_unowned_volume_claim_without_the_labels_is_refused(world: World) -> None:
     """The pod is still reconciled; volume claim templates after the refused one are not."""
     await world.create(PERSISTENT_VOLUME_CLAIM, "data-box", spec=CLAIM)
     await world.sandbox(volumeClaimTemplates=[volume("first"), volume("data"), volume("last")])
-    assert (await world.told())["Ready"] == (
+    assert (await world.conditions())["Ready"] == (
         "False",
         "ReconcilerError",
         'Error seen: cannot adopt unowned PVC "data-box" for sandbox "box": it has no label '
@@ -100,7 +100,7 @@ async def test_unowned_volume_claim_without_the_labels_is_refused(world: World) 
 
     await world.patch(PERSISTENT_VOLUME_CLAIM, "data-box", {"metadata": {"labels": {ADOPTABLE: "true"}}})
     await world.wait(10)
-    assert (await world.told())["Ready"] == ("True", "DependenciesReady", "Pod is Ready")
+    assert (await world.conditions())["Ready"] == ("True", "DependenciesReady", "Pod is Ready")
     assert await world.exists(PERSISTENT_VOLUME_CLAIM, "last-box")
 
 
@@ -110,7 +110,7 @@ async def test_foreign_volume_claim_is_refused(world: World) -> None:
     metadata = {"ownerReferences": references, "labels": {ADOPTABLE: "true", SANDBOX_NAME_HASH: HASH}}
     await world.create(PERSISTENT_VOLUME_CLAIM, "data-box", metadata=metadata, spec=CLAIM)
     await world.sandbox(volumeClaimTemplates=[volume("data")])
-    assert (await world.told())["Ready"] == (
+    assert (await world.conditions())["Ready"] == (
         "False",
         "ReconcilerError",
         f'Error seen: PVC "data-box" is owned by ConfigMap/another (UID: {owner["metadata"]["uid"]}), '
@@ -126,7 +126,7 @@ async def test_errors_of_all_steps_are_reported_together(world: World) -> None:
     await world.create(POD, "box", spec=pod_template()["spec"])
     await world.sandbox(volumeClaimTemplates=[volume("data")], service=True)
     lacks = 'it has no label agents.x-k8s.io/adoptable="true"'
-    assert (await world.told())["Ready"] == (
+    assert (await world.conditions())["Ready"] == (
         "False",
         "ReconcilerError",
         f'Error seen: cannot adopt unowned PVC "data-box" for sandbox "box": {lacks}\n'

@@ -34,16 +34,16 @@ async def test_oom_kill_is_told_by_sandbox_and_claim(world: World) -> None:
     await world.claim("mine")
     (box,) = (await world.served(1)).values()
     name = box["metadata"]["name"]
-    assert "StateLost" not in await world.told(SANDBOX_CLAIM, "mine")
+    assert "StateLost" not in await world.conditions(SANDBOX_CLAIM, "mine")
     await world.patch(POD, name, RESTARTED, "status")
 
     async def told() -> bool:
-        return "StateLost" in await world.told(SANDBOX_CLAIM, "mine")
+        return "StateLost" in await world.conditions(SANDBOX_CLAIM, "mine")
 
     await world.until(told)
     for status, reason, message in (
-        (await world.told(name=name))["StateLost"],
-        (await world.told(SANDBOX_CLAIM, "mine"))["StateLost"],
+        (await world.conditions(name=name))["StateLost"],
+        (await world.conditions(SANDBOX_CLAIM, "mine"))["StateLost"],
     ):
         assert (status, reason) == ("True", "OOMKilled")
         assert "ran out of memory and was killed with exit code 137" in message
@@ -61,10 +61,10 @@ async def test_idle_pool_member_that_restarts_tells_nothing_also_after_it_is_cla
     (container,) = RESTARTED["status"]["containerStatuses"]
     await world.patch(POD, name, {"status": {"containerStatuses": [{**container, **earlier}]}}, "status")
     await world.settle()
-    assert "StateLost" not in await world.told(name=name)
+    assert "StateLost" not in await world.conditions(name=name)
     await world.claim("mine")
     await world.served(1)
-    assert "StateLost" not in await world.told(SANDBOX_CLAIM, "mine")
+    assert "StateLost" not in await world.conditions(SANDBOX_CLAIM, "mine")
 
 
 async def claimed(world: World) -> str:
@@ -83,7 +83,7 @@ async def replaced(world: World, name: str, uid: str) -> None:
     async def serves() -> bool:
         if not await world.exists(POD, name) or (await world.get(POD, name))["metadata"]["uid"] == uid:
             return False
-        told = await world.told(name=name)
+        told = await world.conditions(name=name)
         return told["Ready"][0] == "True" and "Finished" not in told
 
     await world.until(serves)
@@ -126,13 +126,13 @@ async def test_evicted_pod_that_is_deleted_later_is_one_loss(world: World) -> No
     pod = await world.patch(POD, name, failed("Evicted"), "status")
 
     async def told() -> bool:
-        return "StateLost" in await world.told(SANDBOX_CLAIM, "mine")
+        return "StateLost" in await world.conditions(SANDBOX_CLAIM, "mine")
 
     await world.until(told)
     await world.delete(POD, name)
     await replaced(world, name, pod["metadata"]["uid"])
     assert await losses(world, name) == (["Evicted"], ["Evicted"], 1)
-    assert (await world.told(SANDBOX_CLAIM, "mine"))["StateLost"][1] == "Evicted", "also after its replacement"
+    assert (await world.conditions(SANDBOX_CLAIM, "mine"))["StateLost"][1] == "Evicted", "also after its replacement"
 
 
 async def test_pod_of_a_lost_node_is_one_loss(world: World) -> None:

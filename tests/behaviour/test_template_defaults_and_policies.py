@@ -24,7 +24,7 @@ async def template(world: World, pod_spec: Object | None = None, **spec: Any) ->
 
 
 async def ready(world: World, name: str = "mine") -> tuple[str, str, str]:
-    return (await world.told(SANDBOX_CLAIM, name))["Ready"]
+    return (await world.conditions(SANDBOX_CLAIM, name))["Ready"]
 
 
 async def pod_spec(world: World, name: str = "mine") -> Object:

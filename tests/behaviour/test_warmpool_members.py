@@ -116,7 +116,7 @@ async def test_pool_without_template_creates_nothing_deletes_surplus_and_reports
     since = len(world.wire.requests)
     await world.wait(60)
     assert not [each for each in world.wire.requests[since:] if is_deletion(each) or is_creation(each)]
-    assert (await world.told(SANDBOX_WARM_POOL, "pool"))["Progressing"] == (
+    assert (await world.conditions(SANDBOX_WARM_POOL, "pool"))["Progressing"] == (
         "False",
         "TemplateNotFound",
         'SandboxTemplate "python" not found',

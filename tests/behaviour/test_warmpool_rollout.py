@@ -122,7 +122,7 @@ async def test_template_that_never_becomes_ready_stops_the_rollout_and_is_report
     async with SandboxHistory(world.client, world.namespace) as history:
         await world.change_template(NEW)
         await world.wait(2)
-        told = await world.told(SANDBOX_WARM_POOL, "pool")
+        told = await world.conditions(SANDBOX_WARM_POOL, "pool")
         assert told["Progressing"] == (
             "True",
             "RollingOut",
@@ -130,7 +130,7 @@ async def test_template_that_never_becomes_ready_stops_the_rollout_and_is_report
         )
         await world.wait(1500)
         await history.complete()
-    told = await world.told(SANDBOX_WARM_POOL, "pool")
+    told = await world.conditions(SANDBOX_WARM_POOL, "pool")
 
     assert told["Progressing"] == (
         "False",
@@ -152,13 +152,16 @@ async def test_stopped_rollout_continues_with_a_working_template(world: World) -
     await pool_of(world, 3, rolling(1, 0))
     await world.change_template(NEW)
     await world.wait(500)
-    assert (await world.told(SANDBOX_WARM_POOL, "pool"))["Progressing"][:2] == ("False", "ProgressDeadlineExceeded")
+    assert (await world.conditions(SANDBOX_WARM_POOL, "pool"))["Progressing"][:2] == (
+        "False",
+        "ProgressDeadlineExceeded",
+    )
     world.node.fate = lambda pod: Fate.READY
     await world.change_template("example.com/image:3")
     await world.wait(5)
 
     assert images(await world.filled(3)) == ["example.com/image:3"] * 3
-    assert (await world.told(SANDBOX_WARM_POOL, "pool"))["Progressing"] == COMPLETE
+    assert (await world.conditions(SANDBOX_WARM_POOL, "pool"))["Progressing"] == COMPLETE
 
 
 async def test_reverted_rollout_keeps_the_members_that_are_current_again(world: World) -> None:
@@ -173,7 +176,7 @@ async def test_reverted_rollout_keeps_the_members_that_are_current_again(world: 
     after = {box["metadata"]["name"] for box in await world.filled(3)}
 
     assert len(before & after) == 2
-    assert (await world.told(SANDBOX_WARM_POOL, "pool"))["Progressing"] == COMPLETE
+    assert (await world.conditions(SANDBOX_WARM_POOL, "pool"))["Progressing"] == COMPLETE
 
 
 # --- what a pool says ------------------------------------------------------------------------------------------------
@@ -194,7 +197,7 @@ async def test_complete_pool_has_a_complete_status(world: World) -> None:
         "observedGeneration": pool["metadata"]["generation"],
     }
     assert {each["observedGeneration"] for each in conditions} == {pool["metadata"]["generation"]}
-    assert await world.told(SANDBOX_WARM_POOL, "pool") == {
+    assert await world.conditions(SANDBOX_WARM_POOL, "pool") == {
         "Progressing": COMPLETE,
         "Available": ("True", "MinimumReplicasAvailable", "at least 3 of 3 sandboxes are ready"),
     }
@@ -214,21 +217,21 @@ async def test_filling_pool_reports_progress(world: World) -> None:
     await world.template()
     await world.pool(2, filled=False)
     await world.wait(1)
-    assert await world.told(SANDBOX_WARM_POOL, "pool") == {
+    assert await world.conditions(SANDBOX_WARM_POOL, "pool") == {
         "Progressing": ("True", "Replenishing", "0 of 2 sandboxes are ready"),
         "Available": ("False", "MinimumReplicasUnavailable", "fewer than 2 of 2 sandboxes are ready"),
     }
     status = (await world.get(SANDBOX_WARM_POOL, "pool"))["status"]
     assert (status["replicas"], status.get("readyReplicas")) == (2, None)
     await world.wait(5)
-    assert (await world.told(SANDBOX_WARM_POOL, "pool"))["Progressing"] == COMPLETE
+    assert (await world.conditions(SANDBOX_WARM_POOL, "pool"))["Progressing"] == COMPLETE
 
 
 async def test_pool_with_stale_members_under_on_replenish_reports_it(world: World) -> None:
     await pool_of(world, 2, {"type": ON_REPLENISH})
     await world.change_template(NEW)
     await world.wait(1)
-    assert (await world.told(SANDBOX_WARM_POOL, "pool"))["Progressing"] == (
+    assert (await world.conditions(SANDBOX_WARM_POOL, "pool"))["Progressing"] == (
         "True",
         "OutdatedInUse",
         "2 sandboxes of the former template will be handed out before being replaced",
@@ -237,7 +240,7 @@ async def test_pool_with_stale_members_under_on_replenish_reports_it(world: Worl
     assert (status["readyReplicas"], status.get("updatedReplicas")) == (2, None)
     await world.claim("mine")
     await world.wait(1)
-    assert (await world.told(SANDBOX_WARM_POOL, "pool"))["Progressing"] == (
+    assert (await world.conditions(SANDBOX_WARM_POOL, "pool"))["Progressing"] == (
         "True",
         "OutdatedInUse",
         "1 sandbox of the former template will be handed out before being replaced",
@@ -282,14 +285,14 @@ async def test_pool_names_why_its_members_do_not_start(world: World) -> None:
     await world.patch(POD, member["metadata"]["name"], crashed("main"), "status")
 
     async def told() -> bool:
-        conditions = await world.told(SANDBOX_WARM_POOL, "pool")
+        conditions = await world.conditions(SANDBOX_WARM_POOL, "pool")
         cause = 'container "main" ended with exit code 3 (Error): "no module named app"'
         progressing = ("True", "Replenishing", f"0 of 1 sandboxes are ready: {cause}")
         failure = ("True", "MemberNotStarting", cause)
         return (conditions["Progressing"], conditions.get("ReplicaFailure")) == (progressing, failure)
 
     async def recovered() -> bool:
-        return "ReplicaFailure" not in await world.told(SANDBOX_WARM_POOL, "pool")
+        return "ReplicaFailure" not in await world.conditions(SANDBOX_WARM_POOL, "pool")
 
     await world.wait(2)
     await world.until(told)

@@ -129,8 +129,8 @@ async def test_unserved_claim_has_no_latency_and_rejected_claim_is_not_counted()
     rig = Rig(clock)
     rig.refuses = {"claim-1"}
     told: list[str] = []
-    async with Load(Client(rig), clock, "ns", "pool", tell=told.append) as load:
-        running = asyncio.create_task(load.run([[0.0, 0.0, 0.0]], patience=30))
+    async with Load(Client(rig), clock, "ns", "pool", show=told.append) as load:
+        running = asyncio.create_task(load.run([[0.0, 0.0, 0.0]], timeout=30))
         await clock.advance(5)
         rig.serve("claim-2")
         await clock.advance(30)
@@ -158,7 +158,7 @@ async def test_load_stops_when_too_many_claims_wait() -> None:
     clock = ManualClock()
     rig = Rig(clock)
     async with Load(Client(rig), clock, "ns", "pool", most_waiting=2) as load:
-        running = asyncio.create_task(load.run([[0.0, 1.0, 2.0, 3.0]], patience=10))
+        running = asyncio.create_task(load.run([[0.0, 1.0, 2.0, 3.0]], timeout=10))
         await clock.advance(20)
         outcome = await running
     assert [name for _, name in rig.made] == ["claim-0", "claim-1"]

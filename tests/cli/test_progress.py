@@ -12,7 +12,7 @@ import pytest
 from sandpool.cli import progress as module
 from sandpool.cli import streams
 from sandpool.cli.cp import CopyProgress, local_size
-from sandpool.cli.progress import Progress, said_if_slow, steps
+from sandpool.cli.progress import Progress, line_if_slow, steps
 
 
 class Terminal(io.StringIO):
@@ -56,10 +56,10 @@ def test_steps_for_a_terminal_alone_leave_files_clean(capsys: pytest.CaptureFixt
 
 async def test_only_slow_waiting_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     said: asyncio.Queue[str] = asyncio.Queue()
-    with said_if_slow(said.put_nowait, "fast"):
+    with line_if_slow(said.put_nowait, "fast"):
         await asyncio.sleep(0)
     monkeypatch.setattr(module, "_SLOW", 0.0)
-    with said_if_slow(said.put_nowait, "slow"):
+    with line_if_slow(said.put_nowait, "slow"):
         assert await said.get() == "slow"
     assert said.empty()
 
@@ -67,12 +67,12 @@ async def test_only_slow_waiting_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_lines_that_stay_are_above_the_step_and_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = as_terminal(monkeypatch)
     progress = Progress()
-    progress.say("before")
+    progress.show("before")
     progress.step("importing")
     progress.tick(61.2)
-    progress.say("warning")
+    progress.show("warning")
     progress.clear()
-    progress.say("after")
+    progress.show("after")
     assert terminal.getvalue().split("\r\x1b[K") == [
         "before\n",
         "importing ...",

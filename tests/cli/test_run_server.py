@@ -119,11 +119,11 @@ async def test_client_in_a_terminal_sees_how_long_a_sandbox_takes(
     client.request("--pool", "pool", "true", console=console)
     waiting = b"waiting for a sandbox of pool pool ..."
     if console:
-        assert [await client.receive() for _ in range(3)][2] == (frames.SAY, b"\r\x1b[K" + waiting + b" 0 s")
+        assert [await client.receive() for _ in range(3)][2] == (frames.MESSAGE, b"\r\x1b[K" + waiting + b" 0 s")
     else:
-        assert await client.receive() == (frames.SAY, waiting + b"\n")
+        assert await client.receive() == (frames.MESSAGE, waiting + b"\n")
     client.send(frames.CANCEL)
-    said = [text for kind, text in await client.until(frames.EXIT) if kind == frames.SAY]
+    said = [text for kind, text in await client.until(frames.EXIT) if kind == frames.MESSAGE]
     assert said[-1:] == ([b"\r\x1b[K"] if console else []), "the line is removed from the terminal"
 
 
@@ -173,7 +173,7 @@ async def test_down_during_a_run_releases_its_claim_and_tells_the_client(
     await client.until(frames.OUTPUT)
     await home.aclose()
     said = await client.until(frames.EXIT)
-    assert (frames.SAY, b"Error: the connection to the sandbox ended before the command did\n") in said
+    assert (frames.MESSAGE, b"Error: the connection to the sandbox ended before the command did\n") in said
     assert said[-1] == (frames.EXIT, b"\1")
     assert await claims(service) == []
 
@@ -236,13 +236,13 @@ async def test_other_users_are_refused(service: Service, address: str) -> None: 
 async def test_an_error_is_shown_as_the_command_line_shows_it(client: Client) -> None:
     client.request("--pool", "poll", "true")
     (kind, text), end = await client.until(frames.EXIT)
-    assert (kind, text.splitlines()[-1], end[1]) == (frames.SAY, b"Did you mean pool?", b"\1")
+    assert (kind, text.splitlines()[-1], end[1]) == (frames.MESSAGE, b"Did you mean pool?", b"\1")
 
 
 async def test_a_mistake_that_is_found_late_is_shown_with_the_usage(client: Client) -> None:
     client.request("-p", "a", "--template", "b", "true")
     (kind, text), end = await client.until(frames.EXIT)
-    assert (kind, end[1]) == (frames.SAY, b"\2")
+    assert (kind, end[1]) == (frames.MESSAGE, b"\2")
     assert text.startswith(
         b"Usage: sandpool run [OPTIONS] COMMAND...\nTry 'sandpool run --help' for help.\n\nError: use --pool"
     )

@@ -141,7 +141,7 @@ class TestGivingWay:
         self,
     ) -> None:
         clock = ManualClock()
-        gate, passed, claims = BackgroundGate(clock, patience=1.0), list[str](), WorkQueue[str]()
+        gate, passed, claims = BackgroundGate(clock, max_delay=1.0), list[str](), WorkQueue[str]()
         gate.yield_to(claims)
         for name in "xyz":
             claims.add(name)
@@ -160,7 +160,7 @@ class TestGivingWay:
     async def test_continuous_load_delays_each_waiter_by_its_patience_at_most(self) -> None:
         """The delay does not accumulate over several steps."""
         clock = ManualClock()
-        gate, passed, claims = BackgroundGate(clock, patience=1.0), list[str](), WorkQueue[str]()
+        gate, passed, claims = BackgroundGate(clock, max_delay=1.0), list[str](), WorkQueue[str]()
         gate.yield_to(claims)
         claims.add("first")
         waiting = asyncio.create_task(pass_through(gate, passed, "a"))
@@ -187,7 +187,7 @@ class TestGivingWay:
         await waiting
 
     async def test_waiter_past_its_patience_is_admitted_without_activity(self) -> None:
-        gate, claims = BackgroundGate(SystemClock(), patience=0.05), WorkQueue[str]()
+        gate, claims = BackgroundGate(SystemClock(), max_delay=0.05), WorkQueue[str]()
         gate.yield_to(claims)
         claims.add("is not answered")
         await claims.get()

@@ -130,7 +130,7 @@ async def test_pool_tells_the_reason_of_its_members_in_its_condition_and_in_why(
         await world.patch(POD, pod["metadata"]["name"], {"status": status}, "status")
 
     async def told() -> bool:
-        conditions = await world.told(SANDBOX_WARM_POOL, "python")
+        conditions = await world.conditions(SANDBOX_WARM_POOL, "python")
         return cause in conditions.get("Progressing", ("", "", ""))[2]
 
     await world.until(told)

@@ -146,7 +146,7 @@ class MovingWorld:
     def mover(self, transport: Transport | None = None) -> StorageMover:
         client = self.client if transport is None else Client(transport)
         return StorageMover(
-            client, SystemClock(), self.told.append, self.custom, self.aggregated, patience=60.0, grace=0.0
+            client, SystemClock(), self.told.append, self.custom, self.aggregated, timeout=60.0, grace=0.0
         )
 
     # What users do and see

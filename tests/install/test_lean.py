@@ -46,7 +46,7 @@ async def test_pod_error_is_in_the_condition_of_the_sandbox(world: World, templa
     await world.sandbox(podTemplate=template)
 
     async def refused() -> str:
-        status, reason, message = (await world.told()).get(READY, ("", "", ""))
+        status, reason, message = (await world.conditions()).get(READY, ("", "", ""))
         return message if (status, reason) == ("False", "ReconcilerError") else ""
 
     assert said in await world.until(refused)
@@ -58,7 +58,7 @@ async def test_pod_error_is_in_the_condition_of_the_claim(world: World) -> None:
     await world.claim("mine", env=[])
 
     async def refused() -> str:
-        status, reason, message = (await world.told(SANDBOX_CLAIM, "mine")).get(READY, ("", "", ""))
+        status, reason, message = (await world.conditions(SANDBOX_CLAIM, "mine")).get(READY, ("", "", ""))
         return message if (status, reason) == ("False", "ReconcilerError") else ""
 
     assert 'unknown field "spec.containers[0].imgae"' in await world.until(refused)
@@ -68,6 +68,6 @@ async def test_valid_pod_runs(world: World) -> None:
     await world.sandbox(podTemplate=pod(ports=[{"containerPort": 80}]), service=True)
 
     async def ready() -> bool:
-        return (await world.told(SANDBOX)).get(READY, ("",))[0] == "True"
+        return (await world.conditions(SANDBOX)).get(READY, ("",))[0] == "True"
 
     await world.until(ready)

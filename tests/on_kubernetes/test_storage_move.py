@@ -149,7 +149,7 @@ async def test_live_pods_survive_moves_that_are_killed_at_many_steps(
             for at in count(4, 9):
                 dying = Dying(client.transport, at, sent=at % 2 == 0)
                 mover = StorageMover(
-                    Client(dying), SystemClock(), workloads.told.append, custom, aggregated, patience=60.0, grace=0.5
+                    Client(dying), SystemClock(), workloads.told.append, custom, aggregated, timeout=60.0, grace=0.5
                 )
                 try:
                     await mover.move(to)

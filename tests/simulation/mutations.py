@@ -208,7 +208,7 @@ def refill_yields_without_bound(patch: Patch) -> None:
     original = BackgroundGate.__init__
 
     def unbounded(self: BackgroundGate, clock: Any, **options: Any) -> None:
-        original(self, clock, patience=1e9)
+        original(self, clock, max_delay=1e9)
 
     patch.setattr(BackgroundGate, "__init__", unbounded)
 

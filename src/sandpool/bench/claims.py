@@ -16,7 +16,7 @@ from sandpool.bench.accounting import RequestCounts, is_about
 from sandpool.bench.calls import ServerCall, calls_about
 from sandpool.bench.environments import Place
 from sandpool.bench.figures import percentile, ranked
-from sandpool.bench.load import Claim, Load, Outcome, Tell
+from sandpool.bench.load import Claim, Load, Outcome, Show
 from sandpool.bench.members import Members, mark_of
 from sandpool.bench.namespace_setup import POOL, Ground
 from sandpool.bench.scenarios import Scenario
@@ -124,7 +124,7 @@ async def measure(
     scenario: Scenario,
     clock: Clock,
     rng: Random,
-    tell: Tell,
+    show: Show,
     *,
     namespace: str = "",
     image: str = "",
@@ -132,9 +132,9 @@ async def measure(
     """Fill a pool in a new namespace, apply the load and wait until all activity has ended.
 
     Sandboxes run ``image``; without one they have the usual size and suit simulated nodes."""
-    ground = Ground(place.client, clock, namespace or f"bench-{scenario.name}", image, tell, remove=place.shared)
+    ground = Ground(place.client, clock, namespace or f"bench-{scenario.name}", image, show, remove=place.shared)
     async with ground, Members(place.client, clock, ground.namespace, POOL) as members:
-        return await _Run(place, scenario, clock, rng, tell, ground, members).report()
+        return await _Run(place, scenario, clock, rng, show, ground, members).report()
 
 
 @dataclass(slots=True)
@@ -143,7 +143,7 @@ class _Run:
     scenario: Scenario
     clock: Clock
     rng: Random
-    tell: Tell
+    show: Show
     ground: Ground
     members: Members
     changed: float | None = None  # when the API had taken the new template
@@ -162,7 +162,7 @@ class _Run:
             filled = await self._fill()
             outcome = Outcome([Claim(name, begin, begin, ready=at) for name, at in self.members.first_ready.items()])
         waited = (await self.place.usage()).since(before)
-        self.tell("waiting until the pool is full again")
+        self.show("waiting until the pool is full again")
         await self._full(NEW if scenario.rollout_after is not None else "")
         full = clock.monotonic()
         last = max((claim.ready for claim in outcome.claims if claim.ready is not None), default=begin)
@@ -192,7 +192,7 @@ class _Run:
 
     async def _fill(self) -> float:
         """Create the pool and return the seconds until it was full."""
-        self.tell(f"filling a pool of {self.scenario.pool}")
+        self.show(f"filling a pool of {self.scenario.pool}")
         begin = self.clock.monotonic()
         await self.ground.make_pool(self.scenario.pool, replace_at_once=self.scenario.rollout_after is not None)
         async with _meanwhile(self._check_image()) as checking:
@@ -208,7 +208,7 @@ class _Run:
         """Return why no sandbox of a cluster can start with this image, as soon as the nodes say so.
 
         A node that cannot reach a registry says so late or never, so silence is told too."""
-        begin, is_told = self.clock.monotonic(), False
+        begin, is_shown = self.clock.monotonic(), False
         while self.place.shared and (waited := self.clock.monotonic() - begin) < _IMAGE_CHECK_SECONDS:
             if self.members.ready:
                 return ""
@@ -216,9 +216,9 @@ class _Run:
             for waiting in (pod.waiting for pod in pods):
                 if any(reason in waiting for reason in _UNUSABLE_IMAGE):
                     return f"the sandboxes cannot start ({waiting}): name an image that the nodes can pull with --image"
-            if waited >= _SILENT_SECONDS and not is_told:
-                is_told = True
-                self.tell(
+            if waited >= _SILENT_SECONDS and not is_shown:
+                is_shown = True
+                self.show(
                     f"no sandbox is ready after {waited:.0f} s ({_state_of(pods)}); if the nodes cannot pull "
                     f"{self.ground.image}, name another image with --image"
                 )
@@ -233,31 +233,31 @@ class _Run:
         await self.members.full(self.scenario.pool, _TIMEOUT, marked=mark)
 
     async def _load(self) -> Outcome:
-        self.tell("making claims")
+        self.show("making claims")
         most_waiting = self.scenario.load.most_waiting
         client, namespace = self.place.client, self.ground.namespace
         async with _meanwhile(self._change()) as changing:
             lifetime = self.scenario.lifetime
             async with Load(
-                client, self.clock, namespace, POOL, most_waiting=most_waiting, lifetime=lifetime, tell=self.tell
+                client, self.clock, namespace, POOL, most_waiting=most_waiting, lifetime=lifetime, show=self.show
             ) as load:
                 between = self._full if self.scenario.refill else None
-                waves, patience = self.scenario.load.waves(self.rng), self.scenario.patience
-                outcome = await load.run(waves, patience=patience, between=between)
+                waves, timeout = self.scenario.load.waves(self.rng), self.scenario.timeout
+                outcome = await load.run(waves, timeout=timeout, between=between)
             await changing
         return outcome
 
     async def _change(self) -> None:
         if self.scenario.rollout_after is not None:
             await self.clock.sleep(self.scenario.rollout_after)
-            self.tell("changing the template")
+            self.show("changing the template")
             await self.ground.change_template(NEW)
             self.changed = self.clock.monotonic()
             await self._full(NEW)
             self.finished = self.clock.monotonic()
 
     async def _depart(self, outcome: Outcome) -> Departure:
-        self.tell("deleting the claims")
+        self.show("deleting the claims")
         since, before, begin = len(self._asked()), await self.place.usage(), self.clock.monotonic()
         await self.ground.delete_claims([claim.name for claim in outcome.claims])
         seconds = self.clock.monotonic() - begin

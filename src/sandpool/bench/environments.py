@@ -122,14 +122,14 @@ async def over_http(directory: Path) -> AsyncIterator[Place]:
 
         async def usage() -> Usage:
             async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
-                told = usage_in(await answer.text(), "sandpool up")
+                used = usage_in(await answer.text(), "sandpool up")
             up, me = process.process.pid, os.getpid()
             return Usage(
-                told.reconciles,
+                used.reconciles,
                 {"sandpool up": cpu_seconds(up), "the load": time.process_time()},
                 {"sandpool up": starved_seconds(up), "the load": starved_seconds(me)},
                 {"sandpool up": resident_bytes(up), "the load": resident_bytes(me)},
-                told.startups,
+                used.startups,
             )
 
         try:

@@ -23,11 +23,11 @@ from sandpool.kube.errors import ApiError
 from sandpool.kube.transport import WatchEvent
 
 #: Seconds between progress messages.
-TELLING: Final = 1.0
+SHOW_SECONDS: Final = 1.0
 _BAR: Final = 20  # characters
 
 # A function that reports one line of progress.
-Tell = Callable[[str], object]
+Show = Callable[[str], object]
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class Load:
         *,
         most_waiting: float = float("inf"),
         lifetime: float | None = None,
-        tell: Tell = lambda text: None,
+        show: Show = lambda text: None,
     ) -> None:
         self.client = client
         self.clock = clock
@@ -96,7 +96,7 @@ class Load:
         self.pool = pool
         self.most_waiting = most_waiting
         self.lifetime = lifetime
-        self.tell = tell
+        self.show = show
         self.outcome = Outcome()
         self._waiting: dict[str, Claim] = {}  # by name, claims that are not known to be ready
         self._settled = asyncio.Event()  # set while no claim waits
@@ -116,9 +116,9 @@ class Load:
         await asyncio.gather(*ending, return_exceptions=True)
 
     async def run(
-        self, waves: list[Wave], *, patience: float = 60.0, between: Callable[[], Awaitable[None]] | None = None
+        self, waves: list[Wave], *, timeout: float = 60.0, between: Callable[[], Awaitable[None]] | None = None
     ) -> Outcome:
-        """Create all claims. A claim that is not ready ``patience`` seconds after its wave stays without a time.
+        """Create all claims. A claim that is not ready ``timeout`` seconds after its wave stays without a time.
 
         ``between`` is awaited between waves."""
         for number, wave in enumerate(waves, 1):
@@ -129,7 +129,7 @@ class Load:
             telling = asyncio.create_task(self._report(title, before, len(wave)), name="progress")
             try:
                 await self._make(wave)
-                await self._until_settled(patience)
+                await self._until_settled(timeout)
             finally:
                 telling.cancel()
                 await asyncio.gather(telling, return_exceptions=True)
@@ -162,14 +162,14 @@ class Load:
             self.outcome.failed.append(f"{claim.name}: {error}")
             del self._waiting[claim.name]
 
-    async def _until_settled(self, patience: float) -> None:
-        """Wait until every claim is ready, or until the patience ends."""
+    async def _until_settled(self, timeout: float) -> None:
+        """Wait until every claim is ready, or until the timeout ends."""
         if not self._waiting:
             return
         self._settled.clear()
         assert self._watching is not None
         settled = asyncio.create_task(self._settled.wait())
-        late = asyncio.create_task(self.clock.sleep(patience))
+        late = asyncio.create_task(self.clock.sleep(timeout))
         await asyncio.wait([settled, late, self._watching], return_when=asyncio.FIRST_COMPLETED)
         for task in (settled, late):
             task.cancel()
@@ -215,10 +215,10 @@ class Load:
 
     async def _report(self, title: str, before: int, total: int) -> None:
         while True:
-            await self.clock.sleep(TELLING)
+            await self.clock.sleep(SHOW_SECONDS)
             made = len(self.outcome.claims) - before
             served = made - len(self._waiting)
-            self.tell(
+            self.show(
                 f"{title}{_bar(served / total)} {made:,} of {total:,} claims made, {len(self._waiting):,} waiting"
             )
 

@@ -49,7 +49,7 @@ class Members:
         self._watching.cancel()
         await asyncio.gather(self._watching, return_exceptions=True)
 
-    async def full(self, replicas: int, patience: float, *, marked: str = "") -> None:
+    async def full(self, replicas: int, timeout: float, *, marked: str = "") -> None:
         """Wait until ``count`` members are ready and all come from the template with this mark.
 
         Raises the failure of the watch, or ``TimeoutError``."""
@@ -66,7 +66,7 @@ class Members:
                     await self._watching
 
         try:
-            await within(self.clock, patience, changes())
+            await within(self.clock, timeout, changes())
         except TimeoutError:
             raise TimeoutError(f"{len(self.ready)} of {replicas} sandboxes of the pool were ready in time") from None
 

@@ -11,7 +11,7 @@ from sandpool.api.kinds import NAMESPACE, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLA
 from sandpool.api.labels import CLAIM_UID, LAUNCH_TYPE, LAUNCH_WARM
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.warmpool import RECREATE
-from sandpool.bench.load import Tell
+from sandpool.bench.load import Show
 from sandpool.bench.members import MARK
 from sandpool.bench.subjects import sandbox
 from sandpool.engine.clock import Clock
@@ -31,13 +31,13 @@ class Ground:
     """A new namespace, used as ``async with``. With ``remove``, it is deleted however the body ends."""
 
     def __init__(
-        self, client: Client, clock: Clock, namespace: str, image: str, tell: Tell, *, remove: bool = False
+        self, client: Client, clock: Clock, namespace: str, image: str, show: Show, *, remove: bool = False
     ) -> None:
         self.client = client
         self.clock = clock
         self.namespace = namespace
         self.image = image
-        self.tell = tell
+        self.show = show
         self.remove = remove
 
     async def __aenter__(self) -> Ground:
@@ -46,11 +46,11 @@ class Ground:
 
     async def __aexit__(self, *error: object) -> None:
         if self.remove:
-            self.tell(f"removing namespace {self.namespace}")
+            self.show(f"removing namespace {self.namespace}")
             try:
                 await self._removed()
             except asyncio.CancelledError:
-                self.tell(f"interrupted; see what is left with: kubectl get namespace {self.namespace}")
+                self.show(f"interrupted; see what is left with: kubectl get namespace {self.namespace}")
                 raise
 
     async def make_pool(self, replicas: int, *, replace_at_once: bool = False) -> None:

@@ -30,17 +30,17 @@ def tables(reports: Sequence[Report]) -> str:
 
 def notes(reports: Sequence[Report]) -> list[str]:
     """Return the remarks about the reports, each once."""
-    said = [f"{report.scenario.name}, {report.place}: {rolled_out(report)}" for report in reports if report.rollout]
-    said += [
+    lines = [f"{report.scenario.name}, {report.place}: {rolled_out(report)}" for report in reports if report.rollout]
+    lines += [
         f"{report.scenario.name}, {report.place}: {text}" for report in reports for text in report.outcome.failed[:3]
     ]
-    said += [
+    lines += [
         f"{report.scenario.name}, {report.place}: {what} by {who} was answered {code}, {count:,} times"
         for report in reports
         for (who, what, code), count in sorted(report.request_counts.refused.items())
     ]
-    said += [text for report in reports for text in report.left_out]
-    return list(dict.fromkeys(said))
+    lines += [text for report in reports for text in report.left_out]
+    return list(dict.fromkeys(lines))
 
 
 def rolled_out(report: Report) -> str:

@@ -47,11 +47,11 @@ class Bursts:
 class Stream:
     """``rate`` claims per second on average (a Poisson process).
 
-    A system that is behind by the claims of ``patience`` seconds does not keep up."""
+    A system that is behind by the claims of ``max_wait`` seconds does not keep up."""
 
     rate: float
     seconds: float
-    patience: float = 2.0
+    max_wait: float = 2.0
 
     def waves(self, rng: Random) -> list[Wave]:
         arrivals: list[float] = []
@@ -72,7 +72,7 @@ class Stream:
 
     @property
     def most_waiting(self) -> float:
-        return self.patience * self.rate
+        return self.max_wait * self.rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Scenario:
     """A load on a pool of ``pool`` replicas.
 
     With ``refill`` a wave also waits until the pool is full again. The template changes ``rollout_after`` seconds after
-    the load begins. A claim that is not ready ``patience`` seconds after the last arrival of its wave counts as not
+    the load begins. A claim that is not ready ``timeout`` seconds after the last arrival of its wave counts as not
     served. With ``depart`` all claims are deleted at the end, and the cost of that is measured too. With a ``lifetime``
     each claim is deleted that many seconds after it was ready, while others come.
     """
@@ -92,7 +92,7 @@ class Scenario:
     targets: tuple[tuple[float, float], ...] = ()
     refill: bool = False
     rollout_after: float | None = None
-    patience: float = 60.0
+    timeout: float = 60.0
     depart: bool = False
     lifetime: float | None = None
 

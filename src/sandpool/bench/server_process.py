@@ -109,14 +109,14 @@ class ServerProcess(Rig):
     @property
     def router(self) -> str:
         """Return the URL of the router, as ``sandpool up`` printed it."""
-        said = (line.split() for line in self.process.tail(1000).splitlines())
-        return next(words[1] for words in said if words[:1] == ["router"])
+        lines = (line.split() for line in self.process.tail(1000).splitlines())
+        return next(words[1] for words in lines if words[:1] == ["router"])
 
     @property
     def dashboard(self) -> str:
         """Return the URL that logs in to the dashboard once, as ``sandpool up`` printed it."""
-        said = (line.split() for line in self.process.tail(1000).splitlines())
-        return next(words[1] for words in said if words[:1] == ["dashboard"])
+        lines = (line.split() for line in self.process.tail(1000).splitlines())
+        return next(words[1] for words in lines if words[:1] == ["dashboard"])
 
     def stop(self) -> None:
         self.process.stop(30.0)  # a node ends its sandboxes first

@@ -222,8 +222,8 @@ def _changed(
     return replace(scenario, load=load, pool=pool, rollout_after=rollout, lifetime=lifetime)
 
 
-def _tell(progress: Progress, scenario: Scenario, where: str) -> Callable[[str], None]:
-    return lambda text: progress.say(f"{scenario.name}, {where}: {text}")
+def _lines_of(progress: Progress, scenario: Scenario, where: str) -> Callable[[str], None]:
+    return lambda text: progress.show(f"{scenario.name}, {where}: {text}")
 
 
 def _run(scenario: Scenario, home: str, seed: int, progress: Progress) -> Report:
@@ -232,7 +232,7 @@ def _run(scenario: Scenario, home: str, seed: int, progress: Progress) -> Report
     async def run(directory: Path) -> Report:
         clock = SystemClock()
         async with place(home, directory, clock, Random(seed)) as found:
-            return await measure(found, scenario, clock, Random(seed), _tell(progress, scenario, home))
+            return await measure(found, scenario, clock, Random(seed), _lines_of(progress, scenario, home))
 
     with tempfile.TemporaryDirectory(prefix="sandpool-bench-") as directory:
         return uvloop.run(run(Path(directory)))
@@ -246,14 +246,14 @@ def _run_there(scenario: Scenario, cluster: _Cluster, seed: int, progress: Progr
     scenario = replace(scenario, targets=())
     reports: list[Report] = []
     namespace = f"sandpool-bench-{Random().randrange(16**8):08x}"
-    clock, tell, name = SystemClock(), _tell(progress, scenario, "cluster"), cluster.context or "cluster"
+    clock, show, name = SystemClock(), _lines_of(progress, scenario, "cluster"), cluster.context or "cluster"
 
     async def work(client: Client) -> None:
         async with on_cluster(client, name=name, audit_log=cluster.audit_log, metrics=cluster.metrics) as found:
             for text in found.left_out:
-                tell(text)
-            tell(f"in namespace {namespace}, which is removed at the end")
-            run = measure(found, scenario, clock, Random(seed), tell, namespace=namespace, image=cluster.image)
+                show(text)
+            show(f"in namespace {namespace}, which is removed at the end")
+            run = measure(found, scenario, clock, Random(seed), show, namespace=namespace, image=cluster.image)
             reports.append(await run)
 
     change(cluster.kubeconfig, cluster.context, _cancelled_by_signals(work))

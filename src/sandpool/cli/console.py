@@ -30,7 +30,7 @@ class Console(Protocol):
         """Whether standard input is a pipe, a file or a socket."""
         ...
 
-    def say(self, line: str) -> None:
+    def show(self, line: str) -> None:
         """Show a message on standard error."""
         ...
 
@@ -49,8 +49,8 @@ class Messages:
     def __init__(self) -> None:
         self._progress: Progress | None = None
 
-    def say(self, line: str) -> None:
-        (self._progress or self.progress()).say(line)
+    def show(self, line: str) -> None:
+        (self._progress or self.progress()).show(line)
 
     @contextmanager
     def waiting(self, text: str, *, in_terminal_only: bool = False) -> Iterator[None]:

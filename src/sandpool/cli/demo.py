@@ -190,10 +190,10 @@ class _Show:
         text = "The SDK of agent-sandbox, unmodified, runs Python code in every sandbox that was claimed."
         _explain(text)
         claims = self._ask("get sandboxclaims -o jsonpath={.items[*].metadata.name}").split()
-        said = program.in_each(claims)
-        click.echo("\n".join(said[:3]))
-        click.echo(f"... and {len(said) - 3} more, from {len(set(said))} different sandboxes\n")
-        if len(set(said)) < len(claims):
+        lines = program.in_each(claims)
+        click.echo("\n".join(lines[:3]))
+        click.echo(f"... and {len(lines) - 3} more, from {len(set(lines))} different sandboxes\n")
+        if len(set(lines)) < len(claims):
             self.failed.append(text)
 
     def _first_results(self, program: Program) -> None:

@@ -45,8 +45,8 @@ def in_each(sdk: Any, claims: list[str]) -> Any:
     def one(claim: str) -> str:
         done = sdk.client.get_sandbox(claim).commands.run(f"python3 -c '{code}'")
         assert done.exit_code == 0, done
-        said: str = done.stdout.strip()
-        return said
+        output: str = done.stdout.strip()
+        return output
 
     with ThreadPoolExecutor(8) as threads:
         return list(threads.map(one, claims))
@@ -85,8 +85,8 @@ class Program:
         self._speak = Speaker(self._process, {"class": "SandboxDirectConnectionConfig", "api_url": router})
 
     def in_each(self, claims: Sequence[str]) -> list[str]:
-        said: list[str] = self._speak(in_each, list(claims))
-        return said
+        output: list[str] = self._speak(in_each, list(claims))
+        return output
 
     def first_results(self, pool: str, count: int, *, at_once: bool) -> list[float]:
         took: list[float] = self._speak(first_results, pool, count, at_once)

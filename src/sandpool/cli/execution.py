@@ -109,11 +109,11 @@ async def execute(
             async with asyncio.timeout(timeout):
                 code = await console.converse(running, stdin=stdin, tty=tty)
         except TimeoutError:
-            console.say(f"killed after {timeout:g} s")
+            console.show(f"killed after {timeout:g} s")
             return TIMED_OUT
     if not stdin and not tty and len(words) == 1 and os.path.basename(words[0]) in _INTERPRETERS:
-        console.say(f"{words[0]} had no input and ended. To type commands into it use: -it {words[0]}")
+        console.show(f"{words[0]} had no input and ended. To type commands into it use: -it {words[0]}")
     if code == KILLED:
         why = f"`sandpool why {sandbox.name}` tells whether the sandbox ran out of memory and lost its files"
-        console.say(f"the command was killed: {why}")
+        console.show(f"the command was killed: {why}")
     return code

@@ -10,7 +10,7 @@ import click
 
 from sandpool.cli.execution import parse_duration
 from sandpool.cli.option_groups import GroupedCommand, option
-from sandpool.cli.progress import Progress, said_if_slow, steps
+from sandpool.cli.progress import Progress, line_if_slow, steps
 from sandpool.cli.sessions import Target, target_options
 
 if TYPE_CHECKING:
@@ -68,10 +68,10 @@ def _change(names: tuple[str, ...], target: Target, *, suspended: bool, wait: fl
         is_changed = before.suspended is not suspended or before.asleep
         sandbox = await change(f"sandbox/{before.name}")
         if wait is not None:
-            with said_if_slow(progress.say, f"waiting until {name} is {done} ..."):
+            with line_if_slow(progress.show, f"waiting until {name} is {done} ..."):
                 await sandboxes.wait(sandbox.name, suspended=suspended, timeout=wait)
-        told = f"{done} {name}" if is_changed else f"{name} is {'suspended' if suspended else 'running'} already"
-        progress.say(told, click.echo)
+        line = f"{done} {name}" if is_changed else f"{name} is {'suspended' if suspended else 'running'} already"
+        progress.show(line, click.echo)
         finished.append(name)
         _show(progress, len(finished), len(names), done)
 

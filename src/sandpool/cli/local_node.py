@@ -28,7 +28,7 @@ async def this_machine(server: ApiServer, directory: Path, choice: Choice) -> As
     await node.start()
     server.pod_access = node.pod_access
     server.waker = Waker(server.client(NODE, name="waker"), monotonic=server.clock.monotonic)
-    running = Running([node.wait], _said_of(node), lambda: len(node.agent.workers), keep=choice.keep)
+    running = Running([node.wait], _description_of(node), lambda: len(node.agent.workers), keep=choice.keep)
     try:
         yield running
     finally:
@@ -50,7 +50,7 @@ def _settings(directory: Path, choice: Choice) -> NodeOptions:
     )
 
 
-def _said_of(node: Node) -> str:
+def _description_of(node: Node) -> str:
     runtimes, name = node.agent.parts.runtimes, node.agent.name
     if not runtimes.available:
         why = "; ".join(f"{runtime}: {reason}" for runtime, reason in sorted(tried(runtimes.unavailable).items()))

@@ -148,7 +148,7 @@ def rollout(name: str, watch: bool | None, timeout: float, restart: bool, target
                 async for state in service.pools.states(name):
                     if (line := _progress(state)) != shown:
                         shown = line
-                        progress.say(line, click.echo)
+                        progress.show(line, click.echo)
                         _rolling(progress, state)
                     if state.rolled_out:
                         return True
@@ -217,7 +217,7 @@ async def _filled(service: Service, name: str, count: int, wait: float | None) -
         with steps() as progress:
 
             def failing(why: str) -> None:
-                progress.say(not_starting(name, why))
+                progress.show(not_starting(name, why))
 
             await service.pools.wait_ready(name, count, wait, partial(_filling, progress, count), failing)
         click.echo(f"{count} {_sandboxes(count)} ready")

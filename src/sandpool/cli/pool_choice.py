@@ -55,7 +55,7 @@ async def choose_pool(
         if fitting:
             return fitting[0].name
         made = await service.pools.create(template, template, 1)
-        console.say(f"made pool {made.name} with 1 warm sandbox; remove it with: sandpool pool rm {made.name}")
+        console.show(f"made pool {made.name} with 1 warm sandbox; remove it with: sandpool pool rm {made.name}")
         await _first_sandbox(service, made.name, wait, console)
         return made.name
     names = [each.name for each in pools]
@@ -86,14 +86,14 @@ async def ensure_default_pool(service: Service) -> None:
 
 async def _make_default_pool(service: Service, wait: float, console: Console) -> str:
     await ensure_default_pool(service)
-    console.say(f"made template and pool {DEFAULT_POOL}; waiting for its first warm sandbox ...")
+    console.show(f"made template and pool {DEFAULT_POOL}; waiting for its first warm sandbox ...")
     await _first_sandbox(service, DEFAULT_POOL, wait, console)
     return DEFAULT_POOL
 
 
 async def _first_sandbox(service: Service, pool: str, wait: float, console: Console) -> None:
     with console.waiting(f"waiting for the first warm sandbox of pool {pool}", in_terminal_only=True):
-        await service.pools.wait_ready(pool, 1, wait, failing=lambda why: console.say(not_starting(pool, why)))
+        await service.pools.wait_ready(pool, 1, wait, failing=lambda why: console.show(not_starting(pool, why)))
 
 
 def not_starting(pool: str, why: str) -> str:

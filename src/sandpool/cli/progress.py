@@ -58,15 +58,15 @@ class Progress:
             self._last = text
             self.step(text)
 
-    def say(self, text: str, show: Callable[[str], object] | None = None) -> None:
-        """Show a line that stays, above the one of the current step; with ``show`` if it is not for standard error."""
+    def show(self, text: str, write: Callable[[str], object] | None = None) -> None:
+        """Show a line that stays, above the one of the current step; with ``write`` if it is not for standard error."""
         with self._lock:
             if self._line:
                 self._write(_CLEAR)
-            if show is None:
+            if write is None:
                 self._write(f"{text}\n")
             else:
-                show(text)
+                write(text)
             if self._line:
                 self._draw()
 
@@ -120,9 +120,9 @@ def _to_standard_error(stream: TextIO) -> Callable[[str], None]:
 
 
 @contextmanager
-def said_if_slow(say: Callable[[str], None], text: str) -> Iterator[None]:
-    """Say ``text`` if the block, which runs in an event loop, takes longer than a second."""
-    waiting = asyncio.get_running_loop().call_later(_SLOW, say, text)
+def line_if_slow(show: Callable[[str], None], text: str) -> Iterator[None]:
+    """Show ``text`` if the block, which runs in an event loop, takes longer than a second."""
+    waiting = asyncio.get_running_loop().call_later(_SLOW, show, text)
     try:
         yield
     finally:
@@ -145,7 +145,7 @@ def shown_if_slow(progress: Progress, text: str) -> Iterator[None]:
     """Show ``text`` and the elapsed time if the block, which runs in an event loop, takes longer than a second; in a
     file or pipe only ``text``, once, and nothing if ``progress`` is for a terminal alone."""
     if not progress.is_terminal:
-        with said_if_slow(progress.step, f"{text} ..."):
+        with line_if_slow(progress.step, f"{text} ..."):
             yield
         return
     loop = asyncio.get_running_loop()

@@ -125,7 +125,7 @@ class RunRequest:
         finally:
             if self.keep:
                 name = claim.name
-                console.say(f"kept claim {name}: sandpool exec {name} -- COMMAND, sandpool release {name}")
+                console.show(f"kept claim {name}: sandpool exec {name} -- COMMAND, sandpool release {name}")
             else:
                 await asyncio.shield(asyncio.ensure_future(_release(service, claim)))
 

@@ -135,7 +135,7 @@ class _Conversation:
     def _take(self, kind: int, payload: bytes) -> None:
         if kind == frames.OUTPUT:
             self._write(streams.STDOUT, payload)
-        elif kind in (frames.ERROR_OUTPUT, frames.SAY):
+        elif kind in (frames.ERROR_OUTPUT, frames.MESSAGE):
             self._write(streams.STDERR, payload)
         elif kind == frames.WANT:
             self._wanted += len(payload)

@@ -15,7 +15,7 @@ CANCEL = 4
 
 # From the home.
 DECLINED = 16  # nothing has happened: take the ordinary way
-SAY = 17  # text for standard error
+MESSAGE = 17  # text for standard error
 STARTED = 18  # the command runs; the payload has INTERACTIVE and TERMINAL
 WANT = 19  # the payload's length is how many more pieces of input may be sent
 OUTPUT = 20

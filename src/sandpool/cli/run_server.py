@@ -161,7 +161,7 @@ class ClientConsole(Messages):
 
     def write_error(self, text: str) -> None:
         """Show text on standard error."""
-        self._writer.write(frames.frame(frames.SAY, text.encode(errors="replace")))
+        self._writer.write(frames.frame(frames.MESSAGE, text.encode(errors="replace")))
 
     async def send(self, kind: int, payload: bytes = b"") -> None:
         """Send a frame. Waits while the client does not read."""

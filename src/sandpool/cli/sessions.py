@@ -47,7 +47,7 @@ class Target(NamedTuple):
         with steps(in_terminal_only=True) as progress:
 
             def show(line: str) -> None:
-                progress.say(line)
+                progress.show(line)
                 progress.step("starting the local home")
 
             home = ensure_running(show)

@@ -68,14 +68,14 @@ def trace() -> None:
 @_options
 def claim(**arguments: Any) -> None:
     """Show the timeline of a claim, its sandbox and its pod."""
-    _tell("claim", objects_of_claim, **arguments)
+    _show_timeline("claim", objects_of_claim, **arguments)
 
 
 @trace.command()
 @_options
 def sandbox(**arguments: Any) -> None:
     """Show the timeline of a sandbox, its pod and its claim."""
-    _tell("sandbox", objects_of_sandbox, **arguments)
+    _show_timeline("sandbox", objects_of_sandbox, **arguments)
 
 
 def _context() -> tuple[str, Home | None]:
@@ -98,7 +98,7 @@ def _log_of(home: Home | None) -> Path:
     return home.audit_log
 
 
-def _tell(
+def _show_timeline(
     kind: str,
     cast_of: Callable[[Lines, str, str], RelatedObjects],
     name: str,

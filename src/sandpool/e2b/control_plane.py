@@ -47,7 +47,7 @@ _UNSERVED: Final[Mapping[str, str]] = {
     "volumeMounts": "volumes belong to the template of a pool",
     "autoPause": "a sandbox cannot be paused at its timeout, it is deleted then",
 }
-_PAUSE_PATIENCE: Final = 45.0
+_PAUSE_TIMEOUT: Final = 45.0
 # Two samples make a rate.
 _SAMPLE_SECONDS: Final = 0.5
 _DISK: Final = 'df -kP . | { read -r _; read -r _ total used _; echo "$total $used"; }'
@@ -202,10 +202,10 @@ class ControlPlane:
                 shutdown_time=timestamp(self.clock.now() + timedelta(seconds=seconds)),
                 own_labels={KEY_LABEL: key.id},
                 own_annotations={REQUEST_ANNOTATION: request.to_annotation()},
-                timeout=self.options.create_patience,
+                timeout=self.options.create_timeout,
             )
         except NameTaken:  # another request with the same idempotency key
-            made = await claims.wait_ready(sandbox_id, self.options.create_patience)
+            made = await claims.wait_ready(sandbox_id, self.options.create_timeout)
             if (made.object["metadata"].get("labels") or {}).get(KEY_LABEL) != key.id:
                 raise Refusal(409, "the idempotency key cannot be used") from None
         return self.claims.record(made.object)
@@ -226,7 +226,7 @@ class ControlPlane:
         sandbox = await (sandboxes.suspend(name) if suspended else sandboxes.resume(name))
         running = self.running.of(claim)
         running.forget()
-        await sandboxes.wait(sandbox.name, suspended=suspended, timeout=_PAUSE_PATIENCE)
+        await sandboxes.wait(sandbox.name, suspended=suspended, timeout=_PAUSE_TIMEOUT)
         running.forget()
 
     async def _sandbox(self, claim: SandboxClaim) -> Sandbox | None:

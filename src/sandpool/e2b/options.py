@@ -21,7 +21,7 @@ class EndpointOptions:
     templates: Mapping[str, str] = field(default_factory=dict)
     max_timeout: int = 24 * 3600
     default_timeout: int = 300
-    create_patience: float = 50.0  # clients wait a minute for an answer
+    create_timeout: float = 50.0  # clients wait a minute for an answer
     max_connections: int = 2048
     max_connections_per_address: int = 1024
     max_processes: int = 128  # of one sandbox, at once

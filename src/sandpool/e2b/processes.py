@@ -253,11 +253,11 @@ class ProcessTable:
             buffer += piece.data
             line, newline, rest = bytes(buffer).partition(b"\n")
             if newline:
-                said = line.strip().decode(errors="replace")
-                if said.isascii() and said.isdecimal():
-                    process.pid = int(said)
+                reply = line.strip().decode(errors="replace")
+                if reply.isascii() and reply.isdecimal():
+                    process.pid = int(reply)
                     return Output(piece.stream, rest) if rest else None
-                raise _not_started(process.spec, said)
+                raise _not_started(process.spec, reply)
             if len(buffer) > _MAX_FIRST_LINE:
                 break
         with suppress(CommandFailed):
@@ -265,10 +265,10 @@ class ProcessTable:
         raise RpcError(Code.INTERNAL, f"the process could not be started: {errors.decode(errors='replace').strip()}")
 
 
-def _not_started(spec: ProcessSpec, said: str) -> RpcError:
-    if said == "!cwd":
+def _not_started(spec: ProcessSpec, reply: str) -> RpcError:
+    if reply == "!cwd":
         return RpcError(Code.INVALID_ARGUMENT, f"cannot change to the directory {spec.directory!r}")
-    if said == "!cmd":
+    if reply == "!cmd":
         return RpcError(Code.INVALID_ARGUMENT, f"there is no program {spec.command!r} in the sandbox")
     return RpcError(Code.INTERNAL, "the process could not be started")
 

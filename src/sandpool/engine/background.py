@@ -6,10 +6,10 @@ one of them is ready at any time: a new claim waits for one step at most, and th
 An idle loop iterates as fast as the steps run, so the gate costs no throughput.
 
 While a queue that the gate yields to is busy, the gate admits nothing. A load may never end, and then the pools would
-run dry. So there are two limits: once a queue has been busy for ``patience`` without a break the gate admits work as if
-it was idle, until there is a break; and no single entry waits for longer than ``patience``. The limit must not apply to
-each step in turn: some background work has few workers, and a worker that waits for a second per step does little in a
-minute.
+run dry. So there are two limits: once a queue has been busy for ``max_delay`` without a break the gate admits work as
+if it was idle, until there is a break; and no single entry waits for longer than ``max_delay``. The limit must not
+apply to each step in turn: some background work has few workers, and a worker that waits for a second per step does
+little in a minute.
 
 The gate checks its queues whenever one of them finishes a key and whenever work is submitted; and by a timer, because a
 queue may be busy with a single claim that waits for an API response.
@@ -31,7 +31,7 @@ from sandpool.engine.workqueue.fair import PriorityLevels
 from sandpool.engine.workqueue.queue import QueueObserver, WorkQueue
 
 #: Seconds. A pool serves the burst it was sized for in less.
-PATIENCE: Final = 1.0
+MAX_DELAY: Final = 1.0
 
 K = TypeVar("K", bound=Hashable)
 
@@ -39,9 +39,9 @@ K = TypeVar("K", bound=Hashable)
 class BackgroundGate:
     """Admits entries in arrival order."""
 
-    def __init__(self, clock: Clock, *, patience: float = PATIENCE) -> None:
+    def __init__(self, clock: Clock, *, max_delay: float = MAX_DELAY) -> None:
         self.clock = clock
-        self.patience = patience
+        self.max_delay = max_delay
         self._urgent: list[WorkQueue[Any]] = []
         # Entries that wait, with the time of their arrival.
         self._waiting: deque[tuple[float, Callable[[], bool]]] = deque()
@@ -57,7 +57,7 @@ class BackgroundGate:
         return len(self._waiting)
 
     def yield_to(self, queue: WorkQueue[Any]) -> None:
-        """Admit nothing while ``queue`` is busy, within the limits of ``patience``."""
+        """Admit nothing while ``queue`` is busy, within the limits of ``max_delay``."""
         self._urgent.append(queue)
         queue.when_done(self._review)
 
@@ -99,7 +99,7 @@ class BackgroundGate:
         now = self.clock.monotonic()
         if self._busy_since is None:
             self._busy_since = now
-        return now - self._busy_since < self.patience
+        return now - self._busy_since < self.max_delay
 
     def _review(self) -> None:
         if self._waiting and not self._taken:
@@ -117,9 +117,9 @@ class BackgroundGate:
         blocked = self._is_blocked()
         while self._waiting:
             since, enter = self._waiting[0]
-            if blocked and self.clock.monotonic() - since < self.patience:
+            if blocked and self.clock.monotonic() - since < self.max_delay:
                 if self._alarm is None:
-                    self._alarm = asyncio.get_running_loop().call_later(self.patience, self._check_again)
+                    self._alarm = asyncio.get_running_loop().call_later(self.max_delay, self._check_again)
                 return
             self._waiting.popleft()
             if enter():

@@ -125,8 +125,8 @@ def _of_pool(observed: Observed, pool: WarmPoolView | None) -> Blocker:
         }.get(progress["reason"], "")
         return Blocker(f'pool "{pool.name}" makes no progress: {progress["message"]}', advice)
     if not pool.status.ready_replicas:
-        told = "" if progress is None else f": {progress['message']}"
-        return Blocker(f'pool "{pool.name}" has no ready sandbox and is being refilled{told}{_line(observed)}')
+        cause = "" if progress is None else f": {progress['message']}"
+        return Blocker(f'pool "{pool.name}" has no ready sandbox and is being refilled{cause}{_line(observed)}')
     return Blocker(f'it is waiting for a sandbox of pool "{pool.name}"{_line(observed)}')
 
 
@@ -176,13 +176,13 @@ def _of_sandbox(observed: Observed, sandbox: SandboxView) -> Blocker:
     return pod_blocker(observed, sandbox, message)
 
 
-def _ended(observed: Observed, told: str) -> Blocker:
+def _ended(observed: Observed, cause: str) -> Blocker:
     """A pod that ended. The sandbox's message is generic; the pod or an event has the cause."""
     refused = observed.warning(_UNSUPPORTED)
     why = observed.failure or (refused and f"{refused.reason}: {refused.note}")
     if not why:
-        return Blocker(told, "create a new claim; the logs may show why it ended")
-    return Blocker(f"{told}: {why}", "fix the cause, most likely in the template, and create a new claim")
+        return Blocker(cause, "create a new claim; the logs may show why it ended")
+    return Blocker(f"{cause}: {why}", "fix the cause, most likely in the template, and create a new claim")
 
 
 def pod_blocker(observed: Observed, sandbox: SandboxView, message: str) -> Blocker:
@@ -192,14 +192,14 @@ def pod_blocker(observed: Observed, sandbox: SandboxView, message: str) -> Block
         why = scheduled["message"] or _note(observed.warning(_UNSCHEDULED)) or scheduled["reason"]
         return Blocker(f"its pod cannot be scheduled: {why}", "add nodes, or request less in the template")
     for container in observed.containers:
-        told = f"{container.reason}: {container.message}" if container.message else container.reason
+        cause = f"{container.reason}: {container.message}" if container.message else container.reason
         if container.reason in _PULLING:
-            return _image(told)
+            return _image(cause)
         if container.reason == CRASHING or container.restarts:
-            return _crash(f'container "{container.name}" {_ends(container.restarts)}: {told}')
+            return _crash(f'container "{container.name}" {_ends(container.restarts)}: {cause}')
         if container.reason not in ("", "ContainerCreating", "PodInitializing"):
             return Blocker(
-                f'container "{container.name}" does not start: {told}', "fix the cause that the message names"
+                f'container "{container.name}" does not start: {cause}', "fix the cause that the message names"
             )
     return _by_events(observed, sandbox, message)
 
@@ -229,12 +229,12 @@ def _by_events(observed: Observed, sandbox: SandboxView, message: str) -> Blocke
     return Blocker(f"its pod is starting: {message}")
 
 
-def _image(told: str) -> Blocker:
-    return Blocker(f"an image cannot be pulled: {told}", "check that the template's image exists and may be pulled")
+def _image(cause: str) -> Blocker:
+    return Blocker(f"an image cannot be pulled: {cause}", "check that the template's image exists and may be pulled")
 
 
-def _crash(told: str) -> Blocker:
-    return Blocker(f"its pod keeps crashing: {told}", "find the cause in its logs, and fix the template")
+def _crash(cause: str) -> Blocker:
+    return Blocker(f"its pod keeps crashing: {cause}", "find the cause in its logs, and fix the template")
 
 
 def _is_quota(message: str) -> bool:
@@ -242,8 +242,8 @@ def _is_quota(message: str) -> bool:
     return "exceeded quota" in message
 
 
-def _quota(told: str) -> Blocker:
-    return Blocker(f"a quota of the namespace is exceeded: {told}", "delete unused objects, or raise the quota")
+def _quota(cause: str) -> Blocker:
+    return Blocker(f"a quota of the namespace is exceeded: {cause}", "delete unused objects, or raise the quota")
 
 
 def _note(event: EventView | None) -> str:

@@ -139,7 +139,7 @@ def _bound(observed: Observed) -> Iterator[Link]:
     launch = _launch(observed, sandbox) if sandbox is not None else ""
     yield Link(None, f'assigned sandbox "{name}"' + (f", {launch}" if launch else ""))
     if sandbox is not None and sandbox.owner is not None and sandbox.owner.uid == claim.uid:
-        assigned = observed.told(*_ASSIGNED)
+        assigned = observed.claim_event(*_ASSIGNED)
         yield Link(None if assigned is None else assigned.at, "bound: the sandbox is owned by the claim")
 
 

@@ -77,8 +77,8 @@ async def explain_pod(client: Client, namespace: str, name: str) -> Explanation:
     elif failure := failure_of(pod):
         why, advice = f"has failed: {failure}", "fix the cause, most likely in the template"
     elif idle:
-        told = "; ".join(f'container "{each.name}": {each.reason} {each.message}'.strip() for each in idle)
-        why, advice = f"is not ready: {told}", f"look at its log: sandpool logs {name}"
+        reasons = "; ".join(f'container "{each.name}": {each.reason} {each.message}'.strip() for each in idle)
+        why, advice = f"is not ready: {reasons}", f"look at its log: sandpool logs {name}"
     elif scheduled is not None and scheduled["status"] == FALSE:
         why, advice = f"has no node: {scheduled.get('message') or scheduled.get('reason')}", "add nodes or request less"
     else:
@@ -190,8 +190,8 @@ def _sandbox_blocker(sandbox: SandboxView, observed: Observed, *, has_pod: bool)
     if ready["reason"] in (api.RECONCILER_ERROR, api.MULTIPLE_PODS):
         return Blocker(ready["message"], "fix the cause that the message names")
     if ready["reason"] in (api.POD_SUCCEEDED[0], api.POD_FAILED[0]):
-        told = f"its pod has ended: {observed.failure or ready['message']}"
-        return Blocker(told, "claim a new one; the log may show why it ended")
+        cause = f"its pod has ended: {observed.failure or ready['message']}"
+        return Blocker(cause, "claim a new one; the log may show why it ended")
     return pod_blocker(observed, sandbox, ready["message"])
 
 

@@ -38,7 +38,7 @@ async def observe_claim(client: Client, namespace: str, name: str, now: datetime
     others: list[Object] = []
     if sandbox is None and not claim.sandbox_name:
         others = await reader.find(SANDBOX_CLAIM)
-    told = [EventView.from_object(event) for event in events]
+    views = [EventView.from_object(event) for event in events]
     return Observed(
         now,
         claim,
@@ -47,7 +47,7 @@ async def observe_claim(client: Client, namespace: str, name: str, now: datetime
         sandbox,
         () if pod is None else idle_containers(pod),
         "" if pod is None else failure_of(pod),
-        tuple(sorted(told, key=lambda event: event.at or now)),
+        tuple(sorted(views, key=lambda event: event.at or now)),
         sum(waits_before(ClaimView.from_object(other), claim) for other in others),
         frozenset(reader.unseen),
         binds_late=template is not None and opted_in(template),

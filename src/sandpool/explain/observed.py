@@ -93,7 +93,7 @@ class Observed:
     binds_late: bool = False  # the template lets warm sandboxes take variables
     policy_advice: str = ""  # the change of the template that allows what the claim adds
 
-    def told(self, *reasons: str) -> EventView | None:
+    def claim_event(self, *reasons: str) -> EventView | None:
         """The last event about the claim with one of the reasons, matched by UID: names are reused."""
         return _last(event for event in self.events if event.uid == self.claim.uid and event.reason in reasons)
 

@@ -49,8 +49,8 @@ def outcome(entry: Reconcile) -> str:
 
 
 def _refusal(call: Call) -> str:
-    said = _REFUSALS.get(call.request.code, f"failed with {call.request.code}")
-    return f"{said}: {call.problem}" if call.problem and call.request.code != 404 else said
+    outcome = _REFUSALS.get(call.request.code, f"failed with {call.request.code}")
+    return f"{outcome}: {call.problem}" if call.problem and call.request.code != 404 else outcome
 
 
 def _creation(call: Call) -> str:

@@ -104,8 +104,8 @@ def _failure(process: subprocess.Popen[bytes], within: float, log: Path, logged:
         why = f"ended with status {status}"
     with log.open("rb") as file:
         file.seek(logged)
-        said = file.read().decode(errors="replace").splitlines()
-    return StartFailed("\n".join([f"the local home {why}; the end of {log}:", *said[-_LINES:]]))
+        lines = file.read().decode(errors="replace").splitlines()
+    return StartFailed("\n".join([f"the local home {why}; the end of {log}:", *lines[-_LINES:]]))
 
 
 @contextmanager

@@ -117,15 +117,15 @@ class StorageMover:
         custom: Iterable[Object],
         aggregated: Iterable[Object],
         *,
-        patience: float = _TIMEOUT,
+        timeout: float = _TIMEOUT,
         grace: float = _GRACE,
     ) -> None:
-        self.client = Client(_Patient(client.transport, clock, patience), field_manager=client.field_manager)
+        self.client = Client(_RetryingTransport(client.transport, clock, timeout), field_manager=client.field_manager)
         self.clock = clock
         self.report = report
         self.custom = list(custom)
         self.aggregated = list(aggregated)
-        self.patience = patience
+        self.timeout = timeout
         self.grace = grace
         self.installer = Installer(self.client, clock, report, force=True)
         self._asking = client  # for questions to which 503 is an answer
@@ -254,7 +254,7 @@ class StorageMover:
         They would tell the collector that objects are deleted, and it takes an owner for absent then, without asking.
         kube-apiserver ends all watches of a kind when its definition changes. A watch of our own shows that it did."""
         started = (await self.client.list(moving(type), limit=1))["metadata"]["resourceVersion"]
-        deadline = self.clock.monotonic() + self.patience
+        deadline = self.clock.monotonic() + self.timeout
         watching = asyncio.create_task(self._watched(type, started))
         try:
             while True:
@@ -265,7 +265,7 @@ class StorageMover:
                     return
                 if self.clock.monotonic() > deadline:
                     raise InstallError(
-                        f"watches of {type.plural} do not end within {self.patience:g} s\n"
+                        f"watches of {type.plural} do not end within {self.timeout:g} s\n"
                         "Sandboxes run on. Run this command again to continue the move"
                     )
         finally:
@@ -506,14 +506,14 @@ class StorageMover:
 
     async def _until(self, met: Step, otherwise: str) -> None:
         """Wait until a condition is met. An API that is not there yet does not meet it."""
-        deadline = self.clock.monotonic() + self.patience
+        deadline = self.clock.monotonic() + self.timeout
         while True:
             with suppress(NotFound, ServiceUnavailable):
                 if await met():
                     return
             if self.clock.monotonic() > deadline:
                 raise InstallError(
-                    f"{otherwise} within {self.patience:g} s: kubectl -n {names.NAMESPACE} get pods\n"
+                    f"{otherwise} within {self.timeout:g} s: kubectl -n {names.NAMESPACE} get pods\n"
                     "Sandboxes run on. Run this command again to continue the move"
                 )
             await self.clock.sleep(_PAUSE)
@@ -580,7 +580,7 @@ class StorageMover:
                 self.report(f"{title(each)} deleted")
 
 
-class _Patient:
+class _RetryingTransport:
     """A transport that sends requests again while the API answers 503, which it does before it does anything else."""
 
     def __init__(self, transport: Transport, clock: Clock, seconds: float) -> None:

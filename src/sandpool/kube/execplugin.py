@@ -108,8 +108,8 @@ class ExecPlugin:
                 process.kill()
                 await process.wait()
         if process.returncode:
-            said = complaint.decode(errors="replace").strip()
-            raise CredentialsError(f"the exec plugin {plugin.command} exited with {process.returncode}: {said}")
+            reason = complaint.decode(errors="replace").strip()
+            raise CredentialsError(f"the exec plugin {plugin.command} exited with {process.returncode}: {reason}")
         return output
 
     def _info(self) -> str:

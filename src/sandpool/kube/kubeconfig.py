@@ -300,14 +300,14 @@ def _with_certificate(certificate: str, key: str) -> dict[str, Any]:
 def _for_plugin(cluster: Mapping[str, Any]) -> dict[str, Any]:
     """The cluster section of KUBERNETES_EXEC_INFO."""
     names = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url")
-    told = {name: cluster[name] for name in names if name in cluster}
-    if "certificate-authority" in cluster and "certificate-authority-data" not in told:
+    fields = {name: cluster[name] for name in names if name in cluster}
+    if "certificate-authority" in cluster and "certificate-authority-data" not in fields:
         content = Path(cluster["certificate-authority"]).read_bytes()
-        told["certificate-authority-data"] = base64.b64encode(content).decode()
+        fields["certificate-authority-data"] = base64.b64encode(content).decode()
     for extension in cluster.get("extensions") or ():
         if extension.get("name") == "client.authentication.k8s.io/exec":
-            told["config"] = extension.get("extension")
-    return told
+            fields["config"] = extension.get("extension")
+    return fields
 
 
 def _proxy(configured: str, server: str, environ: Mapping[str, str]) -> str | None:

@@ -23,7 +23,7 @@ from sandpool.sdk.pool import AsyncPool, AsyncTemplate
 from sandpool.sdk.process import AsyncProcess
 from sandpool.sdk.results import MAX_OUTPUT, Output, Result
 from sandpool.sdk.sandbox import AsyncSandbox
-from sandpool.service.claims import PATIENCE
+from sandpool.service.claims import READY_TIMEOUT
 from sandpool.service.commands import SHELL
 
 A = TypeVar("A")
@@ -475,7 +475,7 @@ class Client(_Blocking[AsyncClient]):
         labels: Mapping[str, str] | None = None,
         pod_labels: Mapping[str, str] | None = None,
         pod_annotations: Mapping[str, str] | None = None,
-        timeout: float = PATIENCE,
+        timeout: float = READY_TIMEOUT,
     ) -> Sandbox:
         """Claim a sandbox; use it as a context manager, or call ``release``. See ``AsyncClient.sandbox``."""
 

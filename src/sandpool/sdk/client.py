@@ -21,7 +21,7 @@ from sandpool.sdk.claim_watch import ClaimWatch
 from sandpool.sdk.errors import PoolExhausted, Refused, SandboxLost, service_errors
 from sandpool.sdk.lease import KEPT, Leases, is_kept
 from sandpool.sdk.sandbox import AsyncSandbox, Use
-from sandpool.service.claims import PATIENCE, Claim, Claims, random_name
+from sandpool.service.claims import READY_TIMEOUT, Claim, Claims, random_name
 from sandpool.service.errors import ClaimGone, NameTaken, NotReadyInTime
 from sandpool.service.service import Service
 
@@ -102,7 +102,7 @@ class AsyncClient:
         labels: Mapping[str, str] | None = None,
         pod_labels: Mapping[str, str] | None = None,
         pod_annotations: Mapping[str, str] | None = None,
-        timeout: float = PATIENCE,
+        timeout: float = READY_TIMEOUT,
     ) -> SandboxRequest:
         """Claim a sandbox: ``async with client.sandbox() as sb`` or ``sb = await client.sandbox()``.
 

@@ -290,10 +290,10 @@ def _well_formed() -> Iterator[None]:
 
 async def _messages(running: RunningCommand) -> AsyncIterator[dict[str, Any]]:
     """Yield what the driver sends. Raises ``CodeSessionEnded`` at the end of its process."""
-    buffer, said = bytearray(), bytearray()
+    buffer, errors = bytearray(), bytearray()
     async for piece in running.output():
         if piece.stream == STDERR:
-            said += piece.data[: 2000 - len(said)]
+            errors += piece.data[: 2000 - len(errors)]
             continue
         buffer += piece.data
         if len(buffer) > _MAX_ANSWER:
@@ -306,7 +306,7 @@ async def _messages(running: RunningCommand) -> AsyncIterator[dict[str, Any]]:
                 message = _typed(orjson.loads(line), dict)
             yield message
     code = await running.wait()
-    reason = said.decode(errors="replace").strip()
+    reason = errors.decode(errors="replace").strip()
     if code in (126, 127):
         raise CodeSessionEnded("the sandbox has no python3", "Use a template whose image has Python.")
     raise CodeSessionEnded(f"the Python session ended with exit code {code}" + (f":\n{reason}" if reason else ""))

@@ -78,16 +78,16 @@ class AsyncFiles:
     async def stream(self, path: str) -> AsyncIterator[bytes]:
         """Yield the content of a file in pieces, as they arrive. A file of any size needs little memory."""
         reading = self._attach(Command(("sh", "-c", _READ, path)))
-        said = bytearray()
+        errors = bytearray()
         async with reading:
             async for piece in reading:
                 if piece.stream == "stdout":
                     yield piece.data
                 else:
-                    said += piece.data[: _SHOWN - len(said)]
+                    errors += piece.data[: _SHOWN - len(errors)]
             code = (await reading.wait()).exit_code
         if code != 0:
-            raise _failed("cannot read", path, code, bytes(said))
+            raise _failed("cannot read", path, code, bytes(errors))
 
     async def write(self, path: str, content: str | bytes | Iterable[bytes] | AsyncIterable[bytes]) -> None:
         """Write a file. Missing parent directories are made; an existing file is replaced. Content that comes in
@@ -181,8 +181,8 @@ class AsyncFiles:
         return AsyncCommand(self._commands, self._sandbox, self._diagnosed, ignore_end, command, None, ERROR_OUTPUT)
 
 
-def _failed(what: str, path: str, code: int, said: bytes) -> FileError:
-    reason = said.decode(errors="replace").strip()[:_SHOWN] or f"exit code {code}"
+def _failed(what: str, path: str, code: int, errors: bytes) -> FileError:
+    reason = errors.decode(errors="replace").strip()[:_SHOWN] or f"exit code {code}"
     return FileError(f"{what} {path} in the sandbox: {reason}")
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sandpool.service.templates import NewTemplate
 
 #: Seconds to wait for a pool: its sandboxes may have to pull an image.
-POOL_PATIENCE = 300.0
+POOL_TIMEOUT = 300.0
 
 
 class PoolStatus(NamedTuple):
@@ -60,7 +60,7 @@ class AsyncPool:
         with service_errors():
             await self._client.service.pools.scale(self.name, size)
 
-    async def wait_ready(self, count: int | None = None, timeout: float = POOL_PATIENCE) -> PoolStatus:
+    async def wait_ready(self, count: int | None = None, timeout: float = POOL_TIMEOUT) -> PoolStatus:
         """Wait until ``count`` sandboxes are ready, by default all. Raises ``PoolStuck`` if that does not happen by
         waiting, and ``NotReadyInTime``."""
         with service_errors():

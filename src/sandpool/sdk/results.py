@@ -82,6 +82,6 @@ class Result:
         """Return the result, or raise ``TaskError`` if the command failed."""
         if self.ok:
             return self
-        said = (self.stderr.strip() or self.stdout.strip())[-_SHOWN:]
+        output = (self.stderr.strip() or self.stdout.strip())[-_SHOWN:]
         what = "took longer than allowed and was killed" if self.timed_out else f"ended with exit code {self.exit_code}"
-        raise TaskError(f"the command {what}" + (f":\n{said}" if said else ""), self)
+        raise TaskError(f"the command {what}" + (f":\n{output}" if output else ""), self)

@@ -37,19 +37,19 @@ class Tree:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         self.paths: dict[int, bytes] = {}  # watch -> directory, relative to the root
         self.moved: dict[int, tuple[bytes, bool]] = {}  # cookie -> where it was, and whether it is a directory
-        self.said: list[dict[str, object]] = []
+        self.unsent: list[dict[str, object]] = []
         self.latest: dict[bytes, str] = {}  # path -> kind of the last event that is not sent yet
         self.number = -1  # the watch of the root
 
     def run(self) -> None:
-        self.add(b"", told=True)
-        self.say("ready", b"")
+        self.add(b"", is_reported=True)
+        self.report("ready", b"")
         self.flush()
         while self.number in self.paths:
             if not self.wait(PAIRING / 1000 if self.moved else None):
                 for path, directory in self.moved.values():
                     self.forget(path, directory)
-                    self.say("removed", path, directory)
+                    self.report("removed", path, directory)
                 self.moved.clear()
             for _ in range(ROUNDS):
                 if not self.wait(0):
@@ -72,8 +72,8 @@ class Tree:
 
     def handle(self, number: int, mask: int, cookie: int, name: bytes) -> None:
         if mask & OVERFLOW:
-            self.say("overflow", b"")
-            self.add(b"", told=True)
+            self.report("overflow", b"")
+            self.add(b"", is_reported=True)
             return
         if mask & IGNORED:
             self.paths.pop(number, None)
@@ -88,18 +88,19 @@ class Tree:
             source, _ = self.moved.pop(cookie)
             if directory:
                 self.rename(source, path)
-            self.say("moved", path, directory, source)
+            self.report("moved", path, directory, source)
         elif mask & (MOVED_TO | CREATE):
-            self.say("created", path, directory)
+            self.report("created", path, directory)
             if directory:
-                self.add(path, told=False)
+                self.add(path, is_reported=False)
         elif mask & DELETE:
-            self.say("removed", path, directory)
+            self.report("removed", path, directory)
         elif mask & MODIFY:
-            self.say("modified", path)
+            self.report("modified", path)
 
-    def add(self, path: bytes, *, told: bool) -> None:
-        """Watch a directory and all below. Report what is in it, which may be older than the watch, unless ``told``."""
+    def add(self, path: bytes, *, is_reported: bool) -> None:
+        """Watch a directory and all below. Report what is in it, which may be older than the watch, unless it is
+        reported already."""
         flags = MASK | (DO_NOT_FOLLOW if path else 0)
         number = self.libc.inotify_add_watch(self.descriptor, os.path.join(self.root, path) or b".", flags)
         if number < 0:
@@ -118,10 +119,10 @@ class Tree:
         for entry in found:
             directory = entry.is_dir(follow_symlinks=False)
             below = os.path.join(path, entry.name)
-            if not told:
-                self.say("created", below, directory)
+            if not is_reported:
+                self.report("created", below, directory)
             if directory:
-                self.add(below, told=told)
+                self.add(below, is_reported=is_reported)
 
     def rename(self, source: bytes, path: bytes) -> None:
         for number, known in self.paths.items():
@@ -136,19 +137,19 @@ class Tree:
                     self.libc.inotify_rm_watch(self.descriptor, number)
                     del self.paths[number]
 
-    def say(self, kind: str, path: bytes, directory: bool = False, source: bytes | None = None) -> None:
+    def report(self, kind: str, path: bytes, directory: bool = False, source: bytes | None = None) -> None:
         event: dict[str, object] = {"kind": kind, "path": encoded(path), "directory": directory}
         if source is not None:
             event["source"] = encoded(source)
         # Programs write in small pieces, and what is in a new directory is found twice.
         repeated = {"modified": ("modified",), "created": ("created", "modified")}.get(kind, ())
         if self.latest.get(path) not in repeated:
-            self.said.append(event)
+            self.unsent.append(event)
             self.latest[path] = kind
 
     def flush(self) -> None:
-        data = b"".join([json.dumps(event).encode() + b"\n" for event in self.said])
-        self.said, self.latest = [], {}
+        data = b"".join([json.dumps(event).encode() + b"\n" for event in self.unsent])
+        self.unsent, self.latest = [], {}
         while data:
             data = data[os.write(1, data) :]
 

@@ -25,7 +25,7 @@ from sandpool.kube.transport import WatchEvent
 from sandpool.service.errors import ClaimFailed, ClaimGone, NameTaken, NotReadyInTime, unknown_name
 
 #: Seconds to wait for a sandbox: a warm one takes milliseconds, a cold one may have to pull an image.
-PATIENCE: Final = 120.0
+READY_TIMEOUT: Final = 120.0
 
 # Reasons that do not go away by themselves.
 _FINAL: Final = frozenset(
@@ -95,7 +95,7 @@ class Claims:
         env: Mapping[str, str] | None = None,
         pod_labels: Mapping[str, str] | None = None,
         pod_annotations: Mapping[str, str] | None = None,
-        timeout: float = PATIENCE,
+        timeout: float = READY_TIMEOUT,
         created: Callable[[SharedObject], Awaitable[None]] | None = None,
         undo: Callable[[SharedObject], Awaitable[None]] | None = None,
     ) -> Claim:
@@ -158,7 +158,7 @@ class Claims:
         except NotFound:
             return None
 
-    async def wait_ready(self, name: str, timeout: float = PATIENCE) -> Claim:
+    async def wait_ready(self, name: str, timeout: float = READY_TIMEOUT) -> Claim:
         """Wait until an existing claim is ready."""
         reading = asyncio.create_task(self.client.get(SANDBOX_CLAIM, name, self.namespace))
         return await self._ready(name, reading, timeout)

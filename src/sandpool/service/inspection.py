@@ -100,5 +100,5 @@ def _ports(table: str) -> Iterator[int]:
 
 
 def _reason(stderr: bytes, code: int) -> str:
-    said = stderr.decode(errors="replace").strip().splitlines()
-    return said[-1] if said else f"exit code {code}"
+    lines = stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"exit code {code}"

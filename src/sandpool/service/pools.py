@@ -189,16 +189,16 @@ class Pools:
         ``failing`` why one does not start, as soon as that is known: it may still start, as after a pull that failed.
         Raises ``PoolStuck`` and ``NotReadyInTime``."""
         last: Pool | None = None
-        told = ""
+        shown = ""
         try:
             async with asyncio.timeout(timeout), aclosing(cast("Any", self.states(name))) as states:
                 async for last in states:
                     progress(last.ready)
                     if last.ready >= count:
                         return last
-                    if last.failure not in ("", told):
-                        told = last.failure
-                        failing(told)
+                    if last.failure not in ("", shown):
+                        shown = last.failure
+                        failing(shown)
                     if last.problem:
                         raise PoolStuck(f'pool "{name}" makes no progress: {last.problem}', _why(name))
         except TimeoutError:

@@ -238,7 +238,7 @@ class World:
         items: list[Object] = (await self.client.list(type, self.namespace))["items"]
         return items
 
-    async def told(self, type: ResourceType = SANDBOX, name: str = "box") -> dict[str, tuple[str, str, str]]:
+    async def conditions(self, type: ResourceType = SANDBOX, name: str = "box") -> dict[str, tuple[str, str, str]]:
         """Status, reason and message of every condition of an object, by type."""
         conditions = (await self.get(type, name)).get("status", {}).get("conditions") or []
         return {each["type"]: (each["status"], each["reason"], each["message"]) for each in conditions}

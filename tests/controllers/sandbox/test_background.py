@@ -11,7 +11,7 @@ from sandpool.api.kinds import POD, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM
 from sandpool.api.resource import Object, SharedObject
 from sandpool.controllers.options import ControllerOptions
-from sandpool.engine.background import PATIENCE
+from sandpool.engine.background import MAX_DELAY
 from sandpool.engine.workqueue.queue import WorkQueue
 from sandpool.testing.backend import InProcessBackend
 from sandpool.testing.clock import ManualClock
@@ -62,7 +62,7 @@ async def test_claimed_member_is_no_longer_parked(world: World) -> None:
 
 
 async def test_parked_members_get_their_pods_after_the_patience(world: World) -> None:
-    await world.wait(PATIENCE)
+    await world.wait(MAX_DELAY)
 
     async def all_have_pods() -> bool:
         return await pods(world) == KEPT

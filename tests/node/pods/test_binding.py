@@ -139,7 +139,7 @@ async def test_commands_of_a_pod_that_a_claim_will_bind_wait_for_it(tmp_path: Pa
 
 
 async def test_commands_fail_if_the_claim_does_not_bind_the_pod_in_time(tmp_path: Path, inside: Inside) -> None:
-    pod = PodBinding(tmp_path, "u1", expected=True, patience=0.01)
+    pod = PodBinding(tmp_path, "u1", expected=True, timeout=0.01)
     with pytest.raises(NotBound, match=r"not handed over within 0.01 s; the condition Ready of the claim says why"):
         await pod.values("run-1", inside.connect)
     await ask(pod, inside, request({"A": "1"}))
@@ -149,7 +149,7 @@ async def test_commands_fail_if_the_claim_does_not_bind_the_pod_in_time(tmp_path
 async def test_next_agent_waits_for_a_restarted_container_to_be_bound(tmp_path: Path, inside: Inside) -> None:
     await ask(PodBinding(tmp_path, "u1"), inside, request({"A": "1"}))
     with pytest.raises(NotBound):
-        await PodBinding(tmp_path, "u1", patience=0.01).values("run-2", inside.connect)
+        await PodBinding(tmp_path, "u1", timeout=0.01).values("run-2", inside.connect)
 
 
 async def test_commands_run_without_the_variables_if_sandboxd_is_gone(tmp_path: Path, inside: Inside) -> None:

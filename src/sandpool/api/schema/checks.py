@@ -65,7 +65,7 @@ class Checks(Compiler):
         """A fast predicate for values that need no further check; None if there is none."""
         if shape.type not in ("string", "integer", "number", "boolean") and not shape.int_or_string:
             return None
-        if scalars.is_plain(shape) or (scalars.has_alternatives(shape) and not scalars.only_says_int_or_string(shape)):
+        if scalars.is_plain(shape) or (scalars.has_alternatives(shape) and not scalars.is_only_int_or_string(shape)):
             return None
         return scalars.predicate(shape)
 
@@ -79,7 +79,7 @@ class Checks(Compiler):
         fine = scalars.predicate(shape)
         alternatives = self._alternatives(shape)
         complain = self._misfit(shape, alternatives)
-        if alternatives is None or scalars.only_says_int_or_string(shape):
+        if alternatives is None or scalars.is_only_int_or_string(shape):
 
             def check(value: Any, old: Any, found: Findings) -> Any:
                 return value if fine(value) else complain(value, found)
@@ -89,7 +89,7 @@ class Checks(Compiler):
 
     def _anything(self, shape: Shape) -> Check:
         alternatives = self._alternatives(shape)
-        if not scalars.says_anything(shape) and (shape.preserve_unknown or not self.pruning):
+        if not scalars.has_constraints(shape) and (shape.preserve_unknown or not self.pruning):
             return accept
         as_object = self._object(shape, _meta_checks(shape, root=False) if shape.embedded_resource else _NOTHING)
         as_array = self._array(shape)

@@ -71,11 +71,11 @@ _CONSTRAINTS: Final = (
 _UNCONSTRAINED: Final = Shape()
 
 
-def says_anything(shape: Shape) -> bool:
+def has_constraints(shape: Shape) -> bool:
     return any(getattr(shape, name) != getattr(_UNCONSTRAINED, name) for name in _CONSTRAINTS)
 
 
-def only_says_int_or_string(shape: Shape) -> bool:
+def is_only_int_or_string(shape: Shape) -> bool:
     """Whether the alternatives of an int-or-string only repeat the two types, as in many CRDs."""
     return (
         shape.int_or_string

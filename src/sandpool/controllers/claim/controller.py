@@ -432,7 +432,7 @@ class ClaimController:
         acknowledgement, and a sandbox that takes no variables yet may still be starting."""
         if self.binder is None:
             raise BindingUnavailable("this controller cannot connect to sandboxes")
-        patient_until = self.clock.monotonic() + _UNAVAILABLE_SECONDS
+        unavailable_until = self.clock.monotonic() + _UNAVAILABLE_SECONDS
         pauses: Backoff[None] = Backoff(self._rng, first=0.02, longest=0.5)
         while True:
             try:
@@ -444,7 +444,7 @@ class ClaimController:
             except BindingForbidden:
                 raise
             except BindingUnavailable:
-                if self.clock.monotonic() >= patient_until:
+                if self.clock.monotonic() >= unavailable_until:
                     raise
             except OSError as error:
                 _log.info("claim %s: no answer to its variables: %s", key_of(claim), error)

@@ -79,8 +79,8 @@ def _unsaid(claim: ClaimView, template: TemplateView | None, idle: tuple[tuple[s
     """The defaults about which neither the claim nor the template says anything."""
     if not idle or template is None:
         return {}
-    said = {**((template.pod_template.get("metadata") or {}).get("annotations") or {}), **claim.additional_annotations}
-    return {name: value for name, value in idle if name not in said}
+    stated = {**((template.pod_template.get("metadata") or {}).get("annotations") or {}), **claim.additional_annotations}
+    return {name: value for name, value in idle if name not in stated}
 
 
 def has_end(lifecycle: Lifecycle | None) -> bool:

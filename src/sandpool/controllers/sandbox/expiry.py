@@ -80,5 +80,5 @@ def plan_expiry(
         children.append(Delete(SERVICE, service.name, service.uid))
     if sandbox.deleted_on_expiry:
         return ExpiryPlan(tuple(children), Delete(SANDBOX, sandbox.name, sandbox.uid), None)
-    told = mark_expired(sandbox, sandbox.status, now)
-    return ExpiryPlan(tuple(children), None, status_patch(sandbox.status, SandboxStatus(conditions=told.conditions)))
+    expired = mark_expired(sandbox, sandbox.status, now)
+    return ExpiryPlan(tuple(children), None, status_patch(sandbox.status, SandboxStatus(conditions=expired.conditions)))

@@ -56,7 +56,7 @@ def detect(
     """The latest loss since ``since``. ``is_created``: this reconcile creates the pod of the sandbox."""
     if is_created:
         # The status still shows the pod that is gone.
-        return _replaced(now) if sandbox.status.node_name and not _is_told(sandbox) else None
+        return _replaced(now) if sandbox.status.node_name and not _is_reported(sandbox) else None
     if pod is None or not pod.controlled_by(sandbox):
         return None
     end = pod.last_end
@@ -114,7 +114,7 @@ def newly_lost(before: Sequence[Condition], after: Sequence[Condition]) -> Condi
     return None if known is not None and known["message"] == found["message"] else found
 
 
-def _is_told(sandbox: SandboxView) -> bool:
+def _is_reported(sandbox: SandboxView) -> bool:
     """Whether the status shows the end of the pod as a loss already: both conditions came with one status."""
     lost, finished = sandbox.status.condition(STATE_LOST), sandbox.status.condition(FINISHED)
     return lost is not None and finished is not None and lost["lastTransitionTime"] == finished["lastTransitionTime"]

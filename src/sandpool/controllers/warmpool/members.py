@@ -114,14 +114,14 @@ def new_member(pool: WarmPoolView, revision: TemplateRevision, name: str, *, ena
         POD_TEMPLATE_HASH: revision.pod_template_hash,
         TEMPLATE_HASH: revision.hash,
     }
-    said = (revision.spec["podTemplate"].get("metadata") or {}).get("annotations") or {}
+    annotated = (revision.spec["podTemplate"].get("metadata") or {}).get("annotations") or {}
     return new_sandbox(
         revision,
         namespace=pool.namespace,
         name=name,
         owner=controller_reference(SANDBOX_WARM_POOL, pool),
         labels={**own, LAUNCH_TYPE: LAUNCH_WARM, CREATED_BY: CREATED_BY_CONTROLLER},
-        annotations=_EVICTABLE if enable_eviction and SAFE_TO_EVICT not in said else None,
+        annotations=_EVICTABLE if enable_eviction and SAFE_TO_EVICT not in annotated else None,
         pod_labels=own,
     )
 

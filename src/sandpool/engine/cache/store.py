@@ -177,7 +177,7 @@ class Cache(Generic[V]):
         self._subscriptions.append(subscription)
         self._compare(fields)
         for key, entry in list(self._entries.items()):
-            self._tell((subscription,), key, None, entry.view, _NO_FIELDS)
+            self._notify((subscription,), key, None, entry.view, _NO_FIELDS)
 
     def _compare(self, fields: frozenset[str]) -> None:
         """Compare these fields of the views before and after each change."""
@@ -278,7 +278,7 @@ class Cache(Generic[V]):
             entry.view, entry.version = view, version
         if self._detector is not None:
             self._detector.remember(key, view)
-        self._tell(self._subscriptions, key, old, view, same)
+        self._notify(self._subscriptions, key, old, view, same)
 
     def _same_fields(self, old: V, new: V) -> Set[str]:
         """The declared fields in which two views of an object agree."""
@@ -295,7 +295,7 @@ class Cache(Generic[V]):
     def _drop(self, key: Key, entry: _Entry[V]) -> None:
         self._file(key, entry.filed, None)
         del self._entries[key]
-        self._tell(self._subscriptions, key, entry.view, None, _NO_FIELDS)
+        self._notify(self._subscriptions, key, entry.view, None, _NO_FIELDS)
         if self._detector is not None:
             self._detector.forget(key)
 
@@ -311,7 +311,7 @@ class Cache(Generic[V]):
                 index.move(key, before, after, new)
         return filing
 
-    def _tell(
+    def _notify(
         self, subscriptions: Sequence[_Subscription[V]], key: Key, old: V | None, new: V | None, same: Set[str]
     ) -> None:
         """Call the handlers that the change concerns. ``same`` are declared fields in which the views agree."""

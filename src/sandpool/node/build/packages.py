@@ -160,5 +160,5 @@ def _run(*words: str) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=env, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
         lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-        told = next((line for line in lines if line.startswith("E: ")), lines[-1] if lines else "failed")
-        raise BuildFailure(f"apt-get: {told.removeprefix('E: ')}")
+        reason = next((line for line in lines if line.startswith("E: ")), lines[-1] if lines else "failed")
+        raise BuildFailure(f"apt-get: {reason.removeprefix('E: ')}")

@@ -38,7 +38,7 @@ _FILE: Final = "binding.json"
 #: Seconds within which sandboxd must answer.
 _SECONDS: Final = 5.0
 #: Seconds that clients wait for a run to be bound: two attempts of the controller.
-PATIENCE: Final = 10.0
+BIND_TIMEOUT: Final = 10.0
 
 #: Connects to sandboxd's port for bindings on the loopback interface of the pod. Raises ``OSError``.
 Connect = Callable[[], Awaitable[socket.socket]]
@@ -65,10 +65,10 @@ class PodBinding:
     """``run`` arguments identify the current run of the container in which sandboxd is. ``expected`` says that the
     controller will bind the pod."""
 
-    def __init__(self, directory: Path, uid: str, *, expected: bool = False, patience: float = PATIENCE) -> None:
+    def __init__(self, directory: Path, uid: str, *, expected: bool = False, timeout: float = BIND_TIMEOUT) -> None:
         self.uid = uid
         self.expected = expected
-        self.patience = patience
+        self.timeout = timeout
         self._path = directory / _FILE
         self._run: str | None = None  # of ``_values``; None before the first question
         self._values: Mapping[str, str] | None = None  # None: no claim has bound this run
@@ -82,11 +82,11 @@ class PodBinding:
         values = await self._known(run, connect)
         if values is None and self.expected:
             try:
-                async with asyncio.timeout(self.patience):
+                async with asyncio.timeout(self.timeout):
                     while (values := await self._known(run, connect)) is None:
                         await self._acknowledged.wait()
             except TimeoutError:
-                raise NotBound(self.patience) from None
+                raise NotBound(self.timeout) from None
         return values or {}
 
     async def _known(self, run: str, connect: Connect) -> Mapping[str, str] | None:

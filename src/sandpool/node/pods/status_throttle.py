@@ -43,7 +43,7 @@ def changes(before: Object, wanted: Object) -> Object:
     known = {condition["type"]: condition for condition in before.get("conditions") or ()}
     for key in _MERGED & patch.keys():
         patch[key] = [*patch[key], {"$patch": "replace"}]
-    moved = [each for each in wanted["conditions"] if not _says_same(known.get(each["type"]), each)]
+    moved = [each for each in wanted["conditions"] if not _is_same_condition(known.get(each["type"]), each)]
     if moved:
         patch["conditions"] = [_replacing(known.get(each["type"]) or {}, each) for each in moved]
     return patch
@@ -74,7 +74,7 @@ def _troubles(status: Object) -> set[tuple[str, str]]:
     return found
 
 
-def _says_same(before: Object | None, condition: Object) -> bool:
+def _is_same_condition(before: Object | None, condition: Object) -> bool:
     """Compare two conditions by the fields that this node writes. Others may have added more."""
     fields = ("status", "reason", "message", "lastTransitionTime")
     return before is not None and all((before.get(field) or "") == (condition.get(field) or "") for field in fields)

@@ -225,9 +225,11 @@ def _validate_meta(schema: Schema, path: str, level: str) -> Iterator[Cause]:
             if name in properties and properties[name].get("type") != kind:
                 yield invalid(f"{path}.properties[{name}].type", properties[name].get("type") or "", f"must be {kind}")
     if level == "root" and "metadata" in properties:
-        said = {key: value for key, value in properties["metadata"].items() if key not in ("type", "default") and value}
-        restricted = (said.pop("properties", None) or {}).keys()
-        if said or not restricted <= {"name", "generateName"}:
+        rules = {
+            key: value for key, value in properties["metadata"].items() if key not in ("type", "default") and value
+        }
+        restricted = (rules.pop("properties", None) or {}).keys()
+        if rules or not restricted <= {"name", "generateName"}:
             why = "must not specify anything other than name and generateName, but metadata is implicitly specified"
             yield forbidden(f"{path}.properties[metadata]", why)
 
