@@ -70,12 +70,12 @@ def with_defaults(
         lifecycle = lifecycle or Lifecycle(None, None, DELETE)
         if lifecycle.shutdown_time is None or end < lifecycle.shutdown_time:
             lifecycle = replace(lifecycle, shutdown_time=end)
-    if idle := _unsaid(claim, template, defaults.idle):
+    if idle := _unstated(claim, template, defaults.idle):
         claim = replace(claim, additional_annotations={**idle, **claim.additional_annotations})
     return claim if lifecycle is claim.lifecycle else replace(claim, lifecycle=lifecycle)
 
 
-def _unsaid(claim: ClaimView, template: TemplateView | None, idle: tuple[tuple[str, str], ...]) -> dict[str, str]:
+def _unstated(claim: ClaimView, template: TemplateView | None, idle: tuple[tuple[str, str], ...]) -> dict[str, str]:
     """The defaults about which neither the claim nor the template says anything."""
     if not idle or template is None:
         return {}
