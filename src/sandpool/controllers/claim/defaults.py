@@ -79,7 +79,8 @@ def _unstated(claim: ClaimView, template: TemplateView | None, idle: tuple[tuple
     """The defaults about which neither the claim nor the template says anything."""
     if not idle or template is None:
         return {}
-    stated = {**((template.pod_template.get("metadata") or {}).get("annotations") or {}), **claim.additional_annotations}
+    of_template = (template.pod_template.get("metadata") or {}).get("annotations") or {}
+    stated = {**of_template, **claim.additional_annotations}
     return {name: value for name, value in idle if name not in stated}
 
 
