@@ -21,26 +21,18 @@ from sandpool.testing.simulation.network_faults import NetworkFaults, RequestOut
 from sandpool.testing.simulation.trace import Trace
 
 
-class SimulatedTransport:
-    """A transport on top of another. ``owner`` names the writer, unless a controller's log context names it."""
+class _ProcessTransport:
+    """The transport of one process on top of another, with callbacks around each of its writes."""
 
-    def __init__(self, transport: Transport, faults: NetworkFaults, trace: Trace, owner: str) -> None:
+    def __init__(self, transport: Transport, trace: Trace, owner: str) -> None:
         self.transport = transport
-        self.faults = faults
         self.trace = trace
         self.owner = owner
-        self.stores_metadata_with_status: bool | None = None  # None: as ``transport`` does
         self.sent: Callable[[Request], None] = lambda request: None  # called when a write is in flight
         self.before: Callable[[str, Request], None] = lambda writer, request: None  # called before a write is sent
         self.after: Callable[[str, Request], None] = lambda writer, request: None  # called when the outcome is known
-        self._under_way: dict[asyncio.Task[Any], Request] = {}  # writes that are neither committed nor lost yet
         self.writes = 0  # sent so far
         self.is_closed = False  # the process is gone: it sends and receives nothing
-        self._forwarders: dict[asyncio.Task[None], None] = {}
-
-    @property
-    def under_way(self) -> Iterable[Request]:
-        return self._under_way.values()
 
     def watch_writes(
         self,
@@ -49,6 +41,21 @@ class SimulatedTransport:
         after: Callable[[str, Request], None],
     ) -> None:
         self.before, self.sent, self.after = before, sent, after
+
+
+class SimulatedTransport(_ProcessTransport):
+    """A transport on top of another. ``owner`` names the writer, unless a controller's log context names it."""
+
+    def __init__(self, transport: Transport, faults: NetworkFaults, trace: Trace, owner: str) -> None:
+        super().__init__(transport, trace, owner)
+        self.faults = faults
+        self.stores_metadata_with_status: bool | None = None  # None: as ``transport`` does
+        self._under_way: dict[asyncio.Task[Any], Request] = {}  # writes that are neither committed nor lost yet
+        self._forwarders: dict[asyncio.Task[None], None] = {}
+
+    @property
+    def under_way(self) -> Iterable[Request]:
+        return self._under_way.values()
 
     async def request(self, request: Request) -> Any:
         if self.is_closed:
@@ -152,30 +159,15 @@ class SimulatedTransport:
         self.disconnect()
 
 
-class LocalTransport:
+class LocalTransport(_ProcessTransport):
     """A transport to an API in the same process: without delays and faults, and what it sends ends with the process.
 
     ``duration`` draws about how long a write takes, for a kill while it is under way.
     """
 
     def __init__(self, transport: Transport, trace: Trace, owner: str, duration: Callable[[], float]) -> None:
-        self.transport = transport
-        self.trace = trace
-        self.owner = owner
+        super().__init__(transport, trace, owner)
         self.duration = duration
-        self.sent: Callable[[Request], None] = lambda request: None
-        self.before: Callable[[str, Request], None] = lambda writer, request: None
-        self.after: Callable[[str, Request], None] = lambda writer, request: None
-        self.writes = 0
-        self.is_closed = False
-
-    def watch_writes(
-        self,
-        before: Callable[[str, Request], None],
-        sent: Callable[[Request], None],
-        after: Callable[[str, Request], None],
-    ) -> None:
-        self.before, self.sent, self.after = before, sent, after
 
     async def request(self, request: Request) -> Any:
         if request.method == "GET":
