@@ -53,6 +53,26 @@ def test_guarantees_page_is_not_empty() -> None:
     assert len(GUARANTEES) > 80
 
 
+def guarantee_rows() -> dict[str, list[list[str]]]:
+    """The rows below each heading of docs/guarantees.md: what is promised, and the tests."""
+    sections = re.split(r"^## ", (ROOT / "docs/guarantees.md").read_text(), flags=re.MULTILINE)[1:]
+    found: dict[str, list[list[str]]] = {}
+    for section in sections:
+        title, _, body = section.partition("\n")
+        _, _, table = body.partition("|---|---|\n")
+        rows = [line.strip("|").split(" | ") for line in table.splitlines() if line.startswith("| ")]
+        found[title] = [[row[0].strip(), row[-1].strip()] for row in rows]
+    return found
+
+
+def test_every_guarantee_names_a_test() -> None:
+    sections = guarantee_rows()
+    assert len(sections["Everyday use"]) >= 20
+    for title, rows in sections.items():
+        for promise, tests in rows:
+            assert "`tests/" in tests, f"{title}: {promise}"
+
+
 def compatibility_rows() -> list[list[str]]:
     """Cells of all rows of docs/compatibility.md that have a verdict: behaviour, verdict, reason, tests."""
     lines = (ROOT / "docs" / "compatibility.md").read_text().splitlines()
