@@ -33,6 +33,10 @@ def test_exec_pipes_standard_input(home: Playground, box: str) -> None:
     assert home.works("exec", box, "--", "python3", "-", stdin=b"print(6*7)") == "42\n"
 
 
+def test_output_piped_into_head_ends_without_an_error(home: Playground, box: str) -> None:
+    assert home.piped_into_head(2, "exec", box, "--", "yes") == "y\ny\n"
+
+
 def test_shell_without_a_terminal_runs_a_script(home: Playground, box: str) -> None:
     result = home.run("shell", box, stdin=b"x=6\necho $((x*7))\nexit 3\n")
     assert (result.returncode, result.stdout) == (3, b"42\n")

@@ -40,6 +40,17 @@ def test_the_log_of_a_sandbox_and_what_comes_later(home: Playground, box: str) -
         assert process.stderr.read() == b""
 
 
+def test_log_piped_into_head_ends_without_an_error(home: Playground, box: str) -> None:
+    """Of a log that is larger than a pipe."""
+    name = home.works("claim", "--pool", "printer").strip()
+    try:
+        home.works("exec", name, "--", "sh", "-c", "seq 200000 > /tmp/new; mv /tmp/new /tmp/more")
+        assert home.piped_into_head(4, "logs", "-f", name) == "one\ntwo\n1\n2\n"
+        assert home.piped_into_head(1, "logs", name) == "one\n"
+    finally:
+        home.works("release", name)
+
+
 def test_mistakes_are_one_line_with_advice(home: Playground, box: str) -> None:
     assert f"Did you mean {box}?" in home.fails("logs", f"{box}x")
     assert "container" in home.fails("logs", box, "-c", "nope")

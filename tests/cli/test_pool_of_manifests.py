@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -10,12 +11,15 @@ from sandpool.api.conditions import STATE_LOST
 from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.testing.waiting import until
 from tests.support.applied_pool import WITHIN, applied
+from tests.support.kubectl import Kubectl, find_kubectls
 from tests.support.playground import Playground
 
 pytestmark = pytest.mark.isolation
+KUBECTLS = find_kubectls()
 
 
-async def test_pool_whose_members_crash_shows_their_last_line(home: Playground) -> None:
+@pytest.mark.skipif(not KUBECTLS, reason="needs kubectl")
+async def test_pool_whose_members_crash_shows_their_last_line(home: Playground, tmp_path: Path) -> None:
     command = ["sh", "-c", "echo boom module missing >&2; exit 3"]
     async with applied(home, "crashing", command=command) as made:
         shown = await made.condition(
@@ -23,6 +27,14 @@ async def test_pool_whose_members_crash_shows_their_last_line(home: Playground) 
         )
         assert shown["message"].endswith('container "main" ended with exit code 3 (Error): "boom module missing"')
         assert "boom module missing" in home.works("why", "pool", "crashing")
+        await made.condition(
+            SANDBOX_WARM_POOL, "crashing", "ReplicaFailure", lambda each: "boom module missing" in each["message"]
+        )
+        kubectl = Kubectl(list(KUBECTLS.values())[-1], home.kubeconfig, tmp_path, made.namespace)
+        described = kubectl("describe", "sandboxwarmpool", "crashing")
+        lines = [" ".join(line.split()) for line in described.splitlines()]
+        causes = [at for at, line in enumerate(lines) if line.startswith("Message:") and "boom module missing" in line]
+        assert "Reason: MemberNotStarting" in [lines[at + 2] for at in causes], described
         said = home.fails("pool", "scale", "crashing", "2", "--wait", "5s")
         told = [line for line in said.splitlines() if line.startswith("pool crashing is not ready yet: ")]
         assert any("boom module missing" in line for line in told), said

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import signal
+import subprocess
+from contextlib import suppress
 
 import pytest
 import yaml
 
-from tests.support.playground import Playground
+from tests.support.playground import WITHIN, Playground, read_until
 
 pytestmark = pytest.mark.isolation
 # A process that stays when the command that started it has ended.
@@ -45,3 +50,34 @@ def test_a_busy_sandbox_is_shown_with_its_cpu_and_memory(home: Playground) -> No
         assert members["claimed"] == 1 and members["memoryBytes"] >= shown["memoryBytes"]
     finally:
         home.works("release", "busy")
+
+
+def test_screen_of_a_terminal_is_drawn_again_until_ctrl_c(home: Playground) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        with subprocess.Popen(
+            home.command("top", "--interval", "200ms"),
+            env={**home.environ, "TERM": "xterm"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        ) as process:
+            os.close(theirs)
+            try:
+                first = read_until(ours, b"MEMORY")
+                assert first.startswith(b"\x1b[H\x1b[J") and b"shown-later" not in first
+                home.works("claim", "shown-later")
+                *_, screen = read_until(ours, b"shown-later").split(b"\x1b[H\x1b[J")
+                assert b"python" in screen, "each screen is whole"
+            finally:
+                process.send_signal(signal.SIGINT)
+            assert process.wait(WITHIN) == 0
+            rest = b""
+            with suppress(OSError):  # the other side is closed, and all is read
+                while True:
+                    rest += os.read(ours, 1 << 16)
+            assert b"Traceback" not in rest
+    finally:
+        os.close(ours)
+        home.run("release", "shown-later")

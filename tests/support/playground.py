@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -89,6 +90,14 @@ class Playground:
         assert result.returncode == code, f"{arguments}: {result.returncode} {said}"
         assert "Traceback" not in said
         return said
+
+    def piped_into_head(self, lines: int, *arguments: str) -> str:
+        """What ``head`` prints of a command that has to succeed without a message, although ``head`` ends first."""
+        line = f"{shlex.join(self.command(*arguments))} | head -n {lines}"
+        shell = ["bash", "-o", "pipefail", "-c", line]
+        result = subprocess.run(shell, env=self.environ, capture_output=True, timeout=WITHIN, check=False)
+        assert (result.returncode, result.stderr) == (0, b""), f"{arguments}: {result.stderr.decode()}"
+        return result.stdout.decode()
 
     def claims(self) -> list[str]:
         return self.works("ls", "-o", "name").split()
