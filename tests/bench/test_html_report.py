@@ -75,6 +75,11 @@ class Reader(HTMLParser):
             self.texts.append(data.strip())
 
 
+def test_names_are_escaped_once() -> None:
+    assert "here &amp; there" in page(document(run()))
+    assert "&amp;amp;" not in page(document(run()))
+
+
 def test_page_shows_the_measured_numbers() -> None:
     seen = Reader(page(document(run())))
     assert seen.open == [], "what is opened is closed"

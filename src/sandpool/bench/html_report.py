@@ -132,7 +132,7 @@ def _run(run: Run) -> str:
         parts.append(f"<h3>Requests per claim: {where}</h3>\n{bars(requests(run))}\n{_costs(run)}\n")
     for percent, moments in run["waterfalls"].items():
         if percent in ("p50", "p99"):
-            title = f"Waterfall of the claim at {percent}, {moments['name']}: {where}"
+            title = f"Waterfall of the claim at {percent}, {moments['name']}: {run['home']}"
             parts.append(f"<h3>{escape(title)}</h3>\n{waterfall(way(moments))}\n{_paragraph(afterwards(moments))}")
     parts += [_paragraph(text) for text in run["left_out"]]
     return "".join(parts)

@@ -18,7 +18,9 @@ _HEIGHT: Final = 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 16, 12, 40
 _ROW: Final = 22  # of bars
 _LETTER: Final = 6.6  # width of a letter of 12 pixels, at most on average
+_DIGIT: Final = 8.0  # width of a digit, in wide fonts
 _MIN_LABELS, _MAX_LABELS = 120, 380  # width of the names of bars
+_MIN_VALUES: Final = 60  # width of the values of bars
 #: Points drawn per line; more are indistinguishable.
 MOST_POINTS: Final = 600
 #: Number of colours of the page.
@@ -52,7 +54,12 @@ def lines(drawn: Sequence[Line], x_label: str, y_label: str) -> str:
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{tick:,g}</text>')
     below = _HEIGHT - _BOTTOM + 16
-    parts += [f'<text x="{across(tick):.1f}" y="{below}" text-anchor="middle">{tick:,g}</text>' for tick in x_ticks]
+    for tick in x_ticks:
+        label = f"{tick:,.10g}"
+        x, anchor = across(tick), "middle"
+        if x + _width(label, _DIGIT) / 2 > WIDTH:
+            x, anchor = WIDTH, "end"
+        parts.append(f'<text x="{x:.1f}" y="{below}" text-anchor="{anchor}">{label}</text>')
     parts.append(f'<text x="{_LEFT + width / 2}" y="{_HEIGHT - 6}" text-anchor="middle">{escape(x_label)}</text>')
     middle = _TOP + height / 2
     turned = f'text-anchor="middle" transform="rotate(-90 12 {middle})"'
@@ -70,7 +77,7 @@ def bars(rows: Sequence[tuple[str, float, int]]) -> str:
     """Draw horizontal bars: a name, a value and a colour number."""
     end = max((value for _, value, _ in rows), default=0.0) or 1.0
     labels = _label_width(name for name, _, _ in rows)
-    room = WIDTH - labels - 60
+    room = WIDTH - labels - _value_width(f"{value:,.2f}" for _, value, _ in rows)
     parts = []
     for number, (name, value, colour) in enumerate(rows):
         y = number * _ROW
@@ -87,7 +94,7 @@ def waterfall(steps: Sequence[tuple[str, float, float, int]]) -> str:
     """Draw phases below each other: start and end in milliseconds and a colour number."""
     end = max((to for _, _, to, _ in steps), default=0.0) or 1.0
     labels = _label_width(name for name, *_ in steps)
-    room = WIDTH - labels - 90
+    room = WIDTH - labels - _value_width(f"{to - begin:,.1f} ms" for _, begin, to, _ in steps)
     parts = []
     for number, (name, begin, to, colour) in enumerate(steps):
         y, x, length = number * _ROW, labels + room * begin / end, max(room * (to - begin) / end, 1.0)
@@ -102,8 +109,17 @@ def waterfall(steps: Sequence[tuple[str, float, float, int]]) -> str:
 
 def _label_width(names: Iterable[str]) -> int:
     """Return a width in which every name fits, up to a limit."""
-    longest = max((len(name) for name in names), default=0)
-    return min(max(math.ceil(longest * _LETTER) + 12, _MIN_LABELS), _MAX_LABELS)
+    longest = max(map(_width, names), default=0)
+    return min(max(longest + 12, _MIN_LABELS), _MAX_LABELS)
+
+
+def _value_width(values: Iterable[str]) -> int:
+    """Return a width in which every value fits behind its bar."""
+    return max(max((_width(value, _DIGIT) for value in values), default=0) + 8, _MIN_VALUES)
+
+
+def _width(text: str, letter: float = _LETTER) -> int:
+    return math.ceil(len(text) * letter)
 
 
 def axis(largest: float) -> tuple[float, list[float]]:
