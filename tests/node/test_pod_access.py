@@ -24,7 +24,7 @@ from sandpool.api.resource import Object
 from sandpool.engine.clock import SystemClock
 from sandpool.node.assembly import Node, NodeOptions
 from sandpool.node.network.netns import NetworkNamespace
-from sandpool.node.pod_access import NodePodAccess
+from sandpool.node.pod_access import NodePodAccess, _Output
 from sandpool.node.registration import RegistrationOptions
 from sandpool.server.serving.daemon import Daemon, ServerOptions
 from sandpool.testing.objects import new
@@ -99,6 +99,49 @@ async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
     await node.stop(grace=1)
     await daemon.stop(0)
     host.remove()
+
+
+class BusyClient:
+    """A client whose connection is busy: a write ends when ``released`` is set."""
+
+    has_stdin, has_stdout, has_stderr, is_terminal = False, True, True, False
+
+    def __init__(self) -> None:
+        self.begun, self.released = asyncio.Event(), asyncio.Event()
+        self.written = b""
+
+    async def receive(self) -> bytes:
+        return b""
+
+    async def write(self, data: bytes, *, error: bool = False) -> None:
+        self.begun.set()
+        await self.released.wait()
+        self.written += data
+
+    async def next_size(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize("is_busy", [True, False])
+async def test_all_output_of_a_command_reaches_its_client_after_its_end(is_busy: bool) -> None:
+    """Standard output and standard error share a connection, and one waits for the other."""
+    reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    client = BusyClient()
+    output = _Output(reader, client, error=True)
+    forwarding = asyncio.create_task(output.forward())
+    if is_busy:
+        os.write(writer, b"read before the end\n")
+        await client.begun.wait()
+    else:
+        await asyncio.sleep(0)
+    os.write(writer, b"in the pipe at the end\n")
+    output.finish()
+    client.released.set()
+    async with asyncio.timeout(20):
+        await forwarding
+    assert client.written == is_busy * b"read before the end\n" + b"in the pipe at the end\n"
+    os.close(writer)
+    os.close(reader)
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -178,6 +178,7 @@ class NodePodAccess:
         worker = self._worker(pod)
         container = worker.resources.running(name)
         if container is None:
+            await worker.clients.check_stays()  # it may have ended because the sandbox falls asleep
             raise PodAccessError(_not_running(pod, name))
         await worker.ensure_thawed()
         return container
@@ -240,18 +241,15 @@ class _Pipes:
         self.child_ends = Stdio(self._child_ends[0] if client.has_stdin else self._devnull(), stdout, stderr)
 
     async def wait_for(self, process: Process) -> int:
-        showing = [
-            asyncio.create_task(_forward_output(ours, self.client, error=error)) for ours, error in self._outputs
-        ]
+        outputs = [_Output(ours, self.client, error=error) for ours, error in self._outputs]
+        showing = [asyncio.create_task(each.forward()) for each in outputs]
         typing = [] if self._input is None else [asyncio.create_task(self._forward_input(self._input))]
         try:
             code = await process.wait()
             # Its children may still hold the pipes. Its own output is in them already.
-            for task in showing:
-                task.cancel()
+            for each in outputs:
+                each.finish()
             await asyncio.gather(*showing, return_exceptions=True)
-            for ours, error in self._outputs:
-                await _drain_output(ours, self.client, error=error)
             return code
         finally:
             await process.signal(signal.SIGKILL)
@@ -308,16 +306,16 @@ class _Terminal:
         self.child_ends = Stdio(child_ends, child_ends, child_ends)
 
     async def wait_for(self, process: Process) -> int:
-        showing = asyncio.create_task(_forward_output(self._ours, self.client, error=False))
+        output = _Output(self._ours, self.client, error=False)
+        showing = asyncio.create_task(output.forward())
         others = [
             asyncio.create_task(self._forward_input()),
             asyncio.create_task(_forward_resizes(self._ours, self.client)),
         ]
         try:
             code = await process.wait()
-            showing.cancel()
+            output.finish()
             await asyncio.gather(showing, return_exceptions=True)
-            await _drain_output(self._ours, self.client, error=False)
             return code
         finally:
             await process.signal(signal.SIGKILL)
@@ -356,25 +354,49 @@ def _terminal(running: Container, client: StreamClient) -> _Terminal:
         raise PodAccessError(str(error)) from error
 
 
-async def _forward_output(descriptor: int, client: StreamClient, *, error: bool) -> None:
-    """Forward until all writers have closed the descriptor."""
-    while True:
-        await readable(descriptor)
+class _Output:
+    """Forwards what a command writes to a descriptor.
+
+    Every piece that was read reaches the client: ``finish`` ends the wait for more, and never a write to the client.
+    """
+
+    def __init__(self, descriptor: int, client: StreamClient, *, error: bool) -> None:
+        self.descriptor = descriptor
+        self.client = client
+        self.error = error
+        self._finishing = False
+        self._waiting: asyncio.Task[None] | None = None
+
+    async def forward(self) -> None:
+        """Forward until all writers have closed the descriptor, or until it is empty after ``finish``."""
+        while True:
+            try:
+                data = os.read(self.descriptor, _CHUNK)
+            except BlockingIOError:
+                if self._finishing:
+                    return
+                await self._wait()
+                continue
+            except OSError:  # all holders of the terminal have closed it
+                return
+            if not data:
+                return
+            await self.client.write(data, error=self.error)
+
+    def finish(self) -> None:
+        """The command has ended."""
+        self._finishing = True
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    async def _wait(self) -> None:
+        """Return when there is something to read, or at ``finish``."""
+        self._waiting = asyncio.create_task(readable(self.descriptor))
         try:
-            data = os.read(descriptor, _CHUNK)
-        except BlockingIOError:
-            continue
-        except OSError:  # all holders of the terminal have closed it
-            return
-        if not data:
-            return
-        await client.write(data, error=error)
-
-
-async def _drain_output(descriptor: int, client: StreamClient, *, error: bool) -> None:
-    with suppress(OSError):
-        while data := os.read(descriptor, _CHUNK):
-            await client.write(data, error=error)
+            await asyncio.wait((self._waiting,))
+        finally:
+            self._waiting.cancel()
+            self._waiting = None
 
 
 async def _write(descriptor: int, data: bytes) -> None:
