@@ -28,6 +28,7 @@ async def this_machine(server: ApiServer, directory: Path, choice: Choice) -> As
     await node.start()
     server.pod_access = node.pod_access
     server.waker = Waker(server.client(NODE, name="waker"), monotonic=server.clock.monotonic)
+    node.agent.sleep.is_waking = server.waker.is_waking
     running = Running([node.wait], _description_of(node), lambda: len(node.agent.workers), keep=choice.keep)
     try:
         yield running

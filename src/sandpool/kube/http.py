@@ -80,6 +80,8 @@ class HttpTransport:
 
     async def stream(self, request: Request) -> AsyncIterator[WatchEvent]:
         """See ``Transport.stream``."""
+        if self._closed:  # not an empty stream: a caller that watches again and again would never wait
+            raise ConnectionError("the transport is closed")
         try:
             response = await self._opened(request)
             try:

@@ -200,12 +200,14 @@ class ApiServer:
         return await streams.answer(request, subresource, pod)
 
     async def _wake_pod(self, key: Key) -> None:
-        """Resume the sandbox of a pod if it sleeps. A sandbox and its pod have the same name."""
+        """Resume the sandbox of a pod if it sleeps, or wait for it while it is resumed for another request. A sandbox
+        and its pod have the same name."""
         if self.waker is None:
             return
-        entry = self.store.get(SANDBOX.group_resource, key)
-        if entry is None or ASLEEP_SINCE.encode() not in entry.encoded or not is_asleep(entry.decode()):
-            return
+        if not self.waker.is_waking(key):
+            entry = self.store.get(SANDBOX.group_resource, key)
+            if entry is None or ASLEEP_SINCE.encode() not in entry.encoded or not is_asleep(entry.decode()):
+                return
         try:
             await self.waker.wake(*key)
         except WakeFailed as error:

@@ -78,6 +78,10 @@ class Waker:
             task.add_done_callback(lambda task: self._ended(key, task))
         return await asyncio.shield(task)
 
+    def is_waking(self, sandbox: Key) -> bool:
+        """Whether a request waits until the sandbox is resumed."""
+        return sandbox in self._waking
+
     def _ended(self, key: Key, task: asyncio.Task[SharedObject]) -> None:
         del self._waking[key]
         if not task.cancelled():

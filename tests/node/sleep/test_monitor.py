@@ -11,6 +11,7 @@ import pytest
 
 from sandpool.api.kinds import POD
 from sandpool.api.labels import IDLE_CPU, IDLE_FREEZE_AFTER, WARM_POOL
+from sandpool.api.resource import Key
 from sandpool.kube.client import MergePatch
 from sandpool.kube.pod_access import PodAccessError
 from sandpool.node.sleep.policy import MAX_INTERVAL
@@ -150,6 +151,18 @@ async def test_request_through_the_router_keeps_the_pod_awake(sleepy: SleepRig) 
     assert not sleepy.container().paused, "at each question the last request was 20 seconds ago"
     sleepy.router.quiet[uid] = 60.0
     await sleepy.node.passes(41)
+    assert sleepy.container().paused
+
+
+async def test_request_that_waits_for_its_sandbox_keeps_the_pod_awake(sleepy: SleepRig) -> None:
+    """A resumed sandbox gets the variables of its claim before the request may reach it."""
+    waiting = {Key("default", "pod")}
+    sleepy.node.agent.sleep.is_waking = waiting.__contains__
+    await sleepy.create(FREEZE)
+    await sleepy.node.passes(600)
+    assert not sleepy.container().paused
+    waiting.clear()
+    await sleepy.node.passes(76)
     assert sleepy.container().paused
 
 

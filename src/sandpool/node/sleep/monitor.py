@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
+from sandpool.api.resource import Key
 from sandpool.api.sleep import SleepSettings
 from sandpool.engine.clock import Clock, within
 from sandpool.kube.client import Client
@@ -75,6 +76,8 @@ class SleepMonitor:
         self.clock = clock
         self.freezes = freezes
         self.requests: RouterRequests = NoRouter()
+        #: Whether a request waits until a sandbox is resumed. Its pod is in use before the request reaches it.
+        self.is_waking: Callable[[Key], bool] = lambda sandbox: False
         self.transitions = {"frozen": 0, "suspended": 0}  # how often pods fell asleep
         self._known: dict[str, _Known] = {}
         self._reported: dict[str, tuple[str, ...]] = {}  # problems of annotations, by UID
@@ -168,7 +171,11 @@ class SleepMonitor:
             except (OSError, RuntimeFailure):
                 return None
         clients = worker.clients
-        return Sample(self.clock.monotonic(), clients.connected, clients.last, used, has_jobs)
+        return Sample(self.clock.monotonic(), self._connected(worker), clients.last, used, has_jobs)
+
+    def _connected(self, worker: PodWorker) -> int:
+        """The clients of a pod, with those that are about to come. A sandbox and its pod have the same name."""
+        return worker.clients.connected + self.is_waking(worker.state.pod.key)
 
     def _decided(self, worker: PodWorker, known: _Known) -> Decision:
         now = self.clock.monotonic()
@@ -189,7 +196,7 @@ class SleepMonitor:
                 continue
             if worker.clients.is_suspending:
                 continue
-            in_use = worker.clients.connected or (not worker.state.frozen and _has_jobs(worker))
+            in_use = self._connected(worker) or (not worker.state.frozen and _has_jobs(worker))
             used = now if in_use else max(worker.clients.last, now - idle.get(uid, 0.0))
             known.idleness = known.idleness.used(used)
             self._act(worker, known)
