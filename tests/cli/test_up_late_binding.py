@@ -224,7 +224,7 @@ async def test_values_reach_a_warm_sandbox_and_nothing_else(home: Home, spans: S
     trace = ("trace", "claim", "--audit-log", str(home.audit_log))
     for command in (("why", "mine"), ("ls", "-a"), ("logs", "mine"), (*trace, "mine")):
         assert token not in (shown := await asyncio.to_thread(user.works, *command)), command
-        assert shown
+        assert shown or command[0] == "logs", command  # a program may have logged nothing yet
 
     async def exported() -> bool:
         return b"ReconcileSandboxClaim" in spans.exported and b"mine" in spans.exported

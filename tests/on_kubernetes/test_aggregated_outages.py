@@ -185,7 +185,7 @@ async def test_claims_are_served_when_kube_apiserver_rejects_most_requests(
         async with starved(cluster.client, names.APISERVER):
             await burst(clients, nothing)
         refused = Counter(each.code for each in cluster.audit.requests(since=asked, user=ACCOUNT))[429]
-        assert refused > BURST, "the storm was one"
+        assert refused > BURST // 3, "the storm was one"  # only requests for pods and leases go there
         assert deployed.restarts == 0
 
 
