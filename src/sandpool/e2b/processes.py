@@ -8,7 +8,7 @@ dropped, as in E2B. A follower that does not read stops the output of the proces
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _QUEUE: Final = 64
 _MAX_FIRST_LINE: Final = 4096
+_MAX_EARLY_BYTES: Final = 1 << 20  # of standard error before the PID
 _SIGNALLING_SECONDS: Final = 10.0
 
 # The working directory and the command. Says its PID before it becomes the command. Clients ask for bash, and images
@@ -232,23 +233,27 @@ class ProcessTable:
                 if spec.terminal is not None:
                     await running.resize(*spec.terminal)
                 output = aiter(running.output())
-                rest = await self._first_line(process, running, output)
+                early = await self._first_line(process, running, output)
                 self._by_pid[process.pid] = process
                 started.set_result(None)
-                if rest:
-                    await process.publish(rest)
+                for piece in early:
+                    await process.publish(piece)
                 async for piece in output:
                     await process.publish(piece)
                 return await running.wait()
 
     async def _first_line(
         self, process: Process, running: RunningCommand, output: AsyncIterator[Output]
-    ) -> Output | None:
-        """Read the PID; returns what came after it in the same piece."""
-        buffer, errors = bytearray(), bytearray()
+    ) -> Sequence[Output]:
+        """Read the PID; returns the output that came with it. kube-apiserver passes on standard output and standard error
+        independently, so errors of the process may come before its PID."""
+        buffer, errors, early = bytearray(), bytearray(), list[Output]()
         async for piece in output:
             if piece.stream == STDERR:
                 errors += piece.data[: _MAX_FIRST_LINE - len(errors)]
+                early.append(piece)
+                if sum(len(each.data) for each in early) > _MAX_EARLY_BYTES:
+                    break
                 continue
             buffer += piece.data
             line, newline, rest = bytes(buffer).partition(b"\n")
@@ -256,7 +261,7 @@ class ProcessTable:
                 reply = line.strip().decode(errors="replace")
                 if reply.isascii() and reply.isdecimal():
                     process.pid = int(reply)
-                    return Output(piece.stream, rest) if rest else None
+                    return (*early, Output(piece.stream, rest)) if rest else early
                 raise _not_started(process.spec, reply)
             if len(buffer) > _MAX_FIRST_LINE:
                 break

@@ -31,7 +31,12 @@ class AsyncioByteStream:
         try:
             return await self.reader.read(1 << 16)
         except OSError:
-            return b""
+            # The peer has reset the connection. A StreamReader then refuses what it had received before, which may be
+            # the end of an output and its exit code: kube-apiserver closes a connection as soon as it has sent them.
+            received: bytearray = self.reader._buffer  # type: ignore[attr-defined]
+            rest = bytes(received)
+            received.clear()
+            return rest
 
     async def send(self, data: bytes) -> None:
         try:

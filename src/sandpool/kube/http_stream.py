@@ -24,7 +24,9 @@ from sandpool.kube.user_agent import DEFAULT, current
 
 _PIECE: Final = 1 << 16
 _LONGEST_HEAD: Final = 1 << 16
-_BUFFER: Final = 1 << 18
+# Reading pauses at twice this. When the server closes a connection that is paused, uvloop loses what it had received:
+# the end of an output of several megabytes, and the exit code. So only a reader that is far behind pauses.
+_BUFFER: Final = 1 << 22
 
 
 #: Verifies the peer's certificate (DER) before the request is sent. Raises ``OSError``.
