@@ -245,8 +245,8 @@ class ProcessTable:
     async def _first_line(
         self, process: Process, running: RunningCommand, output: AsyncIterator[Output]
     ) -> Sequence[Output]:
-        """Read the PID; returns the output that came with it. kube-apiserver passes on standard output and standard error
-        independently, so errors of the process may come before its PID."""
+        """Read the PID; returns the output that came with it. kube-apiserver passes on standard output and standard
+        error independently, so errors of the process may come before its PID."""
         buffer, errors, early = bytearray(), bytearray(), list[Output]()
         async for piece in output:
             if piece.stream == STDERR:
