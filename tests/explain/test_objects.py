@@ -92,6 +92,22 @@ def _container(**state: object) -> Object:
     return {"containerStatuses": [{**container, **state}]}
 
 
+@pytest.mark.parametrize(
+    ("state", "advice"),
+    [
+        (_IMAGE, "check that the template's image exists and may be pulled"),
+        (_CRASH, "look at its log: sandpool logs single"),
+        ({"waiting": {"reason": "ContainerCreating"}}, ""),
+    ],
+    ids=["image", "crash", "creating"],
+)
+async def test_advice_about_a_pod_fits_what_its_container_waits_for(world: World, state: Object, advice: str) -> None:
+    world.node.fate = lambda pod: Fate.HANGING
+    await world.create(POD, "single", spec={"containers": [{"name": "main", "image": "i"}]})
+    await world.patch(POD, "single", {"status": _container(state=state, restartCount=0)}, "status")
+    assert (await explain_pod(world.client, world.namespace, "single")).advice == advice
+
+
 def is_creation_of_a_pod(request: Request) -> bool:
     return request.method == "POST" and request.path.endswith("/pods")
 

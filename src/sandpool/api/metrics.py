@@ -1,4 +1,5 @@
-"""Metrics of the agent-sandbox API: names, labels and buckets that dashboards depend on."""
+"""Metrics that the Go original has, too: names, labels and buckets that dashboards depend on. Our own are defined where
+they are counted."""
 
 from __future__ import annotations
 

@@ -69,6 +69,7 @@ def parse_environment(assignments: Sequence[str], environ: Mapping[str, str] = o
 
 
 def command_options(command: F) -> F:
+    """Add the options of a command in a sandbox: ``cwd``, ``timeout``, ``env``, ``tty`` and ``interactive``."""
     for add in (
         option("--workdir", "-w", "cwd", metavar="PATH", help="Directory to run in. [default: that of the image]"),
         option(

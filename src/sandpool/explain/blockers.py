@@ -19,7 +19,8 @@ from sandpool.explain.observed import CRASHING, FAILED, PULL_FAILURES, REFUSED, 
 #: A running controller observes a claim much sooner.
 UNATTENDED_SECONDS: Final = 10.0
 
-_PULLING: Final = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
+PULLING: Final = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
+IMAGE_ADVICE: Final = "check that the template's image exists and may be pulled"
 # Reasons of warnings about pods, as written by kubelets, schedulers and our node.
 _BACK_OFF, _UNHEALTHY, _UNSCHEDULED = "BackOff", "Unhealthy", "FailedScheduling"
 _MOUNTING: Final = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
@@ -193,7 +194,7 @@ def pod_blocker(observed: Observed, sandbox: SandboxView, message: str) -> Block
         return Blocker(f"its pod cannot be scheduled: {why}", "add nodes, or request less in the template")
     for container in observed.containers:
         cause = f"{container.reason}: {container.message}" if container.message else container.reason
-        if container.reason in _PULLING:
+        if container.reason in PULLING:
             return _image(cause)
         if container.reason == CRASHING or container.restarts:
             return _crash(f'container "{container.name}" {_ends(container.restarts)}: {cause}')
@@ -230,7 +231,7 @@ def _by_events(observed: Observed, sandbox: SandboxView, message: str) -> Blocke
 
 
 def _image(cause: str) -> Blocker:
-    return Blocker(f"an image cannot be pulled: {cause}", "check that the template's image exists and may be pulled")
+    return Blocker(f"an image cannot be pulled: {cause}", IMAGE_ADVICE)
 
 
 def _crash(cause: str) -> Blocker:

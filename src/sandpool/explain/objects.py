@@ -18,12 +18,13 @@ from sandpool.api.events import WARNING
 from sandpool.api.kinds import CORE_EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import SharedObject
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView, parse_time
-from sandpool.explain.blockers import WAKE_ADVICE, Blocker, asleep_since, pod_blocker
+from sandpool.explain.blockers import IMAGE_ADVICE, PULLING, WAKE_ADVICE, Blocker, asleep_since, pod_blocker
 from sandpool.explain.claim import Explanation, Link, explain_claim
 from sandpool.explain.observe import Reader, observe_claim
 from sandpool.explain.observed import EventView, Observed, failure_of, idle_containers
 from sandpool.kube.client import Client
 
+_STARTING: Final = ("", "ContainerCreating", "PodInitializing")  # reasons of containers that have no log yet
 _EVENTS: Final = 8  # the last ones are shown
 _EXAMINED: Final = 20  # members of a pool whose pods and events are read
 _MEMBERS: Final = 3  # different problems of a pool's members that are shown
@@ -78,7 +79,11 @@ async def explain_pod(client: Client, namespace: str, name: str) -> Explanation:
         why, advice = f"has failed: {failure}", "fix the cause, most likely in the template"
     elif idle:
         reasons = "; ".join(f'container "{each.name}": {each.reason} {each.message}'.strip() for each in idle)
-        why, advice = f"is not ready: {reasons}", f"look at its log: sandpool logs {name}"
+        why = f"is not ready: {reasons}"
+        if any(each.reason in PULLING for each in idle):
+            advice = IMAGE_ADVICE
+        elif any(each.restarts or each.reason not in _STARTING for each in idle):
+            advice = f"look at its log: sandpool logs {name}"
     elif scheduled is not None and scheduled["status"] == FALSE:
         why, advice = f"has no node: {scheduled.get('message') or scheduled.get('reason')}", "add nodes or request less"
     else:

@@ -33,9 +33,10 @@ async def renew_owners(
     dry_run: bool = False,
     tolerate: tuple[type[ApiError], ...] = (),
 ) -> None:
-    """Rewrite the owner references in the whole cluster and report their number by kind.
+    """Rewrite the owner references that name a version of our kinds which is no longer served, on all objects that the
+    controllers create. Report the number of changed objects of each kind.
 
-    A kind is skipped if the API answers with one of the ``tolerate`` errors.
+    A kind is skipped if the cluster does not have it, or if the API answers with one of the ``tolerate`` errors.
     """
     for kind in _OWNED:
         with suppress(NotFound, *tolerate):  # a cluster may not have the kind yet

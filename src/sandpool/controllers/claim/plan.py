@@ -28,7 +28,8 @@ from sandpool.controllers.options import DEFAULT_LABEL_DOMAINS
 from sandpool.controllers.revision import TemplateRevision
 from sandpool.controllers.writer import Create, Delete, Patch
 
-#: A claim younger than this waits for a pooled sandbox that is still starting.
+#: A claim younger than this waits for a pooled sandbox that is still starting. If none is, or as many other claims wait
+#: for it, it does not wait (``Assigner.is_worth_waiting``). A claim that waited counts as warm.
 WARM_GRACE: Final = timedelta(seconds=2)
 
 

@@ -120,7 +120,7 @@ class GarbageCollector:
         """``partial``: another collector finishes foreground and orphan deletions."""
         self.objects = objects
         self.partial = partial
-        #: The resources whose changes ``notice`` handles: all.
+        #: Required of every controller of the server. ``ApiServer`` passes all changes to the collector anyway.
         self.resources: Container[str] | None = None
         self.controller = Controller(
             "garbage-collector", self._reconcile, clock, rng, workers=_WORKERS, quiet_failures=4
