@@ -221,8 +221,13 @@ async def test_values_reach_a_warm_sandbox_and_nothing_else(home: Home, spans: S
     assert token in json.dumps(claim["spec"].pop("env"))
     assert token not in json.dumps(claim), "nor in its metadata"
     user = Playground(home.server.kubeconfig, tmp_path)
-    trace = ("trace", "claim", "--audit-log", str(home.audit_log))
-    for command in (("why", "mine"), ("ls", "-a"), ("logs", "mine"), (*trace, "mine")):
+    trace = ("trace", "claim", "--audit-log", str(home.audit_log), "mine")
+
+    async def is_in_the_log() -> bool:
+        return (await asyncio.to_thread(user.run, *trace)).returncode == 0
+
+    await until(is_in_the_log)  # the server writes its audit log in the background
+    for command in (("why", "mine"), ("ls", "-a"), ("logs", "mine"), trace):
         assert token not in (shown := await asyncio.to_thread(user.works, *command)), command
         assert shown or command[0] == "logs", command  # a program may have logged nothing yet
 
