@@ -98,7 +98,7 @@ async def use_files(client: AsyncClient) -> None:
         assert await sandbox.files.read_text("a/b") == "text"
         assert b"".join([piece async for piece in sandbox.files.stream("a/b")]) == b"text"
         await sandbox.files.upload(__file__, "a/c")
-        # These sandboxes share a directory: the unfinished file of an upload that was cancelled before may still be there.
+        # These sandboxes share a directory, and the unfinished file of a cancelled upload may still be there.
         assert [each for each in await sandbox.files.list("a") if not each.startswith(".sandpool-")] == ["b", "c"]
         await sandbox.files.remove("a")
 
