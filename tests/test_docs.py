@@ -69,7 +69,7 @@ def anchors(page: Path) -> set[str]:
 #: Where users read what root is needed for. Other pages send them there, so that none contradicts it.
 _ABOUT_ROOT = "local.md#with-sudo-as-root-as-another-user"
 _ROOT = re.compile(r"needs? (?:no )?root|without\s+root|\bas root\b|\bsudo\b", re.IGNORECASE)
-#: Pages for those who develop or measure Sandpool.
+#: Pages about developing and measuring Sandpool.
 _FOR_DEVELOPERS = {"development.md", "guarantees.md", "performance.md", "test-worlds.md"}
 
 

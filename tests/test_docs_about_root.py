@@ -10,7 +10,7 @@ import pytest
 
 PROJECT = Path(__file__).parents[1]
 LOCAL = PROJECT / "docs" / "local.md"
-#: Pages for those who develop or measure Sandpool: there, tests and benchmarks need root.
+#: Pages about developing and measuring Sandpool: there, tests and benchmarks need root.
 FOR_DEVELOPERS = {"development.md", "guarantees.md", "performance.md", "test-worlds.md"}
 
 #: The rows of the table of local.md, and how pages name what they are about.

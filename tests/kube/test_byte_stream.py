@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
-from sandpool.kube.byte_stream import MemoryByteStream
+from sandpool.kube.byte_stream import AsyncioByteStream, MemoryByteStream
 
 
 async def test_bytes_arrive_at_the_other_end() -> None:
@@ -39,3 +40,15 @@ async def test_closing_wakes_both_sides_and_sending_does_nothing_afterwards() ->
     assert await asyncio.gather(*waiting) == [None, b""]
     await two.send(b"lost")
     assert await one.receive() == b""
+
+
+async def test_bytes_before_a_reset_are_received() -> None:
+    """A StreamReader alone raises the error first, and the bytes are lost."""
+    ours, theirs = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=ours)
+    stream = AsyncioByteStream(reader, writer)
+    reader.feed_data(b"the exit code")
+    reader.set_exception(ConnectionResetError())
+    assert [await stream.receive() for _ in range(2)] == [b"the exit code", b""]
+    await stream.close()
+    theirs.close()

@@ -21,7 +21,7 @@ _DEFAULT_NAMESPACE: Final = "default"
 
 
 def note_users(data_dir: Path, name: Reference, image_id: str) -> None:
-    """Tell the user who has made an image what is left to do before sandboxes use it."""
+    """Show what is left to do before sandboxes use a new image."""
     home = discovery.home_of(data_dir)
     if home is not None:
         _note_outdated_pools(home, name, image_id)

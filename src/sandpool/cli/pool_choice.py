@@ -97,5 +97,5 @@ async def _first_sandbox(service: Service, pool: str, wait: float, console: Cons
 
 
 def not_starting(pool: str, why: str) -> str:
-    """A line for a user who waits for a pool of which a sandbox does not start."""
+    """A line for a user whose pool has a sandbox that does not start."""
     return f"pool {pool} is not ready yet: {one_line(why)}"
